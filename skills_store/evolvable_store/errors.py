@@ -1,0 +1,152 @@
+"""Every error that a caller can meet: what happened, which thing, and a hint at what to do next.
+
+EvolvableError
+├── NotFound         NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation  NoSuchScope  NoSuchUse
+├── Conflict         VersionConflict  AlreadyExists  EditConflict
+├── Refused          Frozen
+├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
+└── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull
+"""
+
+from collections.abc import Sequence
+
+
+class EvolvableError(Exception):
+    """The root. `str(error)` is the message; `hint` is a second sentence that says what to try, or ''."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    @property
+    def text(self) -> str:
+        """Message and hint as one text, for a model or a terminal."""
+        return f"{self} {self.hint}" if self.hint else str(self)
+
+
+class NotFound(EvolvableError):
+    """The thing named is not in the library."""
+
+
+class NoSuchResource(NotFound):
+    """No resource has this name, or it was removed."""
+
+
+class NoSuchVersion(NotFound):
+    """The resource exists, this version of it does not."""
+
+
+class NoSuchFile(NotFound):
+    """The version exists, this file is not in it."""
+
+
+class NoSuchOperation(NotFound):
+    """No operation has this id."""
+
+
+class NoSuchScope(NotFound):
+    """No folder or resource belongs to this scope."""
+
+
+class NoSuchUse(NotFound):
+    """No use has this id."""
+
+
+class Conflict(EvolvableError):
+    """Somebody else changed the thing first, or it is already there."""
+
+
+class VersionConflict(Conflict):
+    """A write expected another version than the head. Carries both: `expected` and `head` (0: not there)."""
+
+    def __init__(self, ref: str, expected: int, head: int) -> None:
+        here = f"its head is version {head}" if head else "it does not exist (any more)"
+        super().__init__(
+            f"{ref} is not at version {expected}: {here}.",
+            "Read the head, apply your change to it, and pass its version as expected_version.",
+        )
+        self.ref, self.expected, self.head = ref, expected, head
+
+
+class AlreadyExists(Conflict):
+    """A resource was to be created under a name that is taken."""
+
+
+class EditConflict(Conflict):
+    """An edit's old text is not in the file, or is there more than once."""
+
+
+class Refused(EvolvableError):
+    """The change is understood and not allowed."""
+
+
+class Frozen(Refused):
+    """The resource says `evolvable: "false"`; only a person may change it."""
+
+    def __init__(self, ref: str, actor: str) -> None:
+        super().__init__(
+            f'{ref} is frozen (metadata evolvable: "false"); {actor} may not change it.',
+            "Only a person can: by editing its file in a working copy, or with the evolvable command.",
+        )
+        self.ref, self.actor = ref, actor
+
+
+class Invalid(EvolvableError):
+    """The input breaks a rule; nothing was changed."""
+
+
+class InvalidRef(Invalid):
+    """Text that is not a ref, or a name that no resource may have."""
+
+
+class InvalidPath(Invalid):
+    """Text that is not a relative path inside a resource."""
+
+
+class InvalidArgument(Invalid):
+    """An argument of a verb is out of its range."""
+
+
+class InvalidArchive(Invalid):
+    """An archive that is broken, hostile or not one of ours."""
+
+
+class TooLarge(Invalid):
+    """A file, a resource or an archive over its limit."""
+
+
+class InvalidResource(Invalid):
+    """The files do not make a resource. `problems` holds every reason, not only the first."""
+
+    def __init__(self, ref: str, problems: Sequence[str]) -> None:
+        listed = "; ".join(problems)
+        super().__init__(f"{ref} cannot be taken in: {listed}.", "Mend each of these and try again.")
+        self.ref, self.problems = ref, tuple(problems)
+
+
+class LibraryError(EvolvableError):
+    """The library as a whole cannot do this now."""
+
+
+class NoLibrary(LibraryError):
+    """There is no library at this place."""
+
+
+class LibraryBusy(LibraryError):
+    """Other processes held the library for longer than a write waits."""
+
+
+class LibraryCorrupt(LibraryError):
+    """Stored bytes do not match their hash, or the file is not a library."""
+
+
+class LibraryTooNew(LibraryError):
+    """A newer program wrote this library; this one does not touch it."""
+
+
+class LibraryReadOnly(LibraryError):
+    """The library's file cannot be written."""
+
+
+class LibraryFull(LibraryError):
+    """The disk is full; nothing of the change was kept."""
