@@ -64,7 +64,7 @@ def _component_problem(component: str) -> str:
     if len(component.encode("utf-8")) > 255:
         return "a component is longer than 255 bytes"
     if any(character in _FORBIDDEN for character in component):
-        return "it has one of the characters < > : \" | ? * \\"
+        return 'it has one of the characters < > : " | ? * \\'
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") for character in component):
         return "it has a control or invisible character"
     if unicodedata.normalize("NFKC", component).translate({0x2024: "."}) != component and any(

@@ -1,0 +1,134 @@
+"""The immutable things: files, the manifest of a folder, and the versions that name manifests by hash."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from evolvable_store.errors import InvalidPath, TooLarge
+from evolvable_store.paths import check_path
+
+MAX_FILE = 5 * 2**20
+"""Bytes of one file."""
+
+MAX_FILES = 500
+"""Files of one resource."""
+
+MAX_RESOURCE = 16 * 2**20
+"""Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving it."""
+
+PLAIN, EXECUTABLE = 0o644, 0o755
+"""The two modes a file can have; anything else is brought to one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """The content of one file: its bytes and its mode, PLAIN or EXECUTABLE."""
+
+    data: bytes
+    mode: int = PLAIN
+
+
+Files = Mapping[str, File]
+"""A whole resource in memory: path inside it -> file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a manifest: which blob, how many bytes, which mode."""
+
+    sha256: str
+    size: int
+    mode: int
+
+
+@dataclass(frozen=True)
+class Manifest(Mapping[str, Entry]):
+    """Path -> entry over every file of a resource. Two manifests are equal exactly when their `tree` is."""
+
+    entries: Mapping[str, Entry]
+
+    def __getitem__(self, path: str) -> Entry:
+        return self.entries[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Manifest) and self.tree == other.tree
+
+    def __hash__(self) -> int:
+        return hash(self.tree)
+
+    @cached_property
+    def tree(self) -> str:
+        """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path: the identity of the content."""
+        lines = (f"{e.mode:o} {e.sha256} {e.size} {path}\n" for path, e in sorted(self.entries.items()))
+        return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(entry.size for entry in self.entries.values())
+
+    def to_json(self) -> str:
+        """Returns the stored form: `{"path": [sha256, size, mode]}`."""
+        rows = {path: (e.sha256, e.size, e.mode) for path, e in self.entries.items()}
+        return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Returns the manifest that `to_json` wrote."""
+        return cls({path: Entry(*row) for path, row in json.loads(text).items()})
+
+
+def blob_hash(data: bytes) -> str:
+    """Returns the name of a blob: the sha256 of its bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest_of(files: Files) -> Manifest:
+    """Returns the manifest of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    if len(files) > MAX_FILES:
+        raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
+    entries = {}
+    total = 0
+    folded: dict[str, str] = {}
+    for path, file in files.items():
+        check_path(path)
+        twin = folded.setdefault(path.casefold(), path)
+        if twin != path:
+            raise InvalidPath(f"{path} and {twin} differ only by case.", "Some file systems cannot hold both.")
+        size = len(file.data)
+        if size > MAX_FILE:
+            raise TooLarge(f"{path} has {size:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+        total += size
+        entries[path] = Entry(blob_hash(file.data), size, file.mode)
+    if total > MAX_RESOURCE:
+        raise TooLarge(f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}.")
+    return Manifest(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One immutable snapshot of a resource.
+
+    `hash` chains: it covers the parent's hash, the number, the tree and the operation, so no version of a
+    history can be changed without changing all after it. `parent` is None for version 1.
+    """
+
+    number: int
+    parent: int | None
+    tree: str
+    hash: str
+    operation: str
+
+
+def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:
+    """Returns a version's hash (hex sha256) from its parent's ('' for the first) and its own parts."""
+    text = f"evolvable version 1\n{parent}\n{number}\n{tree}\n{operation_digest}\n"
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
