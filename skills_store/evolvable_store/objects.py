@@ -18,6 +18,8 @@ MAX_FILES = 500
 MAX_RESOURCE = 16 * 2**20
 """Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving it."""
 
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 PLAIN, EXECUTABLE = 0o644, 0o755
 """The two modes a file can have; anything else is brought to one of them."""
 
@@ -78,7 +80,7 @@ class Manifest(Mapping[str, Entry]):
     def to_json(self) -> str:
         """Returns the stored form: `{"path": [sha256, size, mode]}`."""
         rows = {path: (e.sha256, e.size, e.mode) for path, e in self.entries.items()}
-        return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+        return _to_json(rows)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -118,14 +120,18 @@ class Version:
     """One immutable snapshot of a resource.
 
     `hash` chains: it covers the parent's hash, the number, the tree and the operation, so no version of a
-    history can be changed without changing all after it. `parent` is None for version 1.
+    history can be changed without changing all after it.
     """
 
     number: int
-    parent: int | None
     tree: str
     hash: str
-    operation: str
+    operation: int
+
+    @property
+    def parent(self) -> int | None:
+        """The number of the version before it; histories are linear."""
+        return self.number - 1 if self.number > 1 else None
 
 
 def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:

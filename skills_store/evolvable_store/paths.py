@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from evolvable_store.errors import InvalidPath
 
@@ -32,6 +33,7 @@ def check_path(path: str) -> str:
     return path
 
 
+@lru_cache(maxsize=4096)  # a library says SKILL.md a lot
 def path_problem(path: str) -> str:
     """Returns why `path` is refused, or '' when it is fine."""
     if not path:

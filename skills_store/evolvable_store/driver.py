@@ -1,0 +1,215 @@
+"""Which SQLite, and how it is opened: the one place that knows the bugs of some of its versions."""
+
+import contextlib
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryError, LibraryFull, LibraryReadOnly
+
+if TYPE_CHECKING:
+    Connection = sqlite3.Connection
+
+SAFE_VERSION = (3, 51, 3)
+"""From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
+
+GIVE_UP_SECONDS = 10.0
+"""How long a write waits for other writers before LibraryBusy."""
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
+
+
+def _choose() -> Any:
+    try:
+        from pysqlite3 import dbapi2 as bundled
+    except ImportError:
+        return sqlite3
+    return bundled if bundled.sqlite_version_info >= sqlite3.sqlite_version_info else sqlite3
+
+
+dbapi: Any = _choose()
+"""The DB-API module in use: pysqlite3 where it is installed and newer, else the standard library's."""
+
+
+Errors = (sqlite3.Error, dbapi.Error)
+"""What SQLite raises, whichever module opened the file."""
+
+
+def wal_is_safe() -> bool:
+    """Returns whether this SQLite may use a write-ahead log with several processes."""
+    return bool(dbapi.sqlite_version_info >= SAFE_VERSION)
+
+
+def on_network(folder: Path) -> bool:
+    """Returns whether the folder lies on a network file system, as far as the system tells (Linux only)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    place = str(folder.resolve())
+    best = ("", "")
+    for line in lines:
+        _, mount, kind, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[0]):
+            best = (mount, kind)
+    return best[1] in _NETWORK
+
+
+def connect(path: Path, *, durable: bool, read_only: bool = False) -> "Connection":
+    """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
+
+    durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
+    read_only: opened immutable, for a library on a disk that cannot be written.
+    """
+    target = f"{path.absolute().as_uri()}?mode=ro&immutable=1" if read_only else path.absolute().as_uri()
+    with translated(path):
+        connection: Connection = dbapi.connect(
+            target,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            timeout=GIVE_UP_SECONDS,
+        )
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA foreign_keys=ON")
+        if sys.platform == "darwin":
+            connection.execute("PRAGMA fullfsync=ON")
+    return connection
+
+
+def set_journal(connection: "Connection", path: Path) -> str:
+    """Puts the file in WAL mode where that is safe, else in DELETE mode; returns the mode in force."""
+    wanted = "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
+    with translated(path):
+        for _ in attempts():
+            with contextlib.suppress(dbapi.OperationalError):
+                mode = str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+                if mode == wanted:
+                    return mode
+        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+
+def attempts() -> Iterator[None]:
+    """Yields until GIVE_UP_SECONDS are over, with a short random wait before every try but the first.
+
+    SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
+    1.2 ms drawn anew each time were measured to be fair and shorter.
+    """
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(random.uniform(0.0002, 0.0012))
+        yield
+
+
+class immediate:  # noqa: N801 - reads as `with immediate(...)`; a generator would cost a tenth of the commit
+    """Holds the write lock for the body and commits it; any exception rolls back.
+
+    Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
+    """
+
+    def __init__(self, connection: "Connection", path: Path) -> None:
+        self._connection, self._path = connection, path
+
+    def __enter__(self) -> None:
+        try:
+            _patiently(self._connection, "BEGIN IMMEDIATE")
+        except Errors as error:
+            raise translate(error, self._path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                # With a rollback journal a commit waits for readers; in WAL mode the first try succeeds.
+                _patiently(self._connection, "COMMIT")
+        except Errors as failure:
+            error = failure
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        if isinstance(error, Errors):
+            raise translate(error, self._path) from error
+
+
+def _patiently(connection: "Connection", statement: str) -> None:
+    for _ in attempts():
+        try:
+            connection.execute(statement)
+            return
+        except dbapi.OperationalError as error:
+            if not _is_busy(error):
+                raise
+    raise LibraryBusy(
+        f"Other processes kept the library busy for {GIVE_UP_SECONDS:.0f} seconds.",
+        "Nothing was changed; try again. `evolvable doctor` shows who has it open.",
+    )
+
+
+def _is_busy(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
+    return "locked" in str(error) or "busy" in str(error)
+
+
+_BY_TEXT = (
+    (
+        "disk is full",
+        LibraryFull,
+        "The disk that holds {path} is full.",
+        "Free some space; nothing of the change was kept.",
+    ),
+    ("readonly", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
+    ("read-only", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
+    (
+        "unable to open",
+        LibraryReadOnly,
+        "{path} cannot be opened.",
+        "Check that its folder exists and may be read and written.",
+    ),
+    ("malformed", LibraryCorrupt, "{path} is damaged.", "Run `evolvable fsck`; restore the last `evolvable backup`."),
+    (
+        "not a database",
+        LibraryCorrupt,
+        "{path} is not a library.",
+        "Restore the last `evolvable backup`, or name another folder.",
+    ),
+    (
+        "disk i/o error",
+        LibraryError,
+        "The disk that holds {path} reports an error.",
+        "Check the disk, then `evolvable fsck`.",
+    ),
+    (
+        "locked",
+        LibraryBusy,
+        "{path} is locked by another process.",
+        "Try again; `evolvable doctor` shows who has it open.",
+    ),
+)
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors inside the body into ours; everything else passes through."""
+    try:
+        yield
+    except Errors as error:
+        raise translate(error, path) from error
+
+
+def translate(error: Exception, path: Path) -> LibraryError:
+    """Returns the error of ours that says what SQLite's means for this file."""
+    text = str(error).lower()
+    for part, kind, message, hint in _BY_TEXT:
+        if part in text:
+            return kind(message.format(path=path), hint)
+    return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")

@@ -1,0 +1,114 @@
+"""The schema of the library file, as numbered steps; each runs in one transaction with its record."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store import driver
+from evolvable_store.errors import LibraryCorrupt, LibraryTooNew
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+APPLICATION_ID = 0x45564C56
+"""'EVLV', written into the file's header."""
+
+
+def m001_library(db: Any) -> None:
+    """Blobs, resources, operations, and the log of changes that makes versions and heads."""
+    db.executescript("""
+        CREATE TABLE blob (
+            id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, codec TEXT NOT NULL,
+            data BLOB NOT NULL
+        ) STRICT;
+        CREATE TABLE resource (
+            id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            UNIQUE (name, kind, scope)
+        ) STRICT;
+        CREATE TABLE operation (
+            id INTEGER PRIMARY KEY, last INTEGER NOT NULL, at TEXT NOT NULL, actor TEXT NOT NULL,
+            reason TEXT NOT NULL, session TEXT, evidence TEXT, undoes TEXT
+        ) STRICT;
+        CREATE INDEX operation_session ON operation (session) WHERE session IS NOT NULL;
+        -- The log. A row that made a version carries its manifest; `latest`, `tree`, `hash` and `frozen` tell the
+        -- state after the row, so the last row of a resource is its head and nothing has to be kept in step.
+        CREATE TABLE change (
+            sequence INTEGER PRIMARY KEY, operation INTEGER NOT NULL, resource INTEGER NOT NULL,
+            before INTEGER, after INTEGER, latest INTEGER NOT NULL, tree TEXT NOT NULL, hash TEXT NOT NULL,
+            frozen INTEGER NOT NULL, manifest TEXT
+        ) STRICT;
+        CREATE INDEX change_resource ON change (resource, latest);
+    """)
+
+
+def m002_working_copies(db: Any) -> None:
+    """The folders that mirror a scope, and which version each of their directories holds."""
+    db.executescript("""
+        CREATE TABLE folder (
+            id INTEGER PRIMARY KEY, scope TEXT NOT NULL, kind TEXT NOT NULL, path TEXT NOT NULL UNIQUE
+        ) STRICT;
+        CREATE TABLE binding (
+            folder INTEGER NOT NULL, directory TEXT NOT NULL, resource INTEGER NOT NULL, version INTEGER,
+            signature TEXT NOT NULL, conflict TEXT,
+            PRIMARY KEY (folder, directory)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX binding_resource ON binding (resource);
+    """)
+
+
+def m003_evidence(db: Any) -> None:
+    """What was loaded, what came of it, and what waits for a decision."""
+    db.executescript("""
+        CREATE TABLE use (
+            id TEXT PRIMARY KEY, at TEXT NOT NULL, resource INTEGER NOT NULL, version INTEGER NOT NULL,
+            search TEXT, session TEXT
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX use_resource ON use (resource);
+        CREATE TABLE outcome (
+            id INTEGER PRIMARY KEY, at TEXT NOT NULL, use TEXT, resource INTEGER NOT NULL,
+            version INTEGER NOT NULL, outcome TEXT NOT NULL, usage TEXT, task_type TEXT, evidence TEXT,
+            session TEXT
+        ) STRICT;
+        CREATE INDEX outcome_resource ON outcome (resource);
+    """)
+
+
+STEPS = (m001_library, m002_working_copies, m003_evidence)
+"""In order; a step is never changed after a release, only followed by another."""
+
+LATEST = len(STEPS)
+
+
+def migrate(connection: "Connection", path: Path) -> None:
+    """Brings the file to LATEST; safe when many processes start at once.
+
+    Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
+    """
+    if _applied(connection, path) == LATEST:
+        return
+    import sqlite_utils
+    from sqlite_utils.migrations import Migrations
+
+    steps = Migrations("evolvable")
+    for step in STEPS:
+        steps()(step)
+    # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
+    # both run it. Taking the write lock first makes its own transactions savepoints of ours.
+    with driver.immediate(connection, path):
+        if _applied(connection, path) < LATEST:
+            steps.apply(sqlite_utils.Database(connection, execute_plugins=False))
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={LATEST}")
+
+
+def _applied(connection: "Connection", path: Path) -> int:
+    with driver.translated(path):
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    if application not in (0, APPLICATION_ID):
+        raise LibraryCorrupt(f"{path} belongs to another program.", "Name another folder for the library.")
+    if version > LATEST:
+        raise LibraryTooNew(
+            f"{path} was written by a newer Evolvable (schema {version}, this one knows {LATEST}).",
+            "Update this program: pip install -U evolvable. Nothing was touched.",
+        )
+    return version

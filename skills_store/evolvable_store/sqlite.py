@@ -1,0 +1,288 @@
+"""The default backend: one SQLite file that many processes read and write at once."""
+
+import contextlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store import driver, migrations
+from evolvable_store.errors import LibraryCorrupt, LibraryReadOnly, NoLibrary
+from evolvable_store.objects import Manifest, Version, blob_hash
+from evolvable_store.operation import Actor, Change, Head, Intent, Operation
+from evolvable_store.packing import unpack
+from evolvable_store.resource import Kind
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+FILE = "library.db"
+
+# The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
+_LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
+_HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
+    FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")})"""
+_STATE = f"SELECT after, latest, tree, hash, frozen, sequence FROM change WHERE sequence = ({_LAST.format('?')})"
+_CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
+    FROM change c JOIN resource r ON r.id = c.resource"""
+_VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
+_MANIFEST = "SELECT manifest FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1"
+_OPERATION = "SELECT id, at, actor, reason, session, evidence, undoes FROM operation"
+_SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
+
+
+class SqliteBackend:
+    """A library in the folder `home`. Safe to share between threads; opens anew in a forked child."""
+
+    def __init__(self, home: Path, *, create: bool = False) -> None:
+        """Opens `home`/library.db; with `create`, makes it when it is missing.
+
+        Raises NoLibrary, LibraryTooNew, LibraryCorrupt, LibraryReadOnly.
+        """
+        self.path = home / FILE
+        self.read_only = False
+        self._pid = os.getpid()
+        self._idle: list[Connection] = []
+        self._writer: Connection | None = None
+        self._write_lock = threading.Lock()
+        # Which id a name has never changes, so it is looked up once.
+        self._ids: dict[tuple[str, str, str], int] = {}
+        if not self.path.exists():
+            if not create:
+                raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
+            _make_home(home)
+        self.journal = self._open_first()
+
+    def _open_first(self) -> str:
+        try:
+            connection = driver.connect(self.path, durable=True)
+            if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
+                raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on.")
+            journal = driver.set_journal(connection, self.path)
+            migrations.migrate(connection, self.path)
+        except LibraryReadOnly:
+            # A cleanly closed WAL file on a read-only disk opens only as immutable.
+            connection = driver.connect(self.path, durable=True, read_only=True)
+            migrations.migrate(connection, self.path)
+            self.read_only, journal = True, "off"
+        self._idle.append(connection)
+        return journal
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Connection"]:
+        """Lends a connection for a few statements; SQLite's errors come out as ours."""
+        self._forget_if_forked()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = driver.connect(self.path, durable=True, read_only=self.read_only)
+        try:
+            yield connection
+        except driver.Errors as error:
+            raise driver.translate(error, self.path) from error
+        finally:
+            self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
+        if self.read_only:
+            raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
+        self._forget_if_forked()
+        with self._write_lock:
+            if self._writer is None:
+                self._writer = driver.connect(self.path, durable=True)
+                if driver.wal_is_safe():
+                    # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                    self._writer.execute("PRAGMA busy_timeout=0")
+            with driver.immediate(self._writer, self.path):
+                yield self._writer
+
+    def _forget_if_forked(self) -> None:
+        if self._pid != os.getpid():
+            # A connection must not cross a fork; the parent still uses these.
+            self._idle, self._writer, self._pid = [], None, os.getpid()
+            self._write_lock = threading.Lock()
+
+    def close(self) -> None:
+        """Closes every connection; the last process to do so folds the log into the file."""
+        for connection in (*self._idle, self._writer):
+            if connection is not None:
+                connection.close()
+        self._idle, self._writer = [], None
+
+    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        with self.reading() as db:
+            head = _head(db, kind, scope, name, self._ids)
+        if head is not None:
+            self._ids[(kind, scope, name)] = head.id
+        return head
+
+    def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
+        where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
+        with self.reading() as db:
+            query = f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope"
+            return [_as_head(row) for row in db.execute(query, (kind, scope)).fetchall()]
+
+    def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
+        with self.reading() as db:
+            query = f"{_HEAD} WHERE r.id IN (SELECT value FROM json_each(?))"
+            return {row[0]: _as_head(row) for row in db.execute(query, (json.dumps(list(ids)),)).fetchall()}
+
+    def version(self, resource: int, number: int) -> Version | None:
+        with self.reading() as db:
+            row = db.execute(f"{_VERSION} AND latest = ?", (resource, number)).fetchone()
+        return Version(*row) if row else None
+
+    def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
+        query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
+        with self.reading() as db:
+            return [Version(*row) for row in db.execute(query, (resource, below or 2**40, limit)).fetchall()]
+
+    def manifest(self, resource: int, number: int) -> Manifest | None:
+        with self.reading() as db:
+            return _manifest(db, resource, number)
+
+    def blob(self, sha256: str) -> bytes | None:
+        with self.reading() as db:
+            return _blob(db, sha256, self.path)
+
+    def operation(self, identity: int) -> Operation | None:
+        with self.reading() as db:
+            row = db.execute(f"{_OPERATION} WHERE id = ?", (identity,)).fetchone()
+        return _as_operation(row) if row else None
+
+    def operations(self, limit: int, session: str | None = None) -> list[Operation]:
+        where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
+        with self.reading() as db:
+            rows = db.execute(f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", (*values, limit)).fetchall()
+        return [_as_operation(row) for row in rows]
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        query = f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?"
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (after, limit)).fetchall()]
+
+    def changes_of(self, operations: Sequence[int]) -> list[Change]:
+        # An operation's changes stand in a row in the log.
+        query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last
+            WHERE o.id IN (SELECT value FROM json_each(?)) ORDER BY c.sequence"""
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (json.dumps(list(operations)),)).fetchall()]
+
+    def changes_to(self, resource: int, after: int) -> list[Change]:
+        query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (resource, after)).fetchall()]
+
+    def sequence(self) -> int:
+        with self.reading() as db:
+            return int(db.execute(_SEQUENCE).fetchone()[0])
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator["SqliteWriter"]:
+        with self.writing() as db:
+            yield SqliteWriter(db, self.path, self._ids)
+
+
+class SqliteWriter:
+    """The Writer protocol over one open transaction."""
+
+    def __init__(self, connection: "Connection", path: Path, ids: dict[tuple[str, str, str], int]) -> None:
+        self.db, self._path, self._ids = connection, path, ids
+
+    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        return _head(self.db, kind, scope, name, self._ids)
+
+    def manifest(self, resource: int, number: int) -> Manifest | None:
+        return _manifest(self.db, resource, number)
+
+    def blob(self, sha256: str) -> bytes | None:
+        return _blob(self.db, sha256, self._path)
+
+    def sequence(self) -> int:
+        return int(self.db.execute(_SEQUENCE).fetchone()[0])
+
+    def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
+        self.db.execute(
+            "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (sha256, size, codec, packed),
+        )
+
+    def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
+        insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?)"
+        identity = self.db.execute(insert, (kind, scope, name)).lastrowid
+        assert identity is not None
+        return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
+
+    def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
+        h = head
+        text = None if manifest is None else manifest.to_json()
+        self.db.execute(
+            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text),
+        )
+
+    def add_operation(self, identity: int, last: int, intent: Intent) -> None:
+        evidence = json.dumps(intent.evidence) if intent.evidence else None
+        undoes = json.dumps(intent.undoes) if intent.undoes else None
+        self.db.execute(
+            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (identity, last, intent.at, intent.actor, intent.reason, intent.session, evidence, undoes),
+        )
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
+
+
+def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
+    known = ids.get((kind, scope, name))
+    if known is None:
+        query = f"{_HEAD} WHERE r.name = ? AND r.kind = ? AND r.scope = ?"
+        row = db.execute(query, (name, kind, scope)).fetchone()
+        return _as_head(row) if row else None
+    after, latest, tree, hash_, frozen, sequence = db.execute(_STATE, (known,)).fetchone()
+    return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
+
+
+def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
+    row = db.execute(_MANIFEST, (resource, number)).fetchone()
+    return Manifest.from_json(row[0]) if row else None
+
+
+def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
+    row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+    if row is None:
+        return None
+    try:
+        data = unpack(*row)
+    except zlib.error:
+        data = b""
+    if blob_hash(data) != sha256:
+        raise LibraryCorrupt(
+            f"Blob {sha256[:12]} in {path} does not match its hash.",
+            "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
+        )
+    return data
+
+
+def _as_head(row: Any) -> Head:
+    identity, kind, scope, name, version, latest, tree, hash_, frozen, sequence = row
+    return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
+
+
+def _as_operation(row: Any) -> Operation:
+    evidence = tuple(json.loads(row[5])) if row[5] else ()
+    undoes = tuple(json.loads(row[6])) if row[6] else ()
+    return Operation(row[0], Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes))
+
+
+def _as_change(row: Any) -> Change:
+    return Change(row[0], row[1], Kind(row[2]), *row[3:7])

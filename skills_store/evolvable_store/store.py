@@ -1,0 +1,173 @@
+"""A library, opened: reading with convenient types, and the door to a transaction."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
+from evolvable_store.objects import File, Manifest, Version
+from evolvable_store.operation import Actor, Change, Head, Operation
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.sqlite import SqliteBackend
+from evolvable_store.transaction import Transaction
+
+
+def utc_now() -> datetime:
+    """Returns the present, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A version together with the operation that made it."""
+
+    version: Version
+    operation: Operation
+
+
+class Store:
+    """One library. Shared freely between threads; every read sees one committed state."""
+
+    def __init__(self, backend: SqliteBackend, home: Path, clock: Callable[[], datetime] = utc_now) -> None:
+        self.backend, self.home, self.clock = backend, home, clock
+
+    @classmethod
+    def open(cls, home: Path, *, create: bool = False, clock: Callable[[], datetime] = utc_now) -> Self:
+        """Returns the library in the folder `home`; with `create`, makes it when it is missing.
+
+        Raises NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
+        """
+        return cls(SqliteBackend(home, create=create), home, clock)
+
+    def close(self) -> None:
+        """Closes the library's files."""
+        self.backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def transaction(
+        self,
+        actor: Actor,
+        reason: str,
+        *,
+        session: str | None = None,
+        evidence: Sequence[str] = (),
+        undoes: Sequence[int] = (),
+    ) -> Transaction:
+        """Returns a transaction; use it as `with store.transaction(...) as tx:`."""
+        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes)
+
+    def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
+        """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.
+
+        Raises NoSuchResource, which says when it was removed and what is called nearly the same.
+        """
+        head = self.head_or_none(ref, scopes)
+        if head is None or head.version is None:
+            raise self._missing(ref, scopes, head)
+        return head
+
+    def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
+        """Returns the first living head as `head` does, else a removed one, else None."""
+        removed = None
+        for scope in (ref.scope,) if ref.scope else scopes:
+            head = self.backend.head(ref.kind, scope, ref.name)
+            if head is not None and head.version is not None:
+                return head
+            removed = removed or head
+        return removed
+
+    def _missing(self, ref: Ref, scopes: Sequence[str], removed: Head | None) -> NoSuchResource:
+        if removed is not None:
+            return NoSuchResource(
+                f"{removed.ref} was removed; its {removed.latest} versions are kept.",
+                f"restore_resource with version {removed.latest} brings it back.",
+            )
+        names = {head.name for head in self.backend.heads(ref.kind)}
+        near = difflib.get_close_matches(ref.name, names, n=3, cutoff=0.6)
+        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        return NoSuchResource(
+            f"There is no {ref.kind} named {ref.name}" + (f" in scope {ref.scope}." if ref.scope else "."),
+            f"{meant}find_skill searches by task, list_resources shows all names.",
+        )
+
+    def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
+        """Returns all living heads, ordered by kind, name and scope."""
+        return self.backend.heads(kind, scope)
+
+    def version(self, head: Head, number: int | None = None) -> Version:
+        """Returns one version of a resource, by default the newest. Raises NoSuchVersion."""
+        version = self.backend.version(head.id, number or head.latest)
+        if version is None:
+            raise _no_version(head, number or head.latest)
+        return version
+
+    def manifest(self, head: Head, number: int | None = None) -> Manifest:
+        """Returns the manifest of one version, by default the newest. Raises NoSuchVersion."""
+        manifest = self.backend.manifest(head.id, number or head.latest)
+        if manifest is None:
+            raise _no_version(head, number or head.latest)
+        return manifest
+
+    def files(self, head: Head, number: int | None = None) -> dict[str, File]:
+        """Returns all files of one version, by default the newest. Raises NoSuchVersion, LibraryCorrupt."""
+        return self.files_of(self.manifest(head, number))
+
+    def files_of(self, manifest: Manifest) -> dict[str, File]:
+        """Returns the files that a manifest names. Raises LibraryCorrupt when a blob is missing or damaged."""
+        return {path: File(self.blob(entry.sha256), entry.mode) for path, entry in manifest.items()}
+
+    def file(self, head: Head, path: str, number: int | None = None) -> File:
+        """Returns one file. Raises NoSuchFile, which lists the files there are; NoSuchVersion."""
+        manifest = self.manifest(head, number)
+        entry = manifest.get(path)
+        if entry is None:
+            there = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
+            raise NoSuchFile(
+                f"{head.ref.at(number or head.latest)} has no file {ascii(path[:200])}.", f"Its files: {there}."
+            )
+        return File(self.blob(entry.sha256), entry.mode)
+
+    def blob(self, sha256: str) -> bytes:
+        """Returns a blob's verified bytes. Raises LibraryCorrupt when it is missing or damaged."""
+        data = self.backend.blob(sha256)
+        if data is None:
+            raise LibraryCorrupt(f"Blob {sha256[:12]} is missing.", "Run `evolvable fsck`.")
+        return data
+
+    def history(self, head: Head, limit: int = 20, below: int | None = None) -> list[Past]:
+        """Returns up to `limit` versions with their operations, newest first."""
+        versions = self.backend.versions(head.id, limit, below)
+        return [Past(version, self.operation(version.operation)) for version in versions]
+
+    def operation(self, identity: int) -> Operation:
+        """Returns the operation with this id. Raises NoSuchOperation."""
+        operation = self.backend.operation(identity)
+        if operation is None:
+            raise NoSuchOperation(
+                f"There is no operation {identity}.", "resource_history shows the operation of each version."
+            )
+        return operation
+
+    def operations(self, limit: int = 20, session: str | None = None) -> list[Operation]:
+        """Returns up to `limit` operations, newest first; with `session`, only those made in it."""
+        return self.backend.operations(limit, session)
+
+    def changes(self, after: int = 0, limit: int = 1000) -> list[Change]:
+        """Returns the changes with a sequence over `after`, oldest first."""
+        return self.backend.changes(after, limit)
+
+    def sequence(self) -> int:
+        """Returns the sequence of the newest change, 0 in an empty library."""
+        return self.backend.sequence()
+
+
+def _no_version(head: Head, number: int) -> NoSuchVersion:
+    return NoSuchVersion(f"{head.ref} has no version {number}.", f"It has versions 1 to {head.latest}.")

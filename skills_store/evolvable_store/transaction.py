@@ -1,0 +1,215 @@
+"""Write, then publish: the only door through which a name can be moved.
+
+A transaction hashes and packs while nobody waits, and takes the write lock only to check what it expects and to
+store the result. Either everything in it happens, as one operation, or nothing does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from evolvable_store.backend import Backend, Writer
+from evolvable_store.errors import (
+    AlreadyExists,
+    Frozen,
+    InvalidArgument,
+    NoSuchResource,
+    NoSuchVersion,
+    VersionConflict,
+)
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
+from evolvable_store.operation import Actor, Head, Intent, Operation
+from evolvable_store.packing import pack
+from evolvable_store.resource import USER_SCOPE, Ref, main_file
+
+Packed = tuple[str, int, bytes, str]
+"""A blob ready to be kept: sha256, size, packed bytes, codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done."""
+
+    ref: Ref
+    version: int | None
+    previous: int | None
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    manifest: Manifest
+    frozen: bool
+    blobs: tuple[Packed, ...] = ()
+
+
+class Transaction:
+    """Collects writes and publishes them as one operation when the `with` block ends without an exception.
+
+    Afterwards `operation` is the operation made, or None when nothing changed, and `written` holds one result
+    for each write, in order.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Callable[[], datetime],
+        actor: Actor,
+        reason: str,
+        session: str | None = None,
+        evidence: Sequence[str] = (),
+        undoes: Sequence[int] = (),
+    ) -> None:
+        if not reason.strip():
+            raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
+        self._backend, self._clock = backend, clock
+        self._actor, self._reason, self._session = actor, reason, session
+        self._evidence, self._undoes = tuple(evidence), tuple(undoes)
+        self._plans: list[Callable[[_Publication], Written]] = []
+        self.operation: Operation | None = None
+        self.written: list[Written] = []
+
+    def put(self, ref: Ref, files: Files, *, expected_version: int | None = None, create: bool = False) -> None:
+        """Makes these files the whole content of the resource; new names are created.
+
+        expected_version: the head it must have when published, 0 for none; without it the last write wins.
+        create: refuse a name that is taken. Raises TooLarge or InvalidPath at once; at the end of the block
+        VersionConflict, AlreadyExists or Frozen.
+        """
+        known = self._known_blobs(ref, files)
+        manifest = manifest_of(files)
+        blobs = tuple(
+            (entry.sha256, entry.size, *pack(files[path].data))
+            for path, entry in manifest.items()
+            if entry.sha256 not in known
+        )
+        main = files.get(main_file(ref.kind, ref.name))
+        content = _Content(manifest, main is not None and is_frozen(main.data), blobs)
+        self._plans.append(lambda publication: publication.put(ref, content, expected_version, create))
+
+    def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
+        """Makes a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
+        self._plans.append(lambda publication: publication.restore(ref, version, expected_version))
+
+    def remove(self, ref: Ref, *, expected_version: int | None = None) -> None:
+        """Makes the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
+        self._plans.append(lambda publication: publication.remove(ref, expected_version))
+
+    def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
+        # What a version refers to is never collected, so it need not be packed and sent again. A single file is
+        # nearly always the one that changed: not worth a look.
+        if len(files) < 2:
+            return set()
+        head = self._backend.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
+        manifest = self._backend.manifest(head.id, head.latest) if head else None
+        return {entry.sha256 for entry in manifest.values()} if manifest else set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._plans:
+            self._publish()
+
+    def _publish(self) -> None:
+        at = self._clock().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        intent = Intent(at, self._actor, self._reason, self._session, self._evidence, self._undoes)
+        with self._backend.write() as writer:
+            publication = _Publication(writer, intent)
+            written = [plan(publication) for plan in self._plans]
+            self.operation = publication.close()
+        self.written = written
+
+
+class _Publication:
+    """The moment of publishing: all of it runs while the write lock is held."""
+
+    def __init__(self, writer: Writer, intent: Intent) -> None:
+        self._writer, self._intent = writer, intent
+        self._digest = intent.digest
+        self._first = self._next = writer.sequence() + 1
+
+    def close(self) -> Operation | None:
+        """Keeps the operation if it changed anything, and returns it."""
+        if self._next == self._first:
+            return None
+        self._writer.add_operation(self._first, self._next - 1, self._intent)
+        return Operation(self._first, self._intent)
+
+    def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> Written:
+        head = self._head(ref)
+        if create and head is not None and head.version is not None:
+            raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
+        self._check(ref, head, expected)
+        if head is None:
+            head = self._writer.add_resource(ref.kind, ref.scope or USER_SCOPE, ref.name)
+        manifest = content.manifest
+        if head.tree == manifest.tree:
+            return self._point(head, head.latest, content.frozen)
+        for blob in content.blobs:
+            self._writer.add_blob(*blob)
+        number = head.latest + 1
+        chained = chain_hash(head.hash, number, manifest.tree, self._digest)
+        return self._move(head, number, number, manifest.tree, chained, content.frozen, manifest)
+
+    def restore(self, ref: Ref, number: int, expected: int | None) -> Written:
+        head = self._existing(ref)
+        self._check(ref, head, expected)
+        manifest = self._writer.manifest(head.id, number) if 1 <= number <= head.latest else None
+        if manifest is None:
+            raise NoSuchVersion(f"{ref} has no version {number}.", f"It has versions 1 to {head.latest}.")
+        return self.put(ref, _Content(manifest, self._was_frozen(head, manifest)), None, False)
+
+    def remove(self, ref: Ref, expected: int | None) -> Written:
+        head = self._existing(ref)
+        self._check(ref, head, expected)
+        if head.version is None:
+            raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
+        return self._point(head, None, head.frozen)
+
+    def _head(self, ref: Ref) -> Head | None:
+        return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
+
+    def _existing(self, ref: Ref) -> Head:
+        head = self._head(ref)
+        if head is None:
+            raise NoSuchResource(f"There is no {ref}.", "list_resources shows what there is.")
+        return head
+
+    def _check(self, ref: Ref, head: Head | None, expected: int | None) -> None:
+        at = (head.version if head else None) or 0
+        if expected is not None and expected != at:
+            raise VersionConflict(str(ref), expected, at)
+        if head is not None and head.frozen and self._intent.actor is not Actor.HUMAN:
+            raise Frozen(str(ref), self._intent.actor)
+
+    def _was_frozen(self, head: Head, manifest: Manifest) -> bool:
+        entry = manifest.get(main_file(head.kind, head.name))
+        data = self._writer.blob(entry.sha256) if entry else None
+        return data is not None and is_frozen(data)
+
+    def _point(self, head: Head, version: int | None, frozen: bool) -> Written:
+        if head.version == version:
+            return Written(head.ref, version, version, False)
+        return self._move(head, version, head.latest, head.tree, head.hash, frozen, None)
+
+    def _move(
+        self,
+        head: Head,
+        version: int | None,
+        latest: int,
+        tree: str,
+        chained: str,
+        frozen: bool,
+        manifest: Manifest | None,
+    ) -> Written:
+        h = head
+        moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
+        self._writer.add_change(moved, self._first, h.version, manifest)
+        self._next += 1
+        return Written(head.ref, version, head.version, True)
