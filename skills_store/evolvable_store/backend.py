@@ -81,3 +81,8 @@ class Writer(Protocol):
 
     def add_operation(self, identity: int, last: int, intent: Intent) -> None:
         """Keeps an operation whose changes have the sequences `identity` to `last`."""
+
+    def bind(
+        self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+    ) -> None:
+        """Notes what a directory of a working copy holds, instead of what was noted before."""

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryError, LibraryFull, LibraryReadOnly
 
@@ -61,39 +61,50 @@ def on_network(folder: Path) -> bool:
     return best[1] in _NETWORK
 
 
-def connect(path: Path, *, durable: bool, read_only: bool = False) -> "Connection":
+Access = Literal["create", "write", "read", "immutable"]
+"""How a file is opened: made when it is missing; must exist; never written by us; never written by anybody."""
+
+_QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
+
+
+def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connection":
     """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
-    read_only: opened immutable, for a library on a disk that cannot be written.
+    access: "immutable" is for a disk that cannot be written; it does not look at the write-ahead log.
     """
-    target = f"{path.absolute().as_uri()}?mode=ro&immutable=1" if read_only else path.absolute().as_uri()
-    with translated(path):
+    with translated(path), contextlib.ExitStack() as unless_ready:
         connection: Connection = dbapi.connect(
-            target,
+            f"{path.absolute().as_uri()}?{_QUERY[access]}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
             timeout=GIVE_UP_SECONDS,
         )
+        unless_ready.callback(connection.close)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA foreign_keys=ON")
         if sys.platform == "darwin":
             connection.execute("PRAGMA fullfsync=ON")
+        unless_ready.pop_all()
     return connection
 
 
 def set_journal(connection: "Connection", path: Path) -> str:
     """Puts the file in WAL mode where that is safe, else in DELETE mode; returns the mode in force."""
     wanted = "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
+    mode = ""
     with translated(path):
         for _ in attempts():
-            with contextlib.suppress(dbapi.OperationalError):
+            try:
                 mode = str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
-                if mode == wanted:
-                    return mode
+            except dbapi.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+            if mode == wanted:
+                return mode
         return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
@@ -110,7 +121,7 @@ def attempts() -> Iterator[None]:
         yield
 
 
-class immediate:  # noqa: N801 - reads as `with immediate(...)`; a generator would cost a tenth of the commit
+class immediate:
     """Holds the write lock for the body and commits it; any exception rolls back.
 
     Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
@@ -134,7 +145,8 @@ class immediate:  # noqa: N801 - reads as `with immediate(...)`; a generator wou
             error = failure
         finally:
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                with contextlib.suppress(*Errors):  # what went wrong first is what is reported
+                    self._connection.execute("ROLLBACK")
         if isinstance(error, Errors):
             raise translate(error, self._path) from error
 
@@ -174,6 +186,12 @@ _BY_TEXT = (
         LibraryReadOnly,
         "{path} cannot be opened.",
         "Check that its folder exists and may be read and written.",
+    ),
+    (
+        "could not decode",
+        LibraryCorrupt,
+        "{path} is damaged.",
+        "Run `evolvable fsck`; restore the last `evolvable backup`.",
     ),
     ("malformed", LibraryCorrupt, "{path} is damaged.", "Run `evolvable fsck`; restore the last `evolvable backup`."),
     (

@@ -83,7 +83,7 @@ def migrate(connection: "Connection", path: Path) -> None:
 
     Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
     """
-    if _applied(connection, path) == LATEST:
+    if applied(connection, path) == LATEST:
         return
     import sqlite_utils
     from sqlite_utils.migrations import Migrations
@@ -94,17 +94,20 @@ def migrate(connection: "Connection", path: Path) -> None:
     # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
     # both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.immediate(connection, path):
-        if _applied(connection, path) < LATEST:
+        if applied(connection, path) < LATEST:
             steps.apply(sqlite_utils.Database(connection, execute_plugins=False))
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={LATEST}")
 
 
-def _applied(connection: "Connection", path: Path) -> int:
+def applied(connection: "Connection", path: Path) -> int:
+    """Returns how many steps the file has had, 0 for an empty one; writes nothing. Raises as `migrate`."""
     with driver.translated(path):
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        # In this order: a process that makes the library meanwhile gives it tables and our id in one commit.
+        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    if application not in (0, APPLICATION_ID):
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if application != APPLICATION_ID and not (empty and application == 0):
         raise LibraryCorrupt(f"{path} belongs to another program.", "Name another folder for the library.")
     if version > LATEST:
         raise LibraryTooNew(

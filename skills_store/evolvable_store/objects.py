@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,20 +100,29 @@ def manifest_of(files: Files) -> Manifest:
         raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
     entries = {}
     total = 0
-    folded: dict[str, str] = {}
+    if len(files) > 1:
+        _check_together(files)
     for path, file in files.items():
         check_path(path)
-        twin = folded.setdefault(path.casefold(), path)
-        if twin != path:
-            raise InvalidPath(f"{path} and {twin} differ only by case.", "Some file systems cannot hold both.")
         size = len(file.data)
         if size > MAX_FILE:
             raise TooLarge(f"{path} has {size:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
         total += size
-        entries[path] = Entry(blob_hash(file.data), size, file.mode)
+        entries[path] = Entry(blob_hash(file.data), size, EXECUTABLE if file.mode & 0o111 else PLAIN)
     if total > MAX_RESOURCE:
         raise TooLarge(f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}.")
     return Manifest(entries)
+
+
+def _check_together(paths: Iterable[str]) -> None:
+    """Raises InvalidPath when two of these cannot lie in one folder: equal but for case, or file and folder."""
+    places: dict[str, str] = {}
+    for path in paths:
+        folders = [path[: match.end()] for match in re.finditer("/", path)]
+        for place in (*folders, path):
+            twin = places.setdefault(place.rstrip("/").casefold(), place)
+            if twin != place:
+                raise InvalidPath(f"{twin} and {place} cannot lie in one folder.", "Some systems cannot hold both.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ import contextlib
 import json
 import os
 import threading
+import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store import driver, migrations
-from evolvable_store.errors import LibraryCorrupt, LibraryReadOnly, NoLibrary
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryReadOnly, NoLibrary
 from evolvable_store.objects import Manifest, Version, blob_hash
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation
 from evolvable_store.packing import unpack
@@ -29,13 +30,13 @@ _STATE = f"SELECT after, latest, tree, hash, frozen, sequence FROM change WHERE 
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
-_MANIFEST = "SELECT manifest FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1"
+_MANIFEST = "SELECT manifest, tree FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1"
 _OPERATION = "SELECT id, at, actor, reason, session, evidence, undoes FROM operation"
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
 
 class SqliteBackend:
-    """A library in the folder `home`. Safe to share between threads; opens anew in a forked child."""
+    """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
     def __init__(self, home: Path, *, create: bool = False) -> None:
         """Opens `home`/library.db; with `create`, makes it when it is missing.
@@ -43,46 +44,64 @@ class SqliteBackend:
         Raises NoLibrary, LibraryTooNew, LibraryCorrupt, LibraryReadOnly.
         """
         self.path = home / FILE
-        self.read_only = False
-        self._pid = os.getpid()
+        self.journal = ""
+        self._access: driver.Access = "write"
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
-        self._write_lock = threading.Lock()
+        self._write_lock = threading.RLock()
         # Which id a name has never changes, so it is looked up once.
         self._ids: dict[tuple[str, str, str], int] = {}
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
             _make_home(home)
-        self.journal = self._open_first()
+        self._open_first()
+        _opened.add(self)
 
-    def _open_first(self) -> str:
+    @property
+    def read_only(self) -> bool:
+        """Whether the library lies where it cannot be written."""
+        return self._access in ("read", "immutable")
+
+    def _open_first(self) -> None:
+        if not self.path.exists() or _writable(self.path):
+            self._open_as("create")
+            return
         try:
-            connection = driver.connect(self.path, durable=True)
-            if not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
-                raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on.")
-            journal = driver.set_journal(connection, self.path)
-            migrations.migrate(connection, self.path)
+            self._open_as("read")
         except LibraryReadOnly:
-            # A cleanly closed WAL file on a read-only disk opens only as immutable.
-            connection = driver.connect(self.path, durable=True, read_only=True)
+            # Reading a log needs shared memory, which cannot be made here; a cleanly closed library has no log.
+            for log in (self.path.with_name(f"{FILE}-wal"), self.path.with_name(f"{FILE}-journal")):
+                if log.exists() and log.stat().st_size:
+                    raise LibraryReadOnly(
+                        f"{self.path} cannot be written, and its newest changes are still in {log.name}.",
+                        "Copy the whole folder to where it can be written, and open it there.",
+                    ) from None
+            self._open_as("immutable")
+
+    def _open_as(self, access: driver.Access) -> None:
+        connection = driver.connect(self.path, durable=True, access=access)
+        with contextlib.ExitStack() as unless_ready:
+            unless_ready.callback(connection.close)
+            migrations.applied(connection, self.path)  # what is not ours is refused before anything is written
+            if access == "create":
+                self.journal = driver.set_journal(connection, self.path)
             migrations.migrate(connection, self.path)
-            self.read_only, journal = True, "off"
+            unless_ready.pop_all()
+        self._access = "write" if access == "create" else access
         self._idle.append(connection)
-        return journal
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["Connection"]:
         """Lends a connection for a few statements; SQLite's errors come out as ours."""
-        self._forget_if_forked()
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = driver.connect(self.path, durable=True, read_only=self.read_only)
+            connection = driver.connect(self.path, durable=True, access=self._access)
         try:
             yield connection
-        except driver.Errors as error:
-            raise driver.translate(error, self.path) from error
+        except _Unusable as error:
+            raise _as_ours(error, self.path) from error
         finally:
             self._idle.append(connection)
 
@@ -91,28 +110,41 @@ class SqliteBackend:
         """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
         if self.read_only:
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
-        self._forget_if_forked()
         with self._write_lock:
-            if self._writer is None:
-                self._writer = driver.connect(self.path, durable=True)
+            writer = self._writer
+            if writer is None:
+                writer = self._writer = driver.connect(self.path, durable=True, access="write")
                 if driver.wal_is_safe():
                     # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
-                    self._writer.execute("PRAGMA busy_timeout=0")
-            with driver.immediate(self._writer, self.path):
-                yield self._writer
+                    writer.execute("PRAGMA busy_timeout=0")
+            try:
+                with driver.immediate(writer, self.path):
+                    yield writer
+            except _Unusable as error:
+                raise _as_ours(error, self.path) from error
+            finally:
+                if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
+                    self._writer = None
+                    writer.close()
 
-    def _forget_if_forked(self) -> None:
-        if self._pid != os.getpid():
-            # A connection must not cross a fork; the parent still uses these.
-            self._idle, self._writer, self._pid = [], None, os.getpid()
-            self._write_lock = threading.Lock()
+    def before_fork(self) -> None:
+        """Waits for the write in flight and closes what is idle: SQLite's connections must not cross a fork."""
+        self._write_lock.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Lets writes go on, in the parent and in the child; each opens its own connections."""
+        self._write_lock.release()
 
     def close(self) -> None:
         """Closes every connection; the last process to do so folds the log into the file."""
-        for connection in (*self._idle, self._writer):
-            if connection is not None:
-                connection.close()
-        self._idle, self._writer = [], None
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        with self._write_lock:
+            if self._writer is not None and not self._writer.in_transaction:
+                self._writer.close()
+                self._writer = None
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
         with self.reading() as db:
@@ -139,8 +171,9 @@ class SqliteBackend:
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
+        top = 2**40 if below is None else below
         with self.reading() as db:
-            return [Version(*row) for row in db.execute(query, (resource, below or 2**40, limit)).fetchall()]
+            return [Version(*row) for row in db.execute(query, (resource, top, limit)).fetchall()]
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         with self.reading() as db:
@@ -181,6 +214,12 @@ class SqliteBackend:
     def sequence(self) -> int:
         with self.reading() as db:
             return int(db.execute(_SEQUENCE).fetchone()[0])
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Callable[[], int]]:
+        """Lends a function whose result differs from its last one when anybody has committed in between."""
+        with self.reading() as db:
+            yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
 
     @contextlib.contextmanager
     def write(self) -> Iterator["SqliteWriter"]:
@@ -234,6 +273,49 @@ class SqliteWriter:
             (identity, last, intent.at, intent.actor, intent.reason, intent.session, evidence, undoes),
         )
 
+    def bind(
+        self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+    ) -> None:
+        row = (folder, directory, resource, version, signature, conflict)
+        self.db.execute("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+_Unusable = (*driver.Errors, ValueError, TypeError, OverflowError)
+"""What comes of a statement or of reading its rows when the file, or an argument, is not as it should be."""
+
+
+def _as_ours(error: Exception, path: Path) -> EvolvableError:
+    if isinstance(error, driver.Errors):
+        return driver.translate(error, path)
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
+    return LibraryCorrupt(
+        f"{path} holds what no Evolvable wrote: {error}.", "Run `evolvable fsck`; restore the last `evolvable backup`."
+    )
+
+
+_opened: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+_forking: list[SqliteBackend] = []
+
+
+def _before_fork() -> None:
+    for backend in list(_opened):
+        backend.before_fork()
+        _forking.append(backend)
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop().after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
 
 def _make_home(home: Path) -> None:
     try:
@@ -254,7 +336,12 @@ def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[s
 
 def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
     row = db.execute(_MANIFEST, (resource, number)).fetchone()
-    return Manifest.from_json(row[0]) if row else None
+    if row is None:
+        return None
+    manifest = Manifest.from_json(row[0])
+    if manifest.tree != row[1]:
+        raise ValueError(f"the manifest of version {number} of resource {resource} does not match its tree")
+    return manifest
 
 
 def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:

@@ -12,7 +12,7 @@ from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
-from evolvable_store.transaction import Transaction
+from evolvable_store.transaction import Transaction, iso
 
 
 def utc_now() -> datetime:
@@ -41,6 +41,15 @@ class Store:
         Raises NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
         return cls(SqliteBackend(home, create=create), home, clock)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the library lies where it cannot be written."""
+        return self.backend.read_only
+
+    def now(self) -> str:
+        """Returns the clock's present as stored: ISO 8601 in UTC."""
+        return iso(self.clock())
 
     def close(self) -> None:
         """Closes the library's files."""
@@ -104,16 +113,18 @@ class Store:
 
     def version(self, head: Head, number: int | None = None) -> Version:
         """Returns one version of a resource, by default the newest. Raises NoSuchVersion."""
-        version = self.backend.version(head.id, number or head.latest)
+        wanted = head.latest if number is None else number
+        version = self.backend.version(head.id, wanted)
         if version is None:
-            raise _no_version(head, number or head.latest)
+            raise _no_version(head, wanted)
         return version
 
     def manifest(self, head: Head, number: int | None = None) -> Manifest:
         """Returns the manifest of one version, by default the newest. Raises NoSuchVersion."""
-        manifest = self.backend.manifest(head.id, number or head.latest)
+        wanted = head.latest if number is None else number
+        manifest = self.backend.manifest(head.id, wanted)
         if manifest is None:
-            raise _no_version(head, number or head.latest)
+            raise _no_version(head, wanted)
         return manifest
 
     def files(self, head: Head, number: int | None = None) -> dict[str, File]:

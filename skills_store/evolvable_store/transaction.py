@@ -23,7 +23,8 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
 from evolvable_store.operation import Actor, Head, Intent, Operation
 from evolvable_store.packing import pack
-from evolvable_store.resource import USER_SCOPE, Ref, main_file
+from evolvable_store.problems import main_path
+from evolvable_store.resource import USER_SCOPE, Ref, check_name, check_scope
 
 Packed = tuple[str, int, bytes, str]
 """A blob ready to be kept: sha256, size, packed bytes, codec."""
@@ -31,12 +32,16 @@ Packed = tuple[str, int, bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done."""
+    """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done.
+
+    `id` is that of the resource, as in Head.
+    """
 
     ref: Ref
     version: int | None
     previous: int | None
     changed: bool
+    id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Transaction:
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
         self._plans: list[Callable[[_Publication], Written]] = []
+        self._bindings: list[tuple[int, int, str, str, str]] = []
         self.operation: Operation | None = None
         self.written: list[Written] = []
 
@@ -86,7 +92,7 @@ class Transaction:
             for path, entry in manifest.items()
             if entry.sha256 not in known
         )
-        main = files.get(main_file(ref.kind, ref.name))
+        main = files.get(main_path(ref.kind, ref.name, files))
         content = _Content(manifest, main is not None and is_frozen(main.data), blobs)
         self._plans.append(lambda publication: publication.put(ref, content, expected_version, create))
 
@@ -97,6 +103,10 @@ class Transaction:
     def remove(self, ref: Ref, *, expected_version: int | None = None) -> None:
         """Makes the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
         self._plans.append(lambda publication: publication.remove(ref, expected_version))
+
+    def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
+        """Notes, together with the last write, that a directory of a folder now holds what it made."""
+        self._bindings.append((len(self._plans) - 1, folder, directory, signature, conflict))
 
     def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
         # What a version refers to is never collected, so it need not be packed and sent again. A single file is
@@ -117,13 +127,20 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        at = self._clock().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        intent = Intent(at, self._actor, self._reason, self._session, self._evidence, self._undoes)
+        intent = Intent(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes)
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
-            self.operation = publication.close()
-        self.written = written
+            for write, folder, directory, signature, conflict in self._bindings:
+                done = written[write]
+                writer.bind(folder, directory, done.id, done.version, signature, conflict)
+            operation = publication.close()
+        self.written, self.operation = written, operation
+
+
+def iso(moment: datetime) -> str:
+    """Returns an aware moment in UTC as it is stored: 2026-11-20T11:14:36.123456Z."""
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class _Publication:
@@ -147,7 +164,8 @@ class _Publication:
             raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
         self._check(ref, head, expected)
         if head is None:
-            head = self._writer.add_resource(ref.kind, ref.scope or USER_SCOPE, ref.name)
+            scope = check_scope(ref.scope or USER_SCOPE)
+            head = self._writer.add_resource(ref.kind, scope, check_name(ref.kind, ref.name))
         manifest = content.manifest
         if head.tree == manifest.tree:
             return self._point(head, head.latest, content.frozen)
@@ -189,13 +207,13 @@ class _Publication:
             raise Frozen(str(ref), self._intent.actor)
 
     def _was_frozen(self, head: Head, manifest: Manifest) -> bool:
-        entry = manifest.get(main_file(head.kind, head.name))
+        entry = manifest.get(main_path(head.kind, head.name, manifest))
         data = self._writer.blob(entry.sha256) if entry else None
         return data is not None and is_frozen(data)
 
     def _point(self, head: Head, version: int | None, frozen: bool) -> Written:
         if head.version == version:
-            return Written(head.ref, version, version, False)
+            return Written(head.ref, version, version, False, head.id)
         return self._move(head, version, head.latest, head.tree, head.hash, frozen, None)
 
     def _move(
@@ -212,4 +230,4 @@ class _Publication:
         moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
         self._writer.add_change(moved, self._first, h.version, manifest)
         self._next += 1
-        return Written(head.ref, version, head.version, True)
+        return Written(head.ref, version, head.version, True, head.id)

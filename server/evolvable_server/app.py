@@ -1,0 +1,27 @@
+"""Puts the parts together: a library, its callers, and a server over it."""
+
+from pathlib import Path
+
+from evolvable_server.config import Config
+from evolvable_store.bindings import Folder
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE
+from evolvable_tools.library import Caller, Library
+
+
+def caller(config: Config, library: Library, actor: Actor) -> Caller:
+    """Returns the caller of this process: its session, and the project's scope before the user's."""
+    scope = config.scope or scope_of(config.project, library.working_copies.folders())
+    scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
+    return Caller(actor, config.session, scopes)
+
+
+def scope_of(project: Path, folders: list[Folder]) -> str | None:
+    """Returns the scope of the watched folder that lies in the project or in the nearest folder above it."""
+    project = project.resolve()
+    for place in (project, *project.parents):
+        for folder in folders:
+            # .claude/skills lies two levels below its project, a plain skills folder one.
+            if folder.scope != USER_SCOPE and place in (folder.path.parent.parent, folder.path.parent, folder.path):
+                return folder.scope
+    return None

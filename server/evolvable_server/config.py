@@ -1,0 +1,71 @@
+"""The only reader of the environment: where the library is, who calls, and which project is open."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.resource import USER_SCOPE, check_scope
+
+HOME = "EVOLVABLE_HOME"
+SCOPE = "EVOLVABLE_SCOPE"
+SESSION = "EVOLVABLE_SESSION"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of one process.
+
+    home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
+    is named outright, else None. session: the client's session when it tells one.
+    """
+
+    home: Path
+    project: Path
+    scope: str | None = None
+    session: str | None = None
+
+
+def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
+    """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
+
+    Raises InvalidRef when EVOLVABLE_SCOPE is no scope.
+    """
+    env = os.environ if environment is None else environment
+    place = home or Path(env.get(HOME) or "~/.evolvable")
+    return Config(
+        home=place.expanduser().absolute(),
+        project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
+        scope=_scope(env.get(SCOPE)),
+        session=env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None,
+    )
+
+
+def _scope(text: str | None) -> str | None:
+    if not text:
+        return None
+    try:
+        return check_scope(text)
+    except InvalidRef as error:
+        raise InvalidRef(f"{SCOPE}: {error}", error.hint) from None
+
+
+def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
+    """Returns the skill folders of the installed clients that are there, each with its scope.
+
+    Claude Code reads ~/.claude/skills and .claude/skills of the project, Codex ~/.codex/skills and ~/.agents/skills
+    and, in the project, .agents/skills and .codex/skills.
+    """
+    own = [home / ".claude/skills", home / ".agents/skills", home / ".codex/skills"]
+    theirs = [project / ".claude/skills", project / ".agents/skills", project / ".codex/skills"]
+    found = [(path, USER_SCOPE) for path in own if path.is_dir()]
+    return found + [(path, project_scope(project)) for path in theirs if path.is_dir() and path not in own]
+
+
+def project_scope(project: Path) -> str:
+    """Returns the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
+    from evolvable_store.resource import slugify
+
+    name = slugify(project.resolve().name)
+    return name if name and name != USER_SCOPE else "project"

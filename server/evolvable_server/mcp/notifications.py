@@ -1,0 +1,104 @@
+"""Tells every client, in both eras of the protocol, that something in the library changed.
+
+Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a bus. Older ones get notifications
+on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
+"""
+
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server import NotificationOptions
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged, ResourceUpdated
+
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.uris import uri_of
+from evolvable_store.operation import Change
+from evolvable_store.resource import Kind
+from evolvable_store.store import Store
+
+MAX_URIS = 2_000
+"""Updated URIs named for one batch of changes; beyond that clients have to read the list anew anyway."""
+
+
+class Notifier:
+    """Knows who listens, and tells them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.bus = InMemorySubscriptionBus()
+        # Connections of the handshake era, each with the URIs it subscribed to.
+        self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+    async def publish(self, changes: Sequence[Change]) -> None:
+        """Tells all clients of these changes."""
+        skills = [change for change in changes if change.kind is Kind.SKILL]
+        if skills:
+            await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
+            for uri in await anyio.to_thread.run_sync(self._uris, skills):
+                await self.bus.publish(ResourceUpdated(uri=uri))
+                await self._updated(uri)
+        if any(change.kind is Kind.PROMPT for change in changes):
+            await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")
+
+    def _uris(self, changes: Sequence[Change]) -> list[str]:
+        uris: dict[str, None] = {}
+        for change in changes:
+            head = self._store.head_or_none(change.ref)
+            for path in self._changed_files(head.id, change) if head else ():
+                uris[uri_of(change.scope, change.name, path)] = None
+                if len(uris) >= MAX_URIS:
+                    return list(uris)
+        return list(uris)
+
+    def _changed_files(self, resource: int, change: Change) -> list[str]:
+        backend = self._store.backend
+        before = (backend.manifest(resource, change.before) if change.before else None) or {}
+        after = (backend.manifest(resource, change.after) if change.after else None) or {}
+        return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+    async def _list_changed(self, event: ResourcesListChanged | PromptsListChanged, method: str) -> None:
+        await self.bus.publish(event)
+        for connection in self._initialized():
+            await getattr(connection, method)()
+
+    async def _updated(self, uri: str) -> None:
+        for connection in self._initialized():
+            if uri in self._connections[connection]:
+                await connection.send_resource_updated(uri)
+
+    def _initialized(self) -> list[Any]:
+        return [connection for connection in self._connections if connection.initialized.is_set()]
+
+    async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Middleware: keeps the connection of every client that shakes hands."""
+        if ctx.method == "initialize":
+            self._connections.setdefault(ctx.session._connection, set())
+        return await call_next(ctx)
+
+    async def subscribe(self, ctx: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        """Answers resources/subscribe of the handshake era."""
+        self._connections.setdefault(ctx.session._connection, set()).add(str(params.uri))
+        return types.EmptyResult()
+
+    async def unsubscribe(self, ctx: Any, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        """Answers resources/unsubscribe."""
+        self._connections.setdefault(ctx.session._connection, set()).discard(str(params.uri))
+        return types.EmptyResult()
+
+
+def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
+    """Makes the server announce and serve subscriptions in both eras; its bus must be the notifier's."""
+    low = server._lowlevel_server
+    server.middleware.append(notifier.remember)
+    low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
+    low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe)
+    # MCPServer tells handshake-era clients that nothing ever changes unless it is told otherwise.
+    options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=False)
+    low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
+        low.create_initialization_options, options
+    )

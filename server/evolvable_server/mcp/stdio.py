@@ -1,0 +1,191 @@
+"""Serves an MCP server on stdin and stdout: every request is answered, nothing grows without bound, and it ends.
+
+The SDK's own transport drops what it cannot read, lets replies pile up, and waits for tools that still run.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import anyio
+from anyio import to_thread
+from mcp.server import MCPServer
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from evolvable_server.mcp.frames import Lines, LongLine, Refusal, read_frame
+from evolvable_server.mcp.lifecycle import Lifecycle, guard
+from evolvable_server.mcp.wire import Wire, claim, write_whole
+
+MAX_IN_FLIGHT = 64
+"""Requests being handled or waiting for their reply to be read; further ones wait in the pipe."""
+
+MAX_LISTENING = 64
+"""Open subscriptions, which are requests that stay open; further ones are refused."""
+
+DRAIN = 0.4
+"""Seconds that requests in flight get after the last frame."""
+
+_CHUNK = 64 * 1024
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+def run_stdio(
+    server: MCPServer[Any], *, cleanup: Sequence[Callable[[], None]] = (), ready: Callable[[], None] | None = None
+) -> NoReturn:
+    """Serves on stdin and stdout until the client is gone, then ends the process. Call it on the main thread.
+
+    Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
+    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: see serve_stdio.
+    """
+    lifecycle = Lifecycle(cleanup)
+    try:
+        wire = claim()
+        guard(lifecycle, wire.source)
+        anyio.run(_Connection(wire, lifecycle, ready).serve, server)
+    except BaseException:
+        _log.exception("serving failed")
+        lifecycle.begin(1)
+    lifecycle.finish()
+
+
+async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | None = None) -> None:
+    """Serves on stdin and stdout until stdin ends, and returns when the tools that run have ended too.
+
+    While it serves, the process's stdin is empty and its stdout is stderr. `ready` is called once, on the event loop,
+    after the first reply was written: what is slow to import or to load can begin then.
+    """
+    wire = claim()
+    try:
+        await _Connection(wire, Lifecycle(), ready).serve(server)
+    finally:
+        wire.release()
+
+
+class _Connection:
+    """One client at the other end of the wire: frames go in to the SDK, replies come out."""
+
+    def __init__(self, wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
+        self._wire = wire
+        self._lifecycle = lifecycle
+        self._ready = ready
+        self._frames_in, self._frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
+        self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
+        self._listening: set[RequestId] = set()
+        self._reading = anyio.CancelScope()
+        self._at_end = False
+        self._writing = anyio.Lock()
+        # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is read or written.
+        self._threads = anyio.CapacityLimiter(3)
+
+    async def serve(self, server: MCPServer[Any]) -> None:
+        """Serves until the lifecycle says so or stdin ends."""
+        low = server._lowlevel_server
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._take_frames)
+                tasks.start_soon(self._write_replies)
+                tasks.start_soon(self._stop_reading)
+                await low.run(self._frames, self._replies, low.create_initialization_options())
+                self._lifecycle.begin()
+        finally:
+            self._lifecycle.begin()
+
+    async def _take_frames(self) -> None:
+        lines = Lines()
+        async with self._frames_in:
+            with self._reading:
+                while not self._at_end:
+                    chunk = await self._in_thread(self._read_chunk)
+                    for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
+                        await self._take(line)
+            with anyio.move_on_after(DRAIN):
+                for _ in range(MAX_IN_FLIGHT):
+                    await self._slots.acquire()
+
+    def _read_chunk(self) -> bytes:
+        try:
+            chunk = os.read(self._wire.source, _CHUNK)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._at_end = True
+            self._lifecycle.begin()
+        return chunk
+
+    async def _take(self, line: bytes | LongLine) -> None:
+        frame = read_frame(line)
+        if isinstance(frame, JSONRPCRequest):
+            frame = await self._admit(frame)
+        if isinstance(frame, Refusal):
+            await self._write(frame.reply)
+        elif frame:
+            settled = partial(self._settle, frame.id) if isinstance(frame, JSONRPCRequest) else None
+            await self._frames_in.send(SessionMessage(frame, ServerMessageMetadata(on_request_unanswered=settled)))
+            self._lifecycle.progress += 1
+
+    async def _admit(self, request: JSONRPCRequest) -> JSONRPCRequest | Refusal:
+        if request.method != "subscriptions/listen" or request.id in self._listening:
+            await self._slots.acquire()
+            return request
+        if len(self._listening) >= MAX_LISTENING:
+            return Refusal(request.id, INTERNAL_ERROR, f"There are {MAX_LISTENING} open subscriptions; end one first.")
+        self._listening.add(request.id)
+        return request
+
+    async def _settle(self, request_id: RequestId) -> None:
+        if request_id in self._listening:
+            self._listening.remove(request_id)
+        else:
+            self._slots.release()
+
+    async def _write_replies(self) -> None:
+        async with self._replies_out:
+            async for item in self._replies_out:
+                await self._write(item.message)
+                if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
+                    await self._settle(item.message.id)
+
+    async def _write(self, message: JSONRPCMessage) -> None:
+        try:
+            async with self._writing:
+                await self._in_thread(partial(write_whole, self._wire.sink, _encoded(message)))
+        except OSError:  # nobody reads any more
+            self._lifecycle.begin()
+            return
+        self._lifecycle.progress += 1
+        if self._ready and isinstance(message, JSONRPCResponse):
+            ready, self._ready = self._ready, None
+            ready()
+
+    async def _stop_reading(self) -> None:
+        await self._in_thread(self._lifecycle.begun.wait)
+        if not self._at_end:
+            self._reading.cancel()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _encoded(message: JSONRPCMessage) -> bytes:
+    """Returns the line that says `message`; of a result that JSON cannot say, an error in its place."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except ValueError:
+        _log.exception("a message cannot be written as JSON")
+    if isinstance(message, JSONRPCResponse | JSONRPCError):
+        return _encoded(Refusal(message.id, INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
+    return b""

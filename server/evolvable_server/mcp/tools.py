@@ -1,0 +1,281 @@
+"""The tools of the MCP surface: each is a verb of evolvable_tools under the same name, with its limits in words.
+
+Clients strip most of a schema, so what an argument may be stands in its description. Results are complete in their
+structured form; documents are plain text.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_store.resource import Ref, check_scope, parse_kind
+from evolvable_tools import finding, history, resources, undo, usage
+from evolvable_tools.library import Caller, Library
+
+MAX_TEXT = 150_000
+"""Characters of a document in one result."""
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number is needed, not true or false")
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_no_bool)]
+RefText = Annotated[str, Field(description="e.g. skill:pdf, skill:pdf@3, memory:USER, skill:acme/pdf (project acme)")]
+Reason = Annotated[str, Field(description="why, in a sentence; kept in the history", max_length=2000)]
+Expected = Annotated[
+    Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
+]
+
+
+class EditArgument(BaseModel):
+    """Replace `old`, which must stand in the file exactly once, by `new`."""
+
+    model_config = ConfigDict(extra="forbid")
+    path: str
+    old: str
+    new: str
+
+
+class Tools:
+    """The tools over one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
+
+    def find_skill(
+        self,
+        task: Annotated[str, Field(description="what you want to do, in your own words")],
+        ctx: Context,
+        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = 5,
+        kind: Annotated[
+            str, Field(description="skill (default), prompt, agent, tool, environment or memory")
+        ] = "skill",
+        scope: Annotated[str | None, Field(description="search only this scope: 'user' or a project's name")] = None,
+        mode: Annotated[str, Field(description="auto (default), keyword or text")] = "auto",
+    ) -> finding.FoundSkills:
+        """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
+        start a task. none_fits=true means that nothing in the library is for it: go on without. Then load_skill."""
+        scopes = (check_scope(scope),) if scope else None
+        return finding.find_skill(
+            self._library, self._who(ctx), task, limit=limit, kind=parse_kind(kind), scopes=scopes, mode=mode
+        )
+
+    def load_skill(
+        self,
+        ref: RefText,
+        ctx: Context,
+        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
+        path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
+        search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
+    ) -> str:
+        """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
+        report the outcome with. Long files are cut at 150,000 characters."""
+        loaded = usage.load(
+            self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
+        )
+        return document(loaded)
+
+    def report_outcome(
+        self,
+        outcome: Annotated[str, Field(description="succeeded, failed, partial, abandoned or unknown")],
+        ctx: Context,
+        use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
+        ref: Annotated[str | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
+        usage: Annotated[str | None, Field(description="used, partially_used, ignored or inapplicable")] = None,
+        task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
+        evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
+    ) -> usage.EvidenceSummary:
+        """Tell what came of a task in which a skill was loaded. Returns what is known of that skill so far."""
+        return report(
+            self._library,
+            self._who(ctx),
+            outcome=outcome,
+            use_id=use_id,
+            ref=Ref.parse(ref) if ref is not None else None,
+            usage=usage,
+            task_type=task_type,
+            evidence=evidence,
+        )
+
+    def list_resources(
+        self,
+        ctx: Context,
+        kind: Annotated[str | None, Field(description="skill, prompt, agent, tool, environment or memory")] = None,
+        query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
+        scope: Annotated[str | None, Field(description="'user' or a project's name; default: all you can see")] = None,
+        limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
+    ) -> finding.Listing:
+        """List what the library holds, by name, page by page. To find something for a task use find_skill."""
+        return finding.list_resources(
+            self._library,
+            self._who(ctx),
+            kind=parse_kind(kind) if kind else None,
+            query=query,
+            scope=check_scope(scope) if scope else None,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def get_resource(
+        self,
+        ref: RefText,
+        ctx: Context,
+        version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
+        path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
+    ) -> str:
+        """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
+        return document(usage.get(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path))
+
+    def resource_history(
+        self,
+        ref: RefText,
+        ctx: Context,
+        from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
+        to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
+        limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
+    ) -> history.History:
+        """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
+        to_version also the unified diff. Works for removed resources too."""
+        return history.history(
+            self._library,
+            self._who(ctx),
+            Ref.parse(ref),
+            from_version=from_version,
+            to_version=to_version,
+            limit=limit,
+        )
+
+    def update_resource(
+        self,
+        ref: RefText,
+        reason: Reason,
+        ctx: Context,
+        files: Annotated[
+            dict[str, str | None] | None, Field(description="path -> whole new text; null deletes the file")
+        ] = None,
+        edits: Annotated[
+            list[EditArgument] | None,
+            Field(description="[{path, old, new}]: `old` must stand in the file exactly once"),
+        ] = None,
+        expected_version: Expected = None,
+        create: Annotated[bool, Field(description="true for a new resource")] = False,
+        copy_of: Annotated[str | None, Field(description="with create: start as a copy of this ref")] = None,
+    ) -> resources.Updated:
+        """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
+        both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
+        ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
+        return resources.update(
+            self._library,
+            self._who(ctx),
+            Ref.parse(ref),
+            reason,
+            files=files,
+            edits=[resources.Edit(e.path, e.old, e.new) for e in edits or ()],
+            expected_version=expected_version,
+            create=create,
+            copy_of=Ref.parse(copy_of) if copy_of else None,
+        )
+
+    def restore_resource(
+        self,
+        ref: RefText,
+        version: Annotated[Number, Field(description="the version whose content comes back", ge=1)],
+        reason: Reason,
+        ctx: Context,
+        expected_version: Expected = None,
+    ) -> resources.Updated:
+        """Bring an old version's content back as a new version; also brings a removed resource back."""
+        return resources.restore(
+            self._library, self._who(ctx), Ref.parse(ref), version, reason, expected_version=expected_version
+        )
+
+    def remove_resource(
+        self, ref: RefText, reason: Reason, ctx: Context, expected_version: Expected = None
+    ) -> resources.Updated:
+        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back."""
+        return resources.remove(
+            self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version
+        )
+
+    def undo(
+        self,
+        reason: Reason,
+        ctx: Context,
+        operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
+        session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
+    ) -> undo.Undone:
+        """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
+        changed since are left alone and listed under conflicts."""
+        return take_back(self._library, self._who(ctx), reason, operation=operation, session=session)
+
+    def _who(self, ctx: Context) -> Caller:
+        return self._caller.during(_session(ctx.request_context.meta))
+
+
+report = usage.report_outcome
+take_back = undo.undo
+# Inside the class the names `usage` and `undo` are arguments and tools.
+
+
+def _session(meta: Any) -> str | None:
+    """Returns the session that a client names in a request's _meta (Codex does), or None."""
+    turn = (meta or {}).get("x-codex-turn-metadata")
+    session = turn.get("session_id") if isinstance(turn, dict) else None
+    return session if isinstance(session, str) and 0 < len(session) <= 200 else None
+
+
+def document(loaded: usage.Loaded) -> str:
+    """Returns a loaded document as one text: its content, then the other files, then the use_id."""
+    ref = f"{loaded.ref}@{loaded.version}"
+    if loaded.text is None:
+        parts = [f"{loaded.path} of {ref} is not text ({loaded.size:,} bytes)."]
+    elif len(loaded.text) > MAX_TEXT:
+        parts = [loaded.text[:MAX_TEXT], f"\n[cut: {MAX_TEXT:,} of {len(loaded.text):,} characters]"]
+    else:
+        parts = [loaded.text]
+    parts.append(f"\n\n---\n{ref} · {loaded.path}")
+    others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
+    if others:
+        parts.append("Other files (read one by its path):\n" + "\n".join(others))
+    if loaded.use_id:
+        parts.append(f"use_id: {loaded.use_id} (report_outcome with it when the task is done)")
+    return "\n".join(parts)
+
+
+READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+NOTE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+
+_WHOLE = {"anthropic/maxResultSizeChars": 200_000}
+
+
+def add_tools(server: LibraryServer, library: Library, caller: Caller) -> None:
+    """Adds every tool to the server, in the order in which a client shows them."""
+    tools = Tools(library, caller)
+
+    def add(function: Callable[..., Any], title: str, annotations: ToolAnnotations, **more: Any) -> None:
+        server.add_tool(function, title=title, annotations=annotations, **more)
+        # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
+        added = server._tool_manager.get_tool(function.__name__)
+        assert added is not None
+        added.parameters["additionalProperties"] = False
+        added.description = " ".join(added.description.split())
+
+    hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
+    add(tools.find_skill, "Find a skill", READ, meta=hint)
+    add(tools.load_skill, "Load a skill", NOTE, structured_output=False, meta=_WHOLE)
+    add(tools.report_outcome, "Report an outcome", NOTE)
+    add(tools.list_resources, "List resources", READ)
+    add(tools.get_resource, "Get a resource", READ, structured_output=False, meta=_WHOLE)
+    add(tools.resource_history, "History of a resource", READ)
+    add(tools.update_resource, "Update or create a resource", NOTE)
+    add(tools.restore_resource, "Restore a version", NOTE)
+    add(tools.remove_resource, "Remove a resource", NOTE)
+    add(tools.undo, "Undo", NOTE)

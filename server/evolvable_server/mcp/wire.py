@@ -1,0 +1,65 @@
+"""The process's stdin and stdout as the wire of a protocol: nothing else in the process may touch it."""
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Two descriptors that only the transport knows: where frames come from and where replies go."""
+
+    source: int
+    sink: int
+
+    def release(self) -> None:
+        """Gives stdin and stdout their descriptors back."""
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what was printed while serving belongs to stderr
+        _point(0, self.source)
+        _point(1, self.sink)
+
+
+def claim() -> Wire:
+    """Returns the wire; from then on the process's stdin is empty and its stdout is stderr.
+
+    A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
+    started counts as empty.
+    """
+    wire = Wire(_copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    _point(0, nothing)
+    _point(1, 2 if sys.__stderr__ is not None else nothing)
+    os.close(nothing)
+    return wire
+
+
+def write_whole(sink: int, data: bytes) -> None:
+    """Writes all of `data`, however long the reader takes. Raises OSError when the reader is gone."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(sink, rest) :]
+
+
+def _copy(fd: int, is_open: bool) -> int:
+    if not is_open:
+        return os.open(os.devnull, os.O_RDWR)
+    # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
+    copy = os.dup(fd) if sys.platform == "win32" else fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    with suppress(OSError):
+        os.set_blocking(copy, True)
+    return copy
+
+
+def _point(fd: int, target: int) -> None:
+    with suppress(OSError):
+        os.dup2(target, fd)
+    if sys.platform == "win32":
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd
+
+        with suppress(OSError):
+            rebind_std_handle_to_fd(fd)

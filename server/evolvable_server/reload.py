@@ -1,0 +1,186 @@
+"""Keeps an open server in step: what people save in the folders, and what other processes change in the library.
+
+Events of the file system are only hints that say where to look; a slow look at everything stands beside them,
+because events do get lost. What changed is decided by content, so nothing we write ourselves comes back as an edit.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from evolvable_store.bindings import Folder
+from evolvable_store.errors import EvolvableError
+from evolvable_store.operation import Change
+from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.working_copy import Sync
+from evolvable_tools.library import Library
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.03
+"""How often the library is asked whether another process changed it; one question costs microseconds."""
+
+RESCAN_SECONDS = 30.0
+"""How often every folder is looked at, events or not."""
+
+GRACE_SECONDS = 0.4
+"""How long a vanished folder may take to come back: editors and `git checkout` replace folders in two steps."""
+
+AGAIN_SECONDS = (0.3, 0.9, 2.5)
+"""When a place that had an event is looked at again."""
+
+DEBOUNCE_MS, STEP_MS, TICK_MS = 100, 20, 200
+
+Listener = Callable[[Sequence[Change]], None]
+
+
+class Reloader:
+    """Two threads over one library: one follows the folders, one follows the library."""
+
+    def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
+        """listener: called, on one of our threads, with every batch of changes that appeared in the library."""
+        self._library, self._listener, self._rescan = library, listener, rescan_seconds
+        self._copies = WorkingCopies(library.store, grace=GRACE_SECONDS)
+        self._stop = threading.Event()
+        self._folders_changed = threading.Event()
+        self._busy = threading.Lock()
+        self._sequence = library.store.sequence()
+        self._watched: Sequence[Folder] = ()
+        self._later: list[tuple[float, Folder, set[str]]] = []
+        self._threads = [
+            threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
+            threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Starts following. The first look at the folders happens at once, in the background."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stops following; returns when both threads have ended, or after two seconds."""
+        self._stop.set()
+        self._folders_changed.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=2)
+
+    # The library
+
+    def _follow_library(self) -> None:
+        seen = -1
+        with self._library.store.backend.watching() as data_version:
+            while not self._stop.wait(POLL_SECONDS):
+                try:
+                    now = data_version()
+                    if now != seen:
+                        seen = now
+                        self._tell()
+                except EvolvableError as error:
+                    log.warning("following the library: %s", error.text)
+
+    def _tell(self) -> None:
+        changes = self._library.store.changes(self._sequence, 10_000)
+        if not changes:
+            self._notice_folders()
+            return
+        self._sequence = changes[-1].sequence
+        self._listener(changes)
+        self._library.index.catch_up()
+        with self._busy:
+            for sync in self._copies.behind({change.ref for change in changes}):
+                _log(sync)
+
+    def _notice_folders(self) -> None:
+        if [f.id for f in self._copies.folders()] != [f.id for f in self._watched]:
+            self._folders_changed.set()
+
+    # The folders
+
+    def _follow_folders(self) -> None:
+        while not self._stop.is_set():
+            self._folders_changed.clear()
+            self._watched = self._copies.folders()
+            self._guarded(self._sync_all)
+            if self._watched and any(folder.path.is_dir() for folder in self._watched):
+                self._guarded(self._watch)
+            else:
+                self._folders_changed.wait(self._rescan)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except EvolvableError as error:
+            log.warning("following the folders: %s", error.text)
+            self._stop.wait(1)
+        except OSError as error:
+            log.warning("following the folders: %s", error)
+            self._stop.wait(1)
+
+    def _watch(self) -> None:
+        """Follows events until the set of folders changes; looks at everything every RESCAN_SECONDS."""
+        from watchfiles import watch
+
+        paths = [folder.path for folder in self._watched if folder.path.is_dir()]
+        next_rescan = time.monotonic() + self._rescan
+        events = watch(
+            *paths,
+            watch_filter=None,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            stop_event=self._folders_changed,
+            rust_timeout=TICK_MS,
+            yield_on_timeout=True,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        )
+        for batch in events:
+            for folder, places in self._by_folder(Path(path) for _, path in batch).items():
+                self._look(folder, places, again=True)
+            self._look_again()
+            if time.monotonic() >= next_rescan:
+                self._sync_all()
+                next_rescan = time.monotonic() + self._rescan
+
+    def _by_folder(self, paths: Iterable[Path]) -> dict[Folder, set[str]]:
+        found: dict[Folder, set[str]] = {}
+        for path in paths:
+            for folder in self._watched:
+                if path != folder.path and path.is_relative_to(folder.path):
+                    found.setdefault(folder, set()).add(path.relative_to(folder.path).as_posix())
+        return found
+
+    def _look(self, folder: Folder, places: set[str], *, again: bool) -> None:
+        with self._busy:
+            copy = self._copies.copy(folder)
+            sync = copy.sync(copy.directories_at(places))
+        _log(sync)
+        if again or sync.waiting:
+            # Events of files in a directory that has only just been made get lost, and editors save in steps.
+            now = time.monotonic()
+            self._later += [(now + delay, folder, places) for delay in AGAIN_SECONDS]
+
+    def _look_again(self) -> None:
+        now = time.monotonic()
+        due = [item for item in self._later if item[0] <= now]
+        self._later = [item for item in self._later if item[0] > now]
+        together: dict[Folder, set[str]] = {}
+        for _, folder, places in due:
+            together.setdefault(folder, set()).update(places)
+        for folder, places in together.items():
+            self._look(folder, places, again=False)
+
+    def _sync_all(self) -> None:
+        for folder in self._watched:
+            with self._busy:
+                sync = self._copies.copy(folder).sync()
+            _log(sync)
+            if sync.waiting:
+                self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
+
+
+def _log(sync: Sync) -> None:
+    for refusal in (*sync.refused, *sync.conflicts):
+        log.warning("%s/%s: %s", sync.folder.path, refusal.directory, "; ".join(refusal.problems))

@@ -1,0 +1,118 @@
+"""Which folders mirror the library, and which version each directory in them holds."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import AlreadyExists, InvalidArgument, NotFound
+from evolvable_store.resource import Kind
+from evolvable_store.sqlite import SqliteBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder on disk that mirrors the resources of one kind in one scope."""
+
+    id: int
+    scope: str
+    kind: Kind
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What one directory of a folder holds.
+
+    directory: its path below the folder, with `/`. version: the version it was last known to hold, None while the
+    resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted. conflict: what
+    a merge could not decide, in words, '' when nothing is open.
+    """
+
+    folder: int
+    directory: str
+    resource: int
+    version: int | None
+    signature: str
+    conflict: str = ""
+
+
+class Bindings:
+    """The folders and bindings of one library."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    def folders(self) -> list[Folder]:
+        """Returns all folders, in the order they were added."""
+        with self._backend.reading() as db:
+            rows = db.execute("SELECT id, scope, kind, path FROM folder ORDER BY id").fetchall()
+        return [Folder(row[0], row[1], Kind(row[2]), Path(row[3])) for row in rows]
+
+    def add_folder(self, path: Path, scope: str, kind: Kind) -> Folder:
+        """Returns the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
+        path = path.resolve()
+        for folder in self.folders():
+            if folder.path == path and (folder.scope, folder.kind) == (scope, kind):
+                return folder
+            if path.is_relative_to(folder.path) or folder.path.is_relative_to(path):
+                raise AlreadyExists(
+                    f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
+                    "One folder belongs to one scope and kind: `evolvable folders` shows them.",
+                )
+        if path in (Path(path.anchor), Path.home()):
+            raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
+        with self._backend.writing() as db:
+            db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
+        return self.folder(path)
+
+    def folder(self, path: Path) -> Folder:
+        """Returns the folder at this path. Raises NotFound."""
+        for folder in self.folders():
+            if folder.path == path.resolve():
+                return folder
+        raise NotFound(f"{path} is not watched.", "`evolvable folders` shows those that are.")
+
+    def drop_folder(self, folder: Folder) -> None:
+        """Forgets a folder; neither its files nor its resources are touched."""
+        with self._backend.writing() as db:
+            db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
+            db.execute("DELETE FROM folder WHERE id = ?", (folder.id,))
+
+    def of_folder(self, folder: Folder) -> dict[str, Binding]:
+        """Returns the bindings of a folder by directory."""
+        with self._backend.reading() as db:
+            rows = db.execute(f"{_BINDING} WHERE folder = ?", (folder.id,)).fetchall()
+        return {row[1]: _as_binding(row) for row in rows}
+
+    def of_resources(self, resources: Iterable[int]) -> list[Binding]:
+        """Returns every binding of these resources."""
+        with self._backend.reading() as db:
+            query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
+            rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
+        return [_as_binding(row) for row in rows]
+
+    def conflicts(self) -> list[Binding]:
+        """Returns the bindings with an open conflict."""
+        with self._backend.reading() as db:
+            return [_as_binding(row) for row in db.execute(f"{_BINDING} WHERE conflict <> ''").fetchall()]
+
+    def bind(self, bindings: Iterable[Binding]) -> None:
+        """Keeps these bindings, each instead of the one its directory had."""
+        rows = [(b.folder, b.directory, b.resource, b.version, b.signature, b.conflict) for b in bindings]
+        if rows:
+            with self._backend.writing() as db:
+                db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def unbind(self, binding: Binding) -> None:
+        """Forgets one binding."""
+        with self._backend.writing() as db:
+            query = "DELETE FROM binding WHERE folder = ? AND directory = ?"
+            db.execute(query, (binding.folder, binding.directory))
+
+
+_BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
+
+
+def _as_binding(row: tuple[int, str, int, int | None, str, str]) -> Binding:
+    return Binding(*row)

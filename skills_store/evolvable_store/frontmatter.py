@@ -1,0 +1,240 @@
+"""The head of a main file: reads it from any bytes, says what is wrong with it, and what it says about the resource."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_FRONTMATTER = 16 * 1024
+"""Bytes between the fences."""
+
+MAX_DESCRIPTION = 1024
+"""Characters of a description."""
+
+_OPEN = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*\r?\n){0,100}---[ \t]*\r?\n")
+_CLOSE = re.compile(rb"\n---[ \t]*\r?(?=\n|\Z)")
+_LOOSE_END = re.compile(rb"\n(?=[ \t]*\r?\n|#)")
+_DIRECTIVE = re.compile(rb"(?:\xef\xbb\xbf)?\s*%(?:YAML|TAG)\b")
+_CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r"))
+_CONTROL = re.compile(b"[" + re.escape(_CONTROLS) + b"]")
+_LOOKED_AT = 64 * 1024
+_CODE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1", re.DOTALL | re.MULTILINE)
+_NO_PROSE = ("<", "|", "---", "***", "===", "![", "[![", "```", "~~~")
+
+
+class Severity(StrEnum):
+    """How much is wrong, worst first."""
+
+    REFUSE = "refuse"
+    """Hostile or unreadable: no door takes it in."""
+
+    ERROR = "error"
+    """Breaks a specification: an agent's change or an import is refused, a person's own folder is taken in."""
+
+    WARNING = "warning"
+    """Readable everywhere; worth saying."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One thing that is wrong with a main file. `text` goes on after the file's name: "it has ..."."""
+
+    severity: Severity
+    text: str
+
+
+NO_FRONTMATTER = Defect(Severity.ERROR, "it has no frontmatter: start it with ---, name, description, ---")
+UNTERMINATED = Defect(Severity.ERROR, "its frontmatter does not end: put a line --- after the last key")
+NO_MAPPING = Defect(Severity.REFUSE, "its frontmatter is not a mapping of keys to values")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A main file: JSON-like `fields`, the `body` with line ends \\n, and every defect found while reading.
+
+    `fields` is empty when there is no frontmatter and when it was refused.
+    """
+
+    fields: Mapping[str, object]
+    body: str
+    defects: tuple[Defect, ...]
+
+
+def read(data: bytes) -> Document:
+    """Returns the document in these bytes. Whatever is wrong is a defect; content never makes it raise."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        defect = Defect(Severity.REFUSE, f"it is not UTF-8 (byte {error.start})")
+        return Document({}, data.decode("utf-8", "replace"), (defect,))
+    defects = list(_character_defects(data))
+    opening = _OPEN.match(data)
+    if opening is None:
+        hostile = Defect(Severity.REFUSE, "it has a YAML directive before the frontmatter")
+        defects.append(hostile if _DIRECTIVE.match(data) else NO_FRONTMATTER)
+        return Document({}, _text(data), tuple(defects))
+    first_line = data.count(b"\n", 0, opening.end()) + 1
+    if first_line > 2:
+        defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
+    closing = _CLOSE.search(data, opening.end() - 1)
+    if closing is None:
+        end = _loose_end(data, opening.end())
+        fields = _loose_fields(data[opening.end() : end], first_line, defects)
+        return Document(fields, _text(data[end:]), tuple(defects))
+    fields = _fields(data[opening.end() : closing.start() + 1], first_line, defects)
+    return Document(fields, _text(data[closing.end() + 1 :]), tuple(defects))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _character_defects(data: bytes) -> Iterator[Defect]:
+    if len(data.translate(None, _CONTROLS)) != len(data):
+        control = _CONTROL.search(data)
+        assert control is not None
+        line = data.count(b"\n", 0, control.start()) + 1
+        yield Defect(Severity.REFUSE, f"it has the control character {control[0][0]:#04x} in line {line}")
+    if data.startswith(b"\xef\xbb\xbf"):
+        yield Defect(Severity.WARNING, "it starts with a byte order mark")
+    if b"\r" in data:
+        bare = data.count(b"\r") > data.count(b"\r\n")
+        yield Defect(Severity.WARNING, "it has bare carriage returns" if bare else "its lines end with CR LF")
+
+
+def _fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
+    """Returns the fields of a frontmatter block and adds what is wrong with it to `defects`."""
+    from evolvable_store import plain_yaml, salvage
+
+    if len(block) > MAX_FRONTMATTER:
+        text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
+        defects.append(Defect(Severity.REFUSE, text))
+        return {}
+    text = _text(block)
+    try:
+        try:
+            plain = plain_yaml.load(text)
+            value, repeated = plain.value, plain.repeated
+        except plain_yaml.NotYaml as error:
+            if _DIRECTIVE.match(block):
+                raise plain_yaml.NotPlain("it has a directive", error.line) from None
+            defects.append(_syntax_defect(error.reason, error.line + first_line))
+            value, repeated = salvage.salvage(text), ()
+    except plain_yaml.NotPlain as error:
+        defects.append(_refusal(error.reason, error.line + first_line))
+        return {}
+    if not isinstance(value, dict | None):
+        defects.append(NO_MAPPING)
+        return {}
+    fields = value or {}
+    if repeated:
+        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(repeated))}"))
+    defects += _type_defects(fields)
+    return fields
+
+
+def _loose_end(data: bytes, start: int) -> int:
+    """Returns where an unterminated frontmatter may be taken to end: before a blank line or a heading."""
+    end = _LOOSE_END.search(data, start)
+    return end.start() + 1 if end else len(data)
+
+
+def _loose_fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
+    from evolvable_store import plain_yaml, salvage
+
+    defects.append(UNTERMINATED)
+    if len(block) > MAX_FRONTMATTER:
+        return {}
+    try:
+        fields = salvage.salvage(_text(block))
+    except plain_yaml.NotPlain as error:
+        defects.append(_refusal(error.reason, error.line + first_line))
+        return {}
+    defects += _type_defects(fields)
+    return fields
+
+
+def _syntax_defect(reason: str, line: int) -> Defect:
+    advice = "; a value with a colon needs quotes" if "mapping values" in reason else ""
+    return Defect(Severity.ERROR, f"its YAML breaks in line {line}: {reason}{advice}")
+
+
+def _refusal(reason: str, line: int) -> Defect:
+    return Defect(Severity.REFUSE, f"its frontmatter is refused (near line {line}): {reason}")
+
+
+def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:
+    for key in ("name", "description"):
+        if key in fields and not isinstance(fields[key], str):
+            yield Defect(Severity.ERROR, f"its {key} is {_shown(fields[key])}, not a text: quote it")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def describe(document: Document) -> str:
+    """Returns what the body says first, for a resource without a description.
+
+    The first paragraph of prose, else the first heading, else ''; one line of at most 1,024 characters.
+    """
+    heading = ""
+    for block in re.split(r"\n[ \t]*\n", _CODE.sub("", document.body[:_LOOKED_AT])):
+        lines = [line.strip() for line in block.split("\n") if line.strip()]
+        while lines and lines[0].startswith("#"):
+            heading = heading or lines[0].lstrip("# ")
+            lines = lines[1:]
+        if lines and not lines[0].startswith(_NO_PROSE):
+            return " ".join(" ".join(lines).split())[:MAX_DESCRIPTION]
+    return heading[:MAX_DESCRIPTION]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a document says about its resource; '' and () where it says nothing.
+
+    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: an agent's ref.
+    """
+
+    name: str
+    description: str
+    triggers: tuple[str, ...]
+    frozen: bool
+    delegate: str
+
+
+def summary(document: Document) -> Summary:
+    """Returns the summary of a document; without a description, `describe` supplies one."""
+    metadata = document.fields.get("metadata")
+    intent: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
+    return Summary(
+        name=_string(document.fields.get("name")),
+        description=_string(document.fields.get("description")) or describe(document),
+        triggers=_triggers(intent.get("triggers")),
+        frozen=str(intent.get("evolvable")).strip().lower() == "false",
+        delegate=_string(intent.get("delegate")),
+    )
+
+
+def _string(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _triggers(value: object) -> tuple[str, ...]:
+    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    triggers = (text.strip() for text in texts if isinstance(text, str))
+    return tuple(dict.fromkeys(trigger for trigger in triggers if trigger))
+
+
+def is_frozen(data: bytes) -> bool:
+    """Returns whether a main file says `metadata: evolvable: "false"`. Parses only when the word is in its head."""
+    word = data.find(b"evolvable")
+    if word < 0:
+        return False
+    opening = _OPEN.match(data)
+    closing = _CLOSE.search(data, opening.end() - 1) if opening else None
+    if opening is None or (closing and word > closing.start()):
+        return False
+    return summary(read(data)).frozen

@@ -1,0 +1,324 @@
+"""Checks a whole library: the file, every hash, every chain and the log, while other processes go on working."""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.objects import Entry, Manifest, blob_hash, chain_hash
+from evolvable_store.operation import Operation
+from evolvable_store.packing import unpack
+from evolvable_store.problems import main_path
+from evolvable_store.resource import Kind, Ref
+
+if TYPE_CHECKING:
+    from evolvable_store.store import Store
+
+MAX_FAULTS = 1000
+"""A library with more faults than this is lost; the check ends there."""
+
+_RESTORE = "Restore the last `evolvable backup`."
+_EXPORT = "Restore the last `evolvable backup`, or `evolvable export` what is sound into a new library."
+_BATCH = 200  # rows: a reader that never stays long lets the write-ahead log be folded in
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong. `what` happened to `which` thing, and what to do `next`."""
+
+    what: str
+    which: str
+    next: str = _RESTORE
+
+    def __str__(self) -> str:
+        return f"{self.which}: {self.what}. {self.next}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How much was checked and every fault found; a sound library has none."""
+
+    blobs: int
+    versions: int
+    operations: int
+    resources: int
+    faults: tuple[Fault, ...]
+
+
+Progress = Callable[[int, int], None]
+"""Called now and then with what is done and what there is to do."""
+
+Check = Callable[["Store"], Iterable[Fault]]
+"""A further check, such as whether an index is in step."""
+
+
+def check(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> Report:
+    """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
+
+    Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
+    end in short steps. No hash covers the text of an operation that made no version, nor old `frozen` flags.
+    """
+    run = _Run(store, progress)
+    for part in (run.file, run.blobs, run.log, run.histories, *(run.extra(extra) for extra in checks)):
+        run.attempt(part)
+    return Report(run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found)
+
+
+class _TooMany(Exception):
+    pass
+
+
+@dataclass
+class _History:
+    """The state of one resource's history after the rows seen so far."""
+
+    ref: str
+    kind: str
+    name: str
+    sequence: int = 0
+    version: int | None = None
+    latest: int = 0
+    tree: str = ""
+    hash: str = ""
+    frozen: bool = False
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+
+class _Row(NamedTuple):
+    latest: int
+    sequence: int
+    operation: int
+    before: int | None
+    after: int | None
+    tree: str
+    hash: str
+    frozen: int
+    manifest: str | None
+
+
+class _Run:
+    def __init__(self, store: "Store", progress: Progress | None) -> None:
+        self._store, self._progress = store, progress or (lambda done, total: None)
+        self._faults: dict[Fault, None] = {}
+        self.counts = {"blob": 0, "version": 0, "operation": 0, "resource": 0}
+        self._done = self._total = self._end = 0
+        self._operation = lru_cache(maxsize=256)(self._read_operation)
+
+    @property
+    def found(self) -> tuple[Fault, ...]:
+        return tuple(self._faults)
+
+    def attempt(self, part: Callable[[], None]) -> None:
+        """Runs one part; damage that keeps it from going on is one more fault."""
+        if len(self._faults) >= MAX_FAULTS:
+            return
+        try:
+            part()
+        except _TooMany:
+            return
+        except EvolvableError as error:
+            self._faults[Fault(f"it cannot be read on ({error})", str(self._store.backend.path))] = None
+
+    def extra(self, check: Check) -> Callable[[], None]:
+        def part() -> None:
+            for fault in check(self._store):
+                self._add(fault)
+
+        return part
+
+    def file(self) -> None:
+        """What SQLite itself says of the file."""
+        path = str(self._store.backend.path)
+        for (text,) in self._all("PRAGMA integrity_check"):
+            if text != "ok":
+                self._fault(f"SQLite finds it damaged ({text})", path)
+        self._end = self._store.sequence()
+        blobs, changes, operations = self._all(
+            "SELECT (SELECT count(*) FROM blob), (SELECT count(*) FROM change), (SELECT count(*) FROM operation)"
+        )[0]
+        self._total = blobs + 2 * changes + operations
+
+    def blobs(self) -> None:
+        """Every blob against its name and its size."""
+        query = "SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?"
+        for identity, sha256, size, codec in self._rows(query, (0, _BATCH), 1):
+            # One by one, since each may have megabytes; one that is collected meanwhile was referred to by nobody.
+            for (data,) in self._all("SELECT data FROM blob WHERE id = ?", identity):
+                self._blob(f"blob {sha256[:12]}", sha256, size, codec, data)
+
+    def _blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
+        self.counts["blob"] += 1
+        if codec not in ("zlib", "raw"):
+            self._fault(f"its codec {codec!r} is unknown", which)
+            return
+        try:
+            content = unpack(data, codec)
+        except zlib.error as error:
+            self._fault(f"it cannot be unpacked ({error})", which, _EXPORT)
+            return
+        if blob_hash(content) != sha256:
+            self._fault("its bytes do not match its hash", which, _EXPORT)
+        elif len(content) != size:
+            self._fault(f"it has {len(content)} bytes, its record says {size}", which)
+
+    def log(self) -> None:
+        """Sequences without gaps, and every change in exactly one operation."""
+        query = """SELECT sequence, operation, (SELECT count(*) FROM resource r WHERE r.id = c.resource)
+            FROM change c WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
+        owners = self._owners()
+        due, owner = 1, next(owners, None)
+        for sequence, operation, known in self._rows(query, (0, self._end, _BATCH), 1):
+            if sequence != due:
+                self._fault(
+                    "it is missing from the log", f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1))
+                )
+            while owner is not None and owner[1] < sequence:
+                owner = next(owners, None)
+            if owner is None or not owner[0] <= sequence <= owner[1]:
+                self._fault("no operation made it", f"change {sequence}")
+            elif owner[0] != operation:
+                self._fault(f"it names operation {operation} and lies in operation {owner[0]}", f"change {sequence}")
+            if not known:
+                self._fault("it belongs to no resource", f"change {sequence}")
+            due = sequence + 1
+        for _ in owners:
+            pass
+
+    def _owners(self) -> Iterator[tuple[int, int]]:
+        """Yields the first and last change of every operation, and finds fault with the operations by the way."""
+        due = 1
+        query = "SELECT id, last FROM operation WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        for first, last in self._rows(query, (0, self._end, _BATCH), 1):
+            self.counts["operation"] += 1
+            which = f"operation {first}"
+            if first < due:
+                self._fault(f"it begins before the last one ends (at change {due - 1})", which)
+            elif first > due:
+                self._fault("no operation holds them", f"changes {due} to {first - 1}")
+            if not first <= last <= self._end:
+                self._fault(f"its last change is {last}, the log ends at {self._end}", which)
+                last = first
+            if isinstance(self._operation(first), str):
+                self._fault(f"it cannot be read ({self._operation(first)})", which)
+            due = last + 1
+            yield first, last
+        if due <= self._end:
+            self._fault("no operation holds them", f"changes {due} to {self._end}")
+
+    def histories(self) -> None:
+        """Every resource's rows in the order that makes the last of them its head."""
+        query = "SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?"
+        for identity, kind, scope, name in self._rows(query, (0, _BATCH), 1, count=False):
+            self.counts["resource"] += 1
+            self._history(identity, _History(_shown(kind, scope, name), kind, name))
+
+    def _history(self, identity: int, history: _History) -> None:
+        if history.kind not in set(Kind):
+            self._fault(f"there is no kind {history.kind!r}", history.ref)
+            return
+        query = """SELECT latest, sequence, operation, before, after, tree, hash, frozen, manifest FROM change
+            WHERE (latest, sequence) > (?, ?) AND resource = ? AND sequence <= ? ORDER BY latest, sequence LIMIT ?"""
+        for row in self._rows(query, (-1, 0, identity, self._end, _BATCH), 2):
+            self._row(history, _Row(*row))
+        if history.sequence:
+            self._check_frozen(history)
+        elif not self._all("SELECT 1 FROM change WHERE resource = ? LIMIT 1", identity):
+            self._fault("it has a name and no history", history.ref)
+
+    def _row(self, was: _History, row: _Row) -> None:
+        which = f"change {row.sequence} of {was.ref}"
+        if row.sequence < was.sequence:
+            self._fault(f"it stands after change {was.sequence}, so the head is not the last change", which)
+        if row.before != was.version:
+            self._fault(f"it says that it followed version {row.before}, that was {was.version}", which)
+        if row.after not in (row.latest, None):
+            self._fault(f"it points at version {row.after}, the newest is {row.latest}", which)
+        if row.manifest is not None:
+            self._version(was, row, row.manifest)
+            if row.after is None:
+                self._fault("it makes a version and points nowhere", which)
+        elif (row.latest, row.tree, row.hash) != (was.latest, was.tree, was.hash):
+            self._fault(f"it names version {row.latest} and makes none; the newest is {was.latest}", which)
+        was.sequence, was.version, was.latest = row.sequence, row.after, row.latest
+        was.tree, was.hash, was.frozen = row.tree, row.hash, row.frozen == 1
+
+    def _version(self, was: _History, row: _Row, manifest: str) -> None:
+        self.counts["version"] += 1
+        which = f"{was.ref}@{row.latest}"
+        if row.latest != was.latest + 1:
+            self._fault(f"the version before it is {was.latest or 'missing'}", which)
+        made_by = self._operation(row.operation)
+        if not isinstance(made_by, Operation):
+            self._fault(f"its operation {row.operation} cannot be read ({made_by})", which)
+        elif chain_hash(was.hash, row.latest, row.tree, made_by.intent.digest) != row.hash:
+            self._fault("its hash does not follow from its parent, content and operation", which)
+        entries = self._entries(which, row.tree, manifest)
+        # Of the files that its parent has too, the blobs were looked for already.
+        for path, entry in entries.items():
+            if was.entries.get(path) != entry:
+                self._check_entry(f"{which} {path}", entry)
+        was.entries = entries
+
+    def _entries(self, which: str, tree: str, manifest: str) -> dict[str, Entry]:
+        try:
+            listed = Manifest.from_json(manifest)
+            if listed.tree != tree:
+                self._fault("its list of files does not match its hash", which)
+        except (ValueError, TypeError, AttributeError) as error:
+            self._fault(f"its list of files cannot be read ({error})", which)
+            return {}
+        return dict(listed)
+
+    def _check_entry(self, which: str, entry: Entry) -> None:
+        rows = self._all("SELECT size FROM blob WHERE sha256 = ?", entry.sha256)
+        if not rows:
+            self._fault(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)
+        elif rows[0][0] != entry.size:
+            self._fault(f"it says {entry.size} bytes, its blob {rows[0][0]}", which)
+
+    def _check_frozen(self, head: _History) -> None:
+        entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))
+        rows = self._all("SELECT data, codec FROM blob WHERE sha256 = ?", entry.sha256) if entry else []
+        try:
+            says = bool(rows) and is_frozen(unpack(*rows[0]))
+        except zlib.error:
+            return  # found with the blobs
+        if says != head.frozen and (rows or not entry):
+            self._fault(
+                f"its record says that it is {'' if head.frozen else 'not '}frozen, its main file the opposite",
+                head.ref,
+                "Save its main file once more with another text.",
+            )
+
+    def _read_operation(self, identity: int) -> Operation | str:
+        try:
+            return self._store.backend.operation(identity) or "it is missing"
+        except (ValueError, TypeError, EvolvableError) as error:
+            return str(error)
+
+    def _rows(self, query: str, values: tuple[Any, ...], keys: int, *, count: bool = True) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of a query in batches; the first `keys` columns and values say where to go on."""
+        while rows := self._all(query, *values):
+            yield from rows
+            values = (*rows[-1][:keys], *values[keys:])
+            self._done += len(rows) * count
+            self._progress(min(self._done, self._total), self._total)
+
+    def _all(self, query: str, *values: Any) -> list[Any]:
+        with self._store.backend.reading() as db:
+            return db.execute(query, values).fetchall()
+
+    def _fault(self, what: str, which: str, next: str = _RESTORE) -> None:
+        self._add(Fault(what, which, next))
+
+    def _add(self, fault: Fault) -> None:
+        self._faults[fault] = None
+        if len(self._faults) >= MAX_FAULTS:
+            raise _TooMany
+
+
+def _shown(kind: str, scope: str, name: str) -> str:
+    return str(Ref(Kind(kind), name, scope)) if kind in set(Kind) else f"{kind}:{scope}/{name}"

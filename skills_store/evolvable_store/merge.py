@@ -1,0 +1,195 @@
+"""Merges what two sides made of the same files, and says where they cannot be merged."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from evolvable_store.objects import File, Files
+
+MAX_COMPARED = 4_000_000
+"""Lines of one side times lines of the other, between their first and last difference, that are compared in detail.
+
+Beyond it the whole stretch counts as one change: the time stays bounded, and a merge can only become stricter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The outcome of a merge. At the paths in `conflicts` (sorted) `files` has what `theirs` had."""
+
+    files: dict[str, File]
+    conflicts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hunk:
+    """Lines start..end (exclusive) of the base, and what one side put there."""
+
+    start: int
+    end: int
+    lines: list[str]
+
+
+def merge_text(base: str, ours: str, theirs: str) -> str | None:
+    """Returns the text with the changes of both sides, or None when they overlap.
+
+    Lines end with a line feed and nothing else. Equal changes count once. Changes that touch without a common line
+    between them overlap, as in git. The two sides can be exchanged.
+    """
+    lines = _lines(base)
+    merged: list[str] = []
+    done = 0
+    for start, end, ours_there, theirs_there in _regions(_hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))):
+        mine, yours = _apply(lines, start, end, ours_there), _apply(lines, start, end, theirs_there)
+        if ours_there and theirs_there and mine != yours:
+            return None
+        merged += lines[done:start] + (mine if ours_there else yours)
+        done = end
+    return "".join(merged + lines[done:])
+
+
+def merge_files(base: Files, ours: Files, theirs: Files) -> Merged:
+    """Returns the files with the changes of both sides.
+
+    A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one changed what the other
+    deleted; both added different files, or names that cannot be in one folder. There `theirs`, the person's side,
+    wins, also where it deleted.
+    """
+    files: dict[str, File] = {}
+    conflicts = set()
+    for path in sorted({*base, *ours, *theirs}):
+        file, clean = _merge_file(base.get(path), ours.get(path), theirs.get(path))
+        if file:
+            files[path] = file
+        if not clean:
+            conflicts.add(path)
+    for path in _clashing(files, theirs):
+        del files[path]
+        conflicts.add(path)
+    return Merged(files, tuple(sorted(conflicts)))
+
+
+def _merge_file(base: File | None, ours: File | None, theirs: File | None) -> tuple[File | None, bool]:
+    """Returns the file (None: there is none) and whether it is free of conflict."""
+    if ours == theirs or base == ours:
+        return theirs, True
+    if base == theirs:
+        return ours, True
+    if not ours or not theirs:
+        return theirs, False
+    data = _merge_data(base.data if base else None, ours.data, theirs.data)
+    return File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)), data is not None
+
+
+def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
+    if not base:
+        return max(ours.mode, theirs.mode)
+    return theirs.mode if ours.mode == base.mode else ours.mode
+
+
+def _merge_data(base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
+    if ours == theirs or base == ours:
+        return theirs
+    if base == theirs:
+        return ours
+    if base is None or any(b"\0" in data for data in (base, ours, theirs)):
+        return None
+    try:
+        merged = merge_text(base.decode("utf-8"), ours.decode("utf-8"), theirs.decode("utf-8"))
+    except UnicodeDecodeError:
+        return None
+    return None if merged is None else merged.encode("utf-8")
+
+
+def _clashing(files: Files, theirs: Files) -> list[str]:
+    """Returns the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
+    places: dict[str, str] = {}
+    folders: set[str] = set()
+    for path in theirs:
+        places[path.casefold()] = path
+        folders.update(_above(path))
+    clashing = []
+    for path in sorted(set(files) - set(theirs)):
+        folded = path.casefold()
+        if folded in places or folded in folders or any(above in places for above in _above(path)):
+            clashing.append(path)
+        else:
+            places[folded] = path
+            folders.update(_above(path))
+    return clashing
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yields the folders above a path, folded."""
+    folded = path.casefold()
+    return (folded[: match.start()] for match in re.finditer("/", folded))
+
+
+def _lines(text: str) -> list[str]:
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
+    """Returns what `side` changed, in order; between two hunks there is at least one common line."""
+    first = 0
+    while first < min(len(base), len(side)) and base[first] == side[first]:
+        first += 1
+    last = 0
+    while last < min(len(base), len(side)) - first and base[-1 - last] == side[-1 - last]:
+        last += 1
+    a, b = base[first : len(base) - last], side[first : len(side) - last]
+    if not a and not b:
+        return []
+    if len(a) * len(b) > MAX_COMPARED:
+        return [_Hunk(first, first + len(a), b)]
+    # With its junk heuristic: a line that is everywhere (a blank one) is no anchor in a long text, and costs much time.
+    changes = (code for code in SequenceMatcher(None, a, b).get_opcodes() if code[0] != "equal")
+    return _slid(base, [_Hunk(first + start, first + end, b[low:high]) for _, start, end, low, high in changes])
+
+
+def _slid(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
+    """Returns the hunks as far down as each can go, joined where they meet; git does the same.
+
+    A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must mean the same place.
+    """
+    result: list[_Hunk] = []
+    limits = [hunk.start for hunk in hunks[1:]] + [len(base)]
+    for hunk, limit in zip(hunks, limits, strict=True):
+        start, end, lines, steps = hunk.start, hunk.end, hunk.lines, 0
+        if start == end:
+            while end + steps < limit and base[end + steps] == lines[steps % len(lines)]:
+                steps += 1
+            lines = lines[steps % len(lines) :] + lines[: steps % len(lines)]
+        elif not lines:
+            while end + steps < limit and base[end + steps] == base[start + steps]:
+                steps += 1
+        start, end = start + steps, end + steps
+        if result and result[-1].end == start:
+            before = result.pop()
+            start, lines = before.start, before.lines + lines
+        result.append(_Hunk(start, end, lines))
+    return result
+
+
+def _regions(ours: list[_Hunk], theirs: list[_Hunk]) -> Iterator[tuple[int, int, list[_Hunk], list[_Hunk]]]:
+    """Yields the stretches of the base that either side changed, as wide as changes of both overlap or touch."""
+    hunks = sorted(
+        [(h.start, h.end, 0, h) for h in ours] + [(h.start, h.end, 1, h) for h in theirs], key=lambda x: x[:3]
+    )
+    while hunks:
+        start, end, _, _ = hunks[0]
+        both: tuple[list[_Hunk], list[_Hunk]] = ([], [])
+        while hunks and hunks[0][0] <= end:
+            _, stop, side, hunk = hunks.pop(0)
+            both[side].append(hunk)
+            end = max(end, stop)
+        yield start, end, *both
+
+
+def _apply(base: list[str], start: int, end: int, hunks: list[_Hunk]) -> list[str]:
+    """Returns the lines start..end of the base with these hunks applied."""
+    result: list[str] = []
+    for hunk in hunks:
+        result += base[start : hunk.start] + hunk.lines
+        start = hunk.end
+    return result + base[start:end]

@@ -1,0 +1,264 @@
+"""Writes a whole folder so that no reader sees half of it, and a crash at any instant leaves the old or the new."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.build import build_folder
+from evolvable_store.carry import carry
+from evolvable_store.errors import Refused
+from evolvable_store.folder import is_link, read_folder
+from evolvable_store.objects import File, Files, manifest_of
+from evolvable_store.one_by_one import replace_files
+from evolvable_store.rename import REFUSED, exchange, rename_new
+from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder
+
+__all__ = ["Recovered", "Replaced", "discard", "remove_folder", "staging_for", "still_holds", "sweep", "write_folder"]
+
+_IMPOSSIBLE = REFUSED | {errno.EXDEV}
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A folder that was replaced or removed; it lies at `old` until a sweep has made sure that nothing is lost."""
+
+    old: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A replaced folder that holds more than it was believed to: somebody wrote into it at the last moment.
+
+    files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
+    belong to no version and could not go back to `target`, because something else has their place. Every sweep
+    returns it again until `discard(old)`.
+    """
+
+    target: Path
+    files: dict[str, File]
+    old: Path
+    believed: str
+    stuck: tuple[str, ...]
+
+
+def write_folder(target: Path, files: Files, staging: Path, *, believed: str, now: float) -> Replaced | None:
+    """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
+
+    staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
+    before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. What the old folder had
+    besides tracked files is moved over, and the permissions of what stays are kept. Durable when it returns.
+    Raises Refused when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may have,
+    OSError when the disk refuses; then `target` is as it was.
+    """
+    written = manifest_of(files).tree
+    _check(target)
+    slot = Slot.fresh(staging, target.name)
+    try:
+        build_folder(slot.new, files, target)
+        inode = os.stat(slot.new).st_ino
+        note = new_note(slot, target, now=now, inode=inode, believed=believed, written=written)
+        slot.write_note(note)
+        os.rename(slot.new, slot.ready)
+        sync_folder(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _put(slot, note)
+    except OSError:
+        _give_up(slot)
+        raise
+    return _finish(slot, target)
+
+
+def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+    """Takes `target` away; returns where it lies now, None when there was nothing.
+
+    Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
+    version, a folder with that alone stays; what programs make again by themselves goes with the rest.
+    """
+    _check(target)
+    if not os.path.lexists(target):
+        return None
+    slot = Slot.fresh(staging, target.name)
+    note = new_note(slot, target, now=now, inode=0, believed=believed, written="")
+    try:
+        slot.write_note(note)
+        sync_folder(staging)
+        _first_possible((_move_away, replace_files), slot, note)
+    except FileNotFoundError:
+        _give_up(slot)
+        return None
+    except OSError:
+        _give_up(slot)
+        raise
+    return _finish(slot, target)
+
+
+def discard(old: Path) -> None:
+    """Deletes a replaced folder for good: its caller has kept what was in it."""
+    Slot.of(old).clear()
+
+
+def still_holds(old: Path, tree: str) -> bool:
+    """Returns whether the folder's tracked files make this tree."""
+    try:
+        return manifest_of(read_folder(old).files).tree == tree
+    except FileNotFoundError:
+        return False
+
+
+def sweep(
+    staging: Path,
+    now: float,
+    keep_seconds: float = 60.0,
+    still_as_believed: Callable[[Path, str], bool] = still_holds,
+) -> list[Recovered]:
+    """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
+
+    Interrupted swaps are undone or finished at once when their process is dead, else after a while. Replaced folders
+    are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
+    version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
+    now is left for the next sweep.
+    """
+    found = []
+    for slot in slots(staging):
+        slot.delete(slot.gone)
+        note = slot.read_note()
+        with suppress(OSError):
+            if note is None:
+                _sweep_unfinished(slot, now, keep_seconds)
+                continue
+            at_work = slot.ready.exists() or not slot.old.exists()
+            if at_work and not abandoned(note, now, keep_seconds):
+                continue
+            _settle(slot, note)
+            if not slot.old.exists():
+                slot.clear()
+                continue
+            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed)
+            if recovered:
+                found.append(recovered)
+    return found
+
+
+def _check(target: Path) -> None:
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        return
+    if is_link(status) or not stat.S_ISDIR(status.st_mode):
+        what = "a symlink" if is_link(status) else "not a folder"
+        raise Refused(f"{target} is {what}; it is not replaced.", "Give the folder that it stands for, or remove it.")
+
+
+def _put(slot: Slot, note: Note) -> None:
+    """Brings the folder that is ready to its target; what was there goes to `slot.old`."""
+    target = slot.target(note)
+    for attempt in range(8):
+        try:
+            if os.path.lexists(target):
+                _first_possible((_exchange, _two_renames, replace_files), slot, note)
+            else:
+                rename_new(slot.ready, target)
+            return
+        except (FileExistsError, FileNotFoundError):
+            # Somebody made or removed the target in between.
+            if attempt == 7 or not slot.ready.exists():
+                raise
+
+
+def _first_possible(ways: tuple[Callable[[Slot, Note], None], ...], slot: Slot, note: Note) -> None:
+    """Goes the first of these ways that the system can; Windows can only go the last, as files may be open."""
+    for way in ways if os.name == "posix" else ways[-1:]:
+        try:
+            return way(slot, note)
+        except OSError as error:
+            if error.errno not in _IMPOSSIBLE or way is ways[-1]:
+                raise
+    return None
+
+
+def _exchange(slot: Slot, note: Note) -> None:
+    exchange(slot.ready, slot.target(note))
+    os.rename(slot.ready, slot.old)
+
+
+def _two_renames(slot: Slot, note: Note) -> None:
+    target = slot.target(note)
+    os.rename(target, slot.old)
+    try:
+        rename_new(slot.ready, target)
+    except OSError:
+        rename_new(slot.old, target)
+        raise
+
+
+def _move_away(slot: Slot, note: Note) -> None:
+    os.rename(slot.target(note), slot.old)
+
+
+def _finish(slot: Slot, target: Path) -> Replaced | None:
+    sync_folder(target.parent)
+    sync_folder(slot.staging)
+    if not slot.old.exists():
+        slot.clear()
+        return None
+    carry(slot.old, target)
+    return Replaced(slot.old)
+
+
+def _give_up(slot: Slot) -> None:
+    """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
+    slot.delete(slot.new)
+    note = slot.read_note()
+    if not slot.old.exists() and (note is None or not slot.ready.exists() or _is_ours(slot, note)):
+        slot.clear()
+
+
+def _is_ours(slot: Slot, note: Note) -> bool:
+    """Returns whether what is ready is what was built, not what it was exchanged for."""
+    return os.stat(slot.ready).st_ino == note.inode
+
+
+def _settle(slot: Slot, note: Note) -> None:
+    """Undoes or finishes a swap whose process died in the middle."""
+    slot.delete(slot.new)
+    if not slot.ready.exists():
+        return
+    if note.drop is not None:
+        replace_files(slot, note)
+    elif slot.old.exists():
+        target = slot.target(note)
+        if not os.path.lexists(target):
+            rename_new(slot.old, target)
+        slot.delete(slot.ready)
+    elif _is_ours(slot, note):
+        slot.delete(slot.ready)
+    else:
+        os.rename(slot.ready, slot.old)
+
+
+def _sweep_unfinished(slot: Slot, now: float, keep_seconds: float) -> None:
+    """Deletes what was being built when its process died; it is of no use to anybody."""
+    for path in (slot.new, slot.part):
+        if path.exists() and abs(now - path.stat().st_mtime) > keep_seconds:
+            slot.delete(slot.new)
+            slot.part.unlink(missing_ok=True)
+            return
+
+
+def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
+    target = slot.target(note)
+    stuck = carry(slot.old, target)
+    if not due:
+        return None
+    if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):
+        slot.clear()
+        return None
+    reading = read_folder(slot.old)
+    # Another sweep may have been deleting it while it was read here; it renames first.
+    if "." in reading.left_out or not slot.old.exists():
+        return None
+    return Recovered(target, reading.files, slot.old, note.believed, stuck)

@@ -1,0 +1,129 @@
+"""The verb that shows a resource's versions, and the difference between two of them."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.objects import Entry, File, Manifest
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
+
+MAX_LIMIT = 100
+
+MAX_DIFF = 40_000
+"""Characters of a diff; clients cut longer results in the middle."""
+
+MAX_DIFF_FILE = 512 * 1024
+"""Bytes of a file that is still compared line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastVersion:
+    """One version: when, by whom, why, in which operation, and the files it changed against the one before."""
+
+    version: int
+    at: str
+    actor: str
+    reason: str
+    operation: int
+    session: str | None
+    files: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None."""
+
+    ref: str
+    head: int | None
+    versions: list[PastVersion]
+    diff: str | None = None
+
+
+def history(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    from_version: int | None = None,
+    to_version: int | None = None,
+    limit: int = 20,
+) -> History:
+    """Returns up to `limit` versions and, when a version is named, the diff from one to the other.
+
+    from_version alone compares with the newest, to_version alone with the one before it. Works for removed
+    resources too. Raises NoSuchResource, NoSuchVersion, InvalidArgument.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
+    store = library.store
+    head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
+    pasts = store.history(head, limit)
+    rows = []
+    for past in pasts:
+        number = past.version.number
+        parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
+        changed = changed_files(parent, store.manifest(head, number))
+        made = past.operation
+        rows.append(PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed))
+    diff = None
+    if from_version is not None or to_version is not None:
+        new = to_version or head.latest
+        old = from_version if from_version is not None else new - 1
+        before = store.manifest(head, old) if old > 0 else Manifest({})
+        diff = _diff(library, before, store.manifest(head, new), (old, new))
+    return History(str(head.ref), head.version, rows, diff)
+
+
+def changed_files(before: Manifest, after: Manifest) -> list[str]:
+    """Returns the paths that differ, sorted."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def _diff(library: Library, before: Manifest, after: Manifest, numbers: tuple[int, int]) -> str:
+    parts: list[str] = []
+    length = 0
+    for path in changed_files(before, after):
+        for line in _diff_file(library, path, before.get(path), after.get(path), numbers):
+            length += len(line)
+            if length > MAX_DIFF:
+                return "".join(parts) + "... cut here; compare fewer versions, or read the files with get_resource.\n"
+            parts.append(line)
+    return "".join(parts)
+
+
+def _diff_file(
+    library: Library, path: str, before: Entry | None, after: Entry | None, numbers: tuple[int, int]
+) -> Iterator[str]:
+    old, new = _lines(library, before), _lines(library, after)
+    names = [f"{path}@{numbers[0]}" if before else "/dev/null", f"{path}@{numbers[1]}" if after else "/dev/null"]
+    if old is None or new is None:
+        sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
+        yield f"--- {names[0]}\n+++ {names[1]}\n(not text, or too long to compare: {sizes})\n"
+        return
+    if before and after and before.mode != after.mode:
+        yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
+    for line in difflib.unified_diff(old, new, *names):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _lines(library: Library, entry: Entry | None) -> list[str] | None:
+    if entry is None:
+        return []
+    if entry.size > MAX_DIFF_FILE:
+        return None
+    return text_lines(File(library.store.blob(entry.sha256)))
+
+
+def text_lines(file: File) -> list[str] | None:
+    """Returns the lines with their ends (only `\\n` ends one), or None when it is not text."""
+    if b"\0" in file.data:
+        return None
+    try:
+        text = file.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return [line + "\n" for line in text.split("\n")[:-1]] + (
+        [text.rpartition("\n")[2]] if not text.endswith("\n") else []
+    )

@@ -1,0 +1,67 @@
+"""What every verb works on, and who calls it."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from evolvable_store.index import Index
+
+from evolvable_store.evidence import EvidenceLog
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.store import Store
+from evolvable_store.working_copies import WorkingCopies
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first."""
+
+    actor: Actor
+    session: str | None = None
+    scopes: tuple[str, ...] = (USER_SCOPE,)
+
+    def during(self, session: str | None) -> "Caller":
+        """Returns the same caller in this session, or itself when none is named."""
+        return replace(self, session=session) if session else self
+
+
+class Library:
+    """An open library with all that is derived from it, each opened when it is first used."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.evidence = EvidenceLog(store.backend)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, home: Path, *, create: bool = False) -> Iterator[Self]:
+        """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
+        library = cls(Store.open(home, create=create))
+        try:
+            yield library
+        finally:
+            library.close()
+
+    @cached_property
+    def index(self) -> Index:
+        """The text index; brought into step by every search."""
+        return Index.open(self.store)
+
+    @cached_property
+    def working_copies(self) -> WorkingCopies:
+        """The folders that mirror the library."""
+        return WorkingCopies(self.store)
+
+    def write_out(self, refs: Iterable[Ref]) -> list[str]:
+        """Brings the folders in step with what was just changed; returns a warning for each that could not be."""
+        return self.working_copies.write_out(refs)
+
+    def close(self) -> None:
+        """Closes every file."""
+        if "index" in self.__dict__:
+            self.index.close()
+        self.store.close()

@@ -1,0 +1,224 @@
+"""The verbs that change one resource: update, restore, remove."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import (
+    AlreadyExists,
+    EditConflict,
+    InvalidArgument,
+    InvalidResource,
+    NoSuchFile,
+    VersionConflict,
+)
+from evolvable_store.objects import File, Files
+from evolvable_store.operation import Head, Operation
+from evolvable_store.paths import check_path
+from evolvable_store.problems import Problem, problems, refused
+from evolvable_store.resource import USER_SCOPE, Ref, main_file
+from evolvable_store.transaction import Written
+from evolvable_tools.library import Caller, Library
+
+TRIES = 8
+"""How often a change without expected_version is applied anew when somebody else was faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace `old`, which must stand in the file exactly once, by `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What a change did. `operation` is None and `changed` empty when the content was there already."""
+
+    ref: str
+    version: int | None
+    previous_version: int | None
+    operation: int | None
+    changed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def update(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    reason: str,
+    *,
+    files: Mapping[str, str | bytes | None] | None = None,
+    edits: Sequence[Edit] = (),
+    expected_version: int | None = None,
+    create: bool = False,
+    copy_of: Ref | None = None,
+) -> Updated:
+    """Makes a new version from the head by replacing, adding and deleting files, then applying edits.
+
+    files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
+    copy_of: it starts as a copy of this one. Without expected_version the change is applied anew to whatever
+    the head is by then. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
+    every problem, Frozen, NoSuchResource, InvalidArgument.
+    """
+    if not (files or edits or copy_of):
+        raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
+    if copy_of is not None and not create:
+        raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
+    if expected_version is not None and expected_version < 0:
+        raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
+    for _ in range(TRIES):
+        try:
+            return _update_once(library, caller, ref, reason, files or {}, edits, expected_version, create, copy_of)
+        except VersionConflict:
+            if expected_version is not None or create:
+                raise
+    raise VersionConflict(str(ref), 0, library.store.head(ref, caller.scopes).version or 0)
+
+
+def _update_once(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    reason: str,
+    files: Mapping[str, str | bytes | None],
+    edits: Sequence[Edit],
+    expected: int | None,
+    create: bool,
+    copy_of: Ref | None,
+) -> Updated:
+    head = _target(library, caller, ref, create)
+    target = head.ref if head else ref.within(ref.scope or USER_SCOPE)
+    before: Files = library.store.files(head) if head else {}
+    after = dict(_copied(library, caller, copy_of, target) if copy_of else before)
+    _apply_files(after, files)
+    for edit in edits:
+        _apply_edit(after, edit, target)
+    warnings = _check(target, before, after)
+    at = expected if expected is not None else (head.version if head else None) or 0
+    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+        tx.put(target, after, expected_version=at, create=create)
+    return _updated(library, tx.written[0], tx.operation, _changed(before, after), warnings)
+
+
+def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | None:
+    if not create:
+        return library.store.head(ref, caller.scopes)
+    there = library.store.head_or_none(ref.within(ref.scope or USER_SCOPE))
+    if there is not None and there.version is not None:
+        raise AlreadyExists(
+            f"{there.ref} exists already (version {there.version}).", "Update it, or choose a new name."
+        )
+    return None
+
+
+def _copied(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
+    head = library.store.head(source.at(None), caller.scopes)
+    files = library.store.files(head, source.version)
+    old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
+    main = files.pop(old, None)
+    if main is not None:
+        line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
+        files[new] = File(line.sub(b"name: " + target.name.encode("ascii"), main.data, count=1), main.mode)
+    return files
+
+
+def _apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None]) -> None:
+    for path, content in given.items():
+        check_path(path)
+        if content is None:
+            if files.pop(path, None) is None:
+                raise NoSuchFile(f"There is no file {path} to delete.", f"The files: {', '.join(sorted(files))}.")
+            continue
+        data = content if isinstance(content, bytes) else _encoded(path, content)
+        old = files.get(path)
+        files[path] = File(data, old.mode) if old else File(data)
+
+
+def _encoded(path: str, text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"The text for {path} is not valid Unicode.", "It has a lone surrogate.") from None
+
+
+def _apply_edit(files: dict[str, File], edit: Edit, ref: Ref) -> None:
+    file = files.get(check_path(edit.path))
+    if file is None:
+        raise NoSuchFile(f"{ref} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
+    old = _encoded(edit.path, edit.old)
+    count = file.data.count(old) if old else 0
+    if count != 1:
+        found = "is not there" if count == 0 else f"is there {count} times"
+        raise EditConflict(
+            f"The old text {found} in {edit.path} of {ref}.",
+            "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
+        )
+    files[edit.path] = File(file.data.replace(old, _encoded(edit.path, edit.new)), file.mode)
+
+
+def _check(ref: Ref, before: Files, after: Files) -> list[str]:
+    """Returns the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
+    found = problems(ref.kind, ref.name, after)
+    stops = refused(found, strict=True)
+    if stops and before:
+        was = {_same(problem) for problem in refused(problems(ref.kind, ref.name, before), strict=True)}
+        stops = [problem for problem in stops if _same(problem) not in was]
+    if stops:
+        raise InvalidResource(str(ref), [str(problem) for problem in stops])
+    return [str(problem) for problem in found]
+
+
+def _same(problem: Problem) -> tuple[str, str]:
+    # Counts and line numbers in the text may differ; a description that gets shorter is no new problem.
+    return problem.path, re.sub(r"[0-9,]+", "", problem.text)
+
+
+def _changed(before: Files, after: Files) -> list[str]:
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def _updated(
+    library: Library, written: Written, operation: Operation | None, changed: list[str], warnings: list[str]
+) -> Updated:
+    if written.changed:
+        warnings = [*warnings, *library.write_out([written.ref])]
+    return Updated(
+        str(written.ref),
+        written.version,
+        written.previous,
+        operation.id if operation else None,
+        changed if written.changed else [],
+        warnings,
+    )
+
+
+def restore(
+    library: Library, caller: Caller, ref: Ref, version: int, reason: str, *, expected_version: int | None = None
+) -> Updated:
+    """Makes a new version with an old one's content; brings a removed resource back.
+
+    Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen.
+    """
+    store = library.store
+    head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
+    after = store.manifest(head, version)
+    before = store.manifest(head) if head.version else {}
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    with store.transaction(caller.actor, reason, session=caller.session) as tx:
+        tx.restore(head.ref, version, expected_version=expected_version)
+    return _updated(library, tx.written[0], tx.operation, changed, [])
+
+
+def remove(library: Library, caller: Caller, ref: Ref, reason: str, *, expected_version: int | None = None) -> Updated:
+    """Makes the name point nowhere; every version stays and can be restored.
+
+    Raises NoSuchResource, VersionConflict, Frozen.
+    """
+    head = library.store.head(ref, caller.scopes)
+    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+        tx.remove(head.ref, expected_version=expected_version)
+    return _updated(library, tx.written[0], tx.operation, [], [])

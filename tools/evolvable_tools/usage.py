@@ -1,0 +1,183 @@
+"""The verbs around using a resource: load it, read it, and tell what came of it."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.evidence import Outcome, Tally, Told, Usage, Use
+from evolvable_store.objects import File
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref, main_file
+from evolvable_tools.library import Caller, Library
+
+_Word = TypeVar("_Word", Outcome, Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them."""
+
+    ref: str
+    version: int
+    path: str
+    text: str | None
+    size: int
+    files: dict[str, int]
+    use_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSummary:
+    """What is known of a resource's usefulness: counts, share of successes among told ends, and maturity."""
+
+    ref: str
+    maturity: str
+    loaded: int
+    succeeded: int
+    failed: int
+    partial: int
+    abandoned: int
+    unknown: int
+    success: float | None
+
+
+def load(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    version: int | None = None,
+    path: str | None = None,
+    search_id: str | None = None,
+) -> Loaded:
+    """Returns a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
+    loaded, head = _read(library, caller, ref, version, path)
+    identity = f"use-{os.urandom(6).hex()}"
+    if search_id is not None and len(search_id) > 80:
+        raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
+    if not library.store.read_only:
+        use = Use(identity, library.store.now(), head.id, loaded.version, search_id, caller.session)
+        library.evidence.add_use(use)
+    return Loaded(loaded.ref, loaded.version, loaded.path, loaded.text, loaded.size, loaded.files, identity)
+
+
+def get(library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None) -> Loaded:
+    """Returns a document without recording a use. Raises as `load`."""
+    return _read(library, caller, ref, version, path)[0]
+
+
+def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path: str | None) -> tuple[Loaded, Head]:
+    store = library.store
+    number = version if version is not None else ref.version
+    if number is not None and number < 1:
+        raise InvalidArgument(f"{number} is not a version.", "Versions are numbered 1, 2, 3, ...")
+    # A version that once was can be fetched for ever, even of a resource that was removed.
+    head = store.head_or_none(ref, caller.scopes) if number else None
+    head = head or store.head(ref, caller.scopes)
+    manifest = store.manifest(head, number)
+    path = path or _main(head, manifest.keys())
+    file = store.file(head, path, number)
+    sizes = {name: manifest[name].size for name in sorted(manifest)}
+    return Loaded(str(head.ref), number or head.latest, path, as_text(file), len(file.data), sizes), head
+
+
+def _main(head: Head, paths: Iterable[str]) -> str:
+    main = main_file(head.kind, head.name)
+    there = [path for path in paths if path.casefold() == main.casefold()]
+    return main if main in there or not there else there[0]
+
+
+def as_text(file: File) -> str | None:
+    """Returns the file's text, or None when it is not UTF-8 text."""
+    if b"\0" in file.data:
+        return None
+    try:
+        return file.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def report_outcome(
+    library: Library,
+    caller: Caller,
+    *,
+    outcome: str,
+    use_id: str | None = None,
+    ref: Ref | None = None,
+    usage: str | None = None,
+    task_type: str | None = None,
+    evidence: str | None = None,
+) -> EvidenceSummary:
+    """Keeps what came of a use and returns the resource's summary.
+
+    Raises NoSuchUse, NoSuchResource, InvalidArgument.
+    """
+    if (use_id is None) == (ref is None):
+        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
+    store = library.store
+    if use_id is not None:
+        use = library.evidence.use(use_id)
+        head = store.backend.heads_by_id([use.resource])[use.resource]
+        version = use.version
+    else:
+        assert ref is not None
+        head = store.head(ref, caller.scopes)
+        version = ref.version or head.latest
+        store.version(head, version)
+    told = Told(
+        store.now(),
+        head.id,
+        version,
+        _one_of(Outcome, "outcome", outcome),
+        use_id,
+        _one_of(Usage, "usage", usage) if usage is not None else None,
+        _short("task_type", task_type, 80),
+        _short("evidence", evidence, 2000),
+        caller.session,
+    )
+    library.evidence.add_outcome(told)
+    return summarise(str(head.ref), library.evidence.tally(head.id))
+
+
+def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidArgument(f"{ascii(text[:80])} is no {what}.", f"It is one of {', '.join(kind)}.") from None
+
+
+def _short(what: str, text: str | None, limit: int) -> str | None:
+    if text is not None and len(text) > limit:
+        raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
+    return text
+
+
+def summarise(ref: str, tally: Tally) -> EvidenceSummary:
+    """Returns the summary of a tally. `success` is None until an end was told."""
+    ended = tally.succeeded + tally.failed + tally.partial
+    success = tally.succeeded / ended if ended else None
+    return EvidenceSummary(
+        ref,
+        maturity(ended, success or 0.0),
+        tally.loaded,
+        tally.succeeded,
+        tally.failed,
+        tally.partial,
+        tally.abandoned,
+        tally.unknown,
+        success,
+    )
+
+
+def maturity(uses: int, success: float) -> str:
+    """Returns EvoAgent's maturity of a resource with so many uses whose end is known, and this share of successes.
+
+    Source: EvoAgent, maturity table: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1.
+    """
+    if uses >= 10 and success >= 0.85:
+        return "Proficient"
+    if uses >= 4 and success >= 0.70:
+        return "Mature"
+    return "Growing" if uses >= 1 else "Budding"
