@@ -52,6 +52,8 @@ class Bindings:
     def add_folder(self, path: Path, scope: str, kind: Kind) -> Folder:
         """Returns the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
         path = path.resolve()
+        if path == Path(path.anchor):
+            raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
         for folder in self.folders():
             if folder.path == path and (folder.scope, folder.kind) == (scope, kind):
                 return folder
@@ -60,8 +62,6 @@ class Bindings:
                     f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
                     "One folder belongs to one scope and kind: `evolvable folders` shows them.",
                 )
-        if path in (Path(path.anchor), Path.home()):
-            raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
         with self._backend.writing() as db:
             db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
         return self.folder(path)

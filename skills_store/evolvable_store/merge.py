@@ -15,7 +15,7 @@ Beyond it the whole stretch counts as one change: the time stays bounded, and a 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The outcome of a merge. At the paths in `conflicts` (sorted) `files` has what `theirs` had."""
+    """The outcome of a merge. At the paths in `conflicts` (sorted) `files` has the bytes of `theirs`, or no file."""
 
     files: dict[str, File]
     conflicts: tuple[str, ...]
@@ -105,7 +105,7 @@ def _clashing(files: Files, theirs: Files) -> list[str]:
     """Returns the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
     places: dict[str, str] = {}
     folders: set[str] = set()
-    for path in theirs:
+    for path in set(theirs) & set(files):
         places[path.casefold()] = path
         folders.update(_above(path))
     clashing = []

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 
+_UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _STATES = ("json", "part", "new", "ready", "old", "gone")
 
 
@@ -154,7 +155,7 @@ def slots(staging: Path) -> list[Slot]:
     return [Slot(staging, stem) for stem in sorted(stems) if stem]
 
 
-def abandoned(note: Note, now: float, keep_seconds: float) -> bool:
+def abandoned(note: Note, now: float) -> bool:
     """Returns whether nobody works on this swap any more.
 
     The process is dead, or (on another host, or where one cannot ask) enough time has passed; a clock that was set
@@ -162,8 +163,8 @@ def abandoned(note: Note, now: float, keep_seconds: float) -> bool:
     """
     age = abs(now - note.at)
     if os.name != "posix" or note.host != _host():
-        return age > keep_seconds
-    return age > 10 * keep_seconds or not _alive(note.process)
+        return age > _UNKNOWN_SECONDS
+    return age > _ALIVE_SECONDS or not _alive(note.process)
 
 
 def sync_folder(folder: Path) -> None:

@@ -117,7 +117,7 @@ def sweep(
 ) -> list[Recovered]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
-    Interrupted swaps are undone or finished at once when their process is dead, else after a while. Replaced folders
+    Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
     version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
     now is left for the next sweep.
@@ -131,7 +131,7 @@ def sweep(
                 _sweep_unfinished(slot, now, keep_seconds)
                 continue
             at_work = slot.ready.exists() or not slot.old.exists()
-            if at_work and not abandoned(note, now, keep_seconds):
+            if at_work and not abandoned(note, now):
                 continue
             _settle(slot, note)
             if not slot.old.exists():
@@ -201,7 +201,6 @@ def _move_away(slot: Slot, note: Note) -> None:
 
 def _finish(slot: Slot, target: Path) -> Replaced | None:
     sync_folder(target.parent)
-    sync_folder(slot.staging)
     if not slot.old.exists():
         slot.clear()
         return None

@@ -4,7 +4,7 @@ A transaction hashes and packs while nobody waits, and takes the write lock only
 store the result. Either everything in it happens, as one operation, or nothing does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -14,6 +14,7 @@ from evolvable_store.backend import Backend, Writer
 from evolvable_store.errors import (
     AlreadyExists,
     Frozen,
+    InvalidArchive,
     InvalidArgument,
     NoSuchResource,
     NoSuchVersion,
@@ -48,6 +49,22 @@ class Written:
 class _Content:
     manifest: Manifest
     frozen: bool
+    blobs: tuple[Packed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change as another library made it: where the name pointed after it, and what its newest version then was.
+
+    `manifest` is that of version `latest` when this step made it, with those `blobs` that its parent has not.
+    """
+
+    ref: Ref
+    after: int | None
+    latest: int
+    hash: str
+    frozen: bool
+    manifest: Manifest | None = None
     blobs: tuple[Packed, ...] = ()
 
 
@@ -138,6 +155,22 @@ class Transaction:
         self.written, self.operation = written, operation
 
 
+def replay(backend: Backend, operations: Iterable[tuple[Intent, Iterable[Step]]]) -> list[Operation]:
+    """Makes operations of another library happen here as they were, all of them or none, and returns them.
+
+    operations: in order; read while the write lock is held, so what it finds in the library before it yields the
+    first one still holds. Raises InvalidArchive when a step does not lead to the version it claims, Frozen.
+    """
+    with backend.write() as writer:
+        done = []
+        for intent, steps in operations:
+            publication = _Publication(writer, intent)
+            for step in steps:
+                publication.replay(step)
+            done.append(publication.close())
+    return [operation for operation in done if operation is not None]
+
+
 def iso(moment: datetime) -> str:
     """Returns an aware moment in UTC as it is stored: 2026-11-20T11:14:36.123456Z."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -189,6 +222,18 @@ class _Publication:
         if head.version is None:
             raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
         return self._point(head, None, head.frozen)
+
+    def replay(self, step: Step) -> None:
+        if step.manifest is not None:
+            self.put(step.ref, _Content(step.manifest, step.frozen, step.blobs), None, False)
+        elif step.after is None:
+            self.remove(step.ref, None)
+        else:
+            self._check(step.ref, self._existing(step.ref), None)
+            self._point(self._existing(step.ref), step.after, step.frozen)
+        head = self._existing(step.ref)
+        if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
+            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was taken in.")
 
     def _head(self, ref: Ref) -> Head | None:
         return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)

@@ -8,7 +8,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copy import Sync, WorkingCopy
+from evolvable_store.working_copy import Refusal, Sync, WorkingCopy
 
 
 class WorkingCopies:
@@ -77,5 +77,5 @@ class WorkingCopies:
         return [self.copy(folder).place(head) for folder in folders]
 
 
-def _remarks(sync: Sync) -> list:  # type: ignore[type-arg]
-    return [*sync.refused, *sync.conflicts] + ([] if not sync.stale else [])
+def _remarks(sync: Sync) -> list[Refusal]:
+    return [*sync.refused, *sync.conflicts]

@@ -165,7 +165,7 @@ class WorkingCopy:
         if not self.folder.path.is_dir():
             sync.stale = True
         elif target.exists() or target.is_symlink():
-            sync.warnings.append(Refusal(head.name, (f"{target} is in the way of {head.ref}",)))
+            sync.refused.append(Refusal(head.name, (f"it is in the way of {head.ref}, which is not written here",)))
         else:
             with self._lock():
                 self._bindings.bind([Binding(self.folder.id, head.name, head.id, None, "")])
@@ -311,7 +311,7 @@ class WorkingCopy:
         if not look.name:
             sync.refused.append(Refusal(look.directory, (f"no name can be made of {ascii(name)}",)))
             return False
-        main = main_path(kind, look.name, look.reading.files)
+        main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
         if main not in look.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
             if look.binding is not None or main in look.reading.left_out:
@@ -425,8 +425,13 @@ class WorkingCopy:
             return
         self._merge_in(look, look.head, look.binding.version, look.reading.files, sync)
 
-    def _merge_in(self, look: _Look, head: Head, base: int, theirs: Files, sync: Sync) -> None:
-        """Makes a version of the head plus what `theirs` changed since `base`, and writes it out."""
+    def _merge_in(
+        self, look: _Look, head: Head, base: int, theirs: Files, sync: Sync, kept: Path | None = None
+    ) -> None:
+        """Makes a version of the head plus what `theirs` changed since `base`, and writes it out.
+
+        kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
+        """
         merged = merge_files(self.store.files(head, base), self.store.files(head), theirs)
         conflict = ""
         if merged.conflicts:
@@ -435,6 +440,8 @@ class WorkingCopy:
         reason = f"edited in {self.folder.path} while version {head.version} was made; merged"
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else []) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
+        if kept is not None:
+            discard(kept)
         new = self.store.head(head.ref)
         if conflict:
             sync.conflicts.append(Refusal(look.directory, (conflict,)))
@@ -457,8 +464,7 @@ class WorkingCopy:
                 if head.version is not None and base is not None and found.files:
                     look = self._look(directory, binding, head, head.name, signature(found.target))
                     if look.tree == head.tree:
-                        self._merge_in(look, head, base, found.files, sync)
-                        discard(found.old)
+                        self._merge_in(look, head, base, found.files, sync, found.old)
 
     def _version_of(self, head: Head, tree: str) -> int | None:
         for past in self.store.backend.versions(head.id, 50):

@@ -1,31 +1,16 @@
 """A library in a temporary folder, over every backend there is, with a clock that stands still until told."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from processes import Children, started
+from samples import Clock, skill
 
-from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.transaction import Written
-
-
-class Clock:
-    """Says the same moment until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move(self, **by: float) -> None:
-        """Moves the clock by a timedelta's arguments, back when they are negative."""
-        self.now += timedelta(**by)
 
 
 @pytest.fixture
@@ -53,11 +38,6 @@ def children() -> Iterator[Children]:
     """Starts processes; none is left when the test ends."""
     with started() as children:
         yield children
-
-
-def skill(text: str, **more: str) -> Files:
-    """Returns the files of a skill: its SKILL.md, and others named by keyword (`notes` is notes.md)."""
-    return {path: File(data.encode()) for path, data in {"SKILL.md": text, **{f"{n}.md": t for n, t in more.items()}}.items()}
 
 
 Put = Callable[..., Written]

@@ -1,7 +1,6 @@
 """Proves a library through its public door: every hash, every chain, every head, and the log that made them."""
 
 import hashlib
-from collections.abc import Callable
 from itertools import pairwise
 
 from evolvable_store.objects import chain_hash
@@ -55,7 +54,9 @@ def _by_ref(changes: list[Change]) -> dict[Ref, list[Change]]:
 
 def _check_operations(store: Store, changes: list[Change]) -> None:
     """An operation is named by its first change, and its changes stand in a row."""
-    firsts = [now.operation for before, now in pairwise([None, *changes]) if not before or before.operation != now.operation]
+    firsts = [
+        now.operation for before, now in pairwise([None, *changes]) if not before or before.operation != now.operation
+    ]
     assert firsts == sorted(set(firsts))
     for change in changes:
         assert change.operation <= change.sequence
@@ -84,6 +85,3 @@ def _check_history(store: Store, head: Head) -> None:
             assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry.sha256, entry.size)
         parent, tree = version.hash, version.tree
     assert (head.hash, head.tree) == (parent, tree)
-
-
-Check = Callable[[Store], None]

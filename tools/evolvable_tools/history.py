@@ -97,14 +97,15 @@ def _diff_file(
     library: Library, path: str, before: Entry | None, after: Entry | None, numbers: tuple[int, int]
 ) -> Iterator[str]:
     old, new = _lines(library, before), _lines(library, after)
-    names = [f"{path}@{numbers[0]}" if before else "/dev/null", f"{path}@{numbers[1]}" if after else "/dev/null"]
+    was = f"{path}@{numbers[0]}" if before else "/dev/null"
+    now = f"{path}@{numbers[1]}" if after else "/dev/null"
     if old is None or new is None:
         sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
-        yield f"--- {names[0]}\n+++ {names[1]}\n(not text, or too long to compare: {sizes})\n"
+        yield f"--- {was}\n+++ {now}\n(not text, or too long to compare: {sizes})\n"
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
-    for line in difflib.unified_diff(old, new, *names):
+    for line in difflib.unified_diff(old, new, was, now):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

@@ -63,7 +63,7 @@ class Lines:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
-        self._tail = b""
+        self._long: LongLine | None = None
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
         """Returns the lines that end in `chunk`, without their newline."""
@@ -79,15 +79,15 @@ class Lines:
         self._size += len(part)
         if self._size <= self._limit:
             self._parts.append(part)
-            return
-        kept = b"".join(self._parts) + part[:_ENDS]
-        self._tail = (self._tail + kept[-_ENDS:] + part)[-_ENDS:]
-        self._parts = [kept[:_ENDS]]
+        elif self._long is None:
+            whole = b"".join((*self._parts, part))
+            self._parts, self._long = [], LongLine(whole[:_ENDS], whole[-_ENDS:])
+        else:
+            self._long = LongLine(self._long.head, (self._long.tail + part)[-_ENDS:])
 
     def _take(self) -> bytes | LongLine:
-        whole = b"".join(self._parts)
-        line = whole if self._size <= self._limit else LongLine(whole, self._tail)
-        self._parts, self._size, self._tail = [], 0, b""
+        line = self._long or b"".join(self._parts)
+        self._parts, self._size, self._long = [], 0, None
         return line
 
 
@@ -148,11 +148,12 @@ def _refusal(frame: Any) -> Refusal | None:
 
 def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
     """Returns the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
+    model: type[JSONRPCMessage]
+    if "method" in frame:
+        model = JSONRPCRequest if "id" in frame else JSONRPCNotification
+    else:
+        model = JSONRPCResponse if "result" in frame else JSONRPCError
     try:
-        if "method" in frame:
-            model = JSONRPCRequest if "id" in frame else JSONRPCNotification
-        else:
-            model = JSONRPCResponse if "result" in frame else JSONRPCError
         return model.model_validate(frame, by_name=False)
     except ValidationError:
         return None if "method" in frame else _unreadable_response(frame)

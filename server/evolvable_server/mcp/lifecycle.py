@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -96,7 +97,7 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
     of a lost client but the end of stdin.
     """
     if sys.platform == "win32":
-        watch: Callable[[], None] = lambda: _keep_deadline(lifecycle)
+        watch = partial(_keep_deadline, lifecycle)
 
         def handler(number: int, frame: FrameType | None) -> None:
             threading.Thread(target=lifecycle.signalled, args=(number,), daemon=True).start()

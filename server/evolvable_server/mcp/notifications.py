@@ -4,9 +4,11 @@ Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a
 on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
 """
 
+import asyncio
+import collections
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -17,9 +19,13 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged
 
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import uri_of
+from evolvable_store.objects import Entry
 from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
+
+MAX_POSTED = 10_000
+"""Changes that wait to be told."""
 
 MAX_URIS = 2_000
 """Updated URIs named for one batch of changes; beyond that clients have to read the list anew anyway."""
@@ -31,8 +37,30 @@ class Notifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
+        self._posted: collections.deque[Change] = collections.deque(maxlen=MAX_POSTED)
+        self._wake: Callable[[], object] = lambda: None
         # Connections of the handshake era, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+    def post(self, changes: Sequence[Change]) -> None:
+        """Hands changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
+        self._posted.extend(changes)
+        self._wake()
+
+    async def run(self) -> None:
+        """Publishes what is posted, for as long as the server runs."""
+        event, loop = anyio.Event(), asyncio.get_running_loop()
+
+        def ring() -> None:
+            event.set()
+
+        self._wake = lambda: loop.call_soon_threadsafe(ring)
+        while True:
+            if not self._posted:
+                await event.wait()
+            event = anyio.Event()
+            changes = [self._posted.popleft() for _ in range(len(self._posted))]
+            await self.publish(changes)
 
     async def publish(self, changes: Sequence[Change]) -> None:
         """Tells all clients of these changes."""
@@ -57,8 +85,8 @@ class Notifier:
 
     def _changed_files(self, resource: int, change: Change) -> list[str]:
         backend = self._store.backend
-        before = (backend.manifest(resource, change.before) if change.before else None) or {}
-        after = (backend.manifest(resource, change.after) if change.after else None) or {}
+        before: Mapping[str, Entry] = (backend.manifest(resource, change.before) if change.before else None) or {}
+        after: Mapping[str, Entry] = (backend.manifest(resource, change.after) if change.after else None) or {}
         return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
     async def _list_changed(self, event: ResourcesListChanged | PromptsListChanged, method: str) -> None:

@@ -45,7 +45,6 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         )
     )
 
-    @server.completion()
     async def complete(
         reference: PromptReference | ResourceTemplateReference,
         argument: CompletionArgument,
@@ -55,3 +54,5 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
             return None
         names = await run_sync(library.index.names, Kind.SKILL, argument.value, MAX_COMPLETIONS + 1)
         return Completion(values=names[:MAX_COMPLETIONS], has_more=len(names) > MAX_COMPLETIONS)
+
+    server.completion()(complete)  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ import mimetypes
 from typing import Any
 
 import mcp_types as types
+from anyio.to_thread import run_sync
 from evolvable_store.index import Entry
 from mcp.shared.exceptions import MCPError
 
@@ -27,18 +28,16 @@ class Resources:
     def __init__(self, library: Library, caller: Caller) -> None:
         self._library, self._caller = library, caller
 
-    async def list(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+    async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         """Returns one page of skills, each by the URI of its SKILL.md."""
-        from anyio.to_thread import run_sync
-
         cursor = params.cursor if params else None
         try:
-            page = await run_sync(self._page, cursor)
+            page = await run_sync(self._entries, cursor)
         except EvolvableError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
         return types.ListResourcesResult(resources=[_as_resource(e) for e in page[0]], next_cursor=page[1])
 
-    def _page(self, cursor: str | None) -> tuple[list[Entry], str | None]:
+    def _entries(self, cursor: str | None) -> tuple[list[Entry], str | None]:
         return finding.page(self._library, self._caller, kind=Kind.SKILL, limit=PAGE, cursor=cursor)
 
     async def templates(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
@@ -53,8 +52,6 @@ class Resources:
 
     async def read(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Returns a file's exact bytes: as text when it is UTF-8, else as a blob."""
-        from anyio.to_thread import run_sync
-
         uri = str(params.uri)
         try:
             data, mime = await run_sync(self._read, uri)
@@ -98,6 +95,6 @@ def add_resources(server: LibraryServer, library: Library, caller: Caller) -> No
     handlers = Resources(library, caller)
     low = server._lowlevel_server
     # The list is live and paged; MCPServer's own handlers know only what was registered at start.
-    low.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.list)
+    low.add_request_handler("resources/list", types.PaginatedRequestParams, handlers.page)
     low.add_request_handler("resources/templates/list", types.PaginatedRequestParams, handlers.templates)
     low.add_request_handler("resources/read", types.ReadResourceRequestParams, handlers.read)

@@ -54,7 +54,7 @@ def run_stdio(
     try:
         wire = claim()
         guard(lifecycle, wire.source)
-        anyio.run(_Connection(wire, lifecycle, ready).serve, server)
+        anyio.run(_serve, server, wire, lifecycle, ready)
     except BaseException:
         _log.exception("serving failed")
         lifecycle.begin(1)
@@ -67,22 +67,37 @@ async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | Non
     While it serves, the process's stdin is empty and its stdout is stderr. `ready` is called once, on the event loop,
     after the first reply was written: what is slow to import or to load can begin then.
     """
-    wire = claim()
+    wire, lifecycle = claim(), Lifecycle()
     try:
-        await _Connection(wire, Lifecycle(), ready).serve(server)
+        await _serve(server, wire, lifecycle, ready)
     finally:
+        lifecycle.begin()
         wire.release()
 
 
-class _Connection:
+async def _serve(server: MCPServer[Any], wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
+    client, low = _Client(wire, lifecycle, ready), server._lowlevel_server
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.take_frames)
+        tasks.start_soon(client.write_replies)
+        tasks.start_soon(client.stop_reading)
+        try:
+            await low.run(client.frames, client.replies, low.create_initialization_options())
+        except BaseException:
+            lifecycle.begin(1)
+            raise
+        lifecycle.begin()
+
+
+class _Client:
     """One client at the other end of the wire: frames go in to the SDK, replies come out."""
 
     def __init__(self, wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
         self._wire = wire
         self._lifecycle = lifecycle
         self._ready = ready
-        self._frames_in, self._frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        self._replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
+        self._frames_in, self.frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
         self._listening: set[RequestId] = set()
         self._reading = anyio.CancelScope()
@@ -91,20 +106,7 @@ class _Connection:
         # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is read or written.
         self._threads = anyio.CapacityLimiter(3)
 
-    async def serve(self, server: MCPServer[Any]) -> None:
-        """Serves until the lifecycle says so or stdin ends."""
-        low = server._lowlevel_server
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._take_frames)
-                tasks.start_soon(self._write_replies)
-                tasks.start_soon(self._stop_reading)
-                await low.run(self._frames, self._replies, low.create_initialization_options())
-                self._lifecycle.begin()
-        finally:
-            self._lifecycle.begin()
-
-    async def _take_frames(self) -> None:
+    async def take_frames(self) -> None:
         lines = Lines()
         async with self._frames_in:
             with self._reading:
@@ -152,7 +154,7 @@ class _Connection:
         else:
             self._slots.release()
 
-    async def _write_replies(self) -> None:
+    async def write_replies(self) -> None:
         async with self._replies_out:
             async for item in self._replies_out:
                 await self._write(item.message)
@@ -160,9 +162,11 @@ class _Connection:
                     await self._settle(item.message.id)
 
     async def _write(self, message: JSONRPCMessage) -> None:
+        line = _encoded(message)
         try:
-            async with self._writing:
-                await self._in_thread(partial(write_whole, self._wire.sink, _encoded(message)))
+            with anyio.CancelScope(shield=True):  # half a line would spoil the next one
+                async with self._writing:
+                    await self._in_thread(partial(write_whole, self._wire.sink, line))
         except OSError:  # nobody reads any more
             self._lifecycle.begin()
             return
@@ -171,7 +175,7 @@ class _Connection:
             ready, self._ready = self._ready, None
             ready()
 
-    async def _stop_reading(self) -> None:
+    async def stop_reading(self) -> None:
         await self._in_thread(self._lifecycle.begun.wait)
         if not self._at_end:
             self._reading.cancel()

@@ -48,11 +48,12 @@ def write_whole(sink: int, data: bytes) -> None:
 def _copy(fd: int, is_open: bool) -> int:
     if not is_open:
         return os.open(os.devnull, os.O_RDWR)
-    # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
-    copy = os.dup(fd) if sys.platform == "win32" else fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    with suppress(OSError):
+    if sys.platform != "win32":
+        # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
+        copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
         os.set_blocking(copy, True)
-    return copy
+        return copy
+    return os.dup(fd)
 
 
 def _point(fd: int, target: int) -> None:

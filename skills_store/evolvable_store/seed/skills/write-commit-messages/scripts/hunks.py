@@ -38,12 +38,13 @@ def git(*args, data=None):
     """Returns what git prints, as bytes."""
     result = subprocess.run(["git", *args], input=data, capture_output=True)
     if result.returncode:
-        raise Refused(result.stderr.decode("utf-8", "replace").strip() or f"git {args[0]} failed")
+        raise Refused((result.stderr.decode("utf-8", "replace").splitlines() or [f"git {args[0]} failed"])[0])
     return result.stdout
 
 
 def hunks(paths, fine):
     """Returns the unstaged hunks below `paths`, in the order of the paths' names, from the top of the work tree."""
+    git("rev-parse", "--show-toplevel")
     where = ["--", *(paths or [":(top)"])]
     if git("diff", "--name-only", "--diff-filter=U", "-z", *where):
         raise Refused("there are unmerged files; resolve them first")

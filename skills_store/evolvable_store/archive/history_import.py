@@ -1,0 +1,110 @@
+"""Takes in a JSON archive: appends what another library knows and this one does not, as it happened there."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store.archive.history_check import check_history
+from evolvable_store.archive.history_staging import Staging
+from evolvable_store.archive.output import Stream
+from evolvable_store.archive.taking_in import Imported
+from evolvable_store.errors import InvalidArchive
+from evolvable_store.operation import Head, Intent
+from evolvable_store.resource import Ref
+from evolvable_store.transaction import Step, replay
+
+if TYPE_CHECKING:
+    from evolvable_store.store import Store
+
+
+def import_json(store: "Store", source: Path | Stream) -> Imported:
+    """Returns what became of each resource of an archive that `export_json` wrote.
+
+    A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
+    operation of its own with its actor, reason, time, session and evidence, so that all hashes are equal. One that
+    went another way, or is unsound: refused with the reason, and left alone. All that is appended is appended in
+    one step, or nothing. What `undoes` says of an operation are ids of the library that made it.
+    Raises InvalidArchive or TooLarge for what is not an archive.
+    """
+    with Staging() as staging, _opened(source) as stream:
+        staging.load(stream)
+        checked = {ref: check_history(staging, ref) for ref in staging.refs()}
+        merge = _Merge(store, staging, [ref for ref, found in checked.items() if not found])
+        replay(store.backend, merge.operations())
+    unsound = [(str(ref), found) for ref, found in checked.items() if found]
+    return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
+
+
+@contextlib.contextmanager
+def _opened(source: Path | Stream) -> Iterator[Stream]:
+    if not isinstance(source, Path):
+        yield source
+        return
+    try:
+        stream = open(source, "rb")
+    except OSError as error:
+        raise InvalidArchive(f"{source} cannot be read: {error.strerror or error}.", "Name another file.") from error
+    with stream:
+        yield stream
+
+
+@dataclass
+class _Merge:
+    """Compares sound histories with the library, while nobody else writes."""
+
+    store: "Store"
+    staging: Staging
+    refs: list[Ref]
+    added: list[Ref] = field(default_factory=list)
+    updated: list[Ref] = field(default_factory=list)
+    unchanged: list[Ref] = field(default_factory=list)
+    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def operations(self) -> Iterator[tuple[Intent, Iterator[Step]]]:
+        """Yields what is missing here, in the order of the archive's log."""
+        for ref in self.refs:
+            self._compare(ref)
+        for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
+            yield self._intent(operation), (step for _, step in steps)
+
+    def _intent(self, operation: int) -> Intent:
+        intent = self.staging.intent(operation)
+        assert intent is not None  # a change without one is not sound
+        return intent
+
+    def _compare(self, ref: Ref) -> None:
+        head = self.store.head_or_none(ref)
+        if head is None:
+            self.added.append(ref)
+            self.staging.want(ref, 0)
+            return
+        # The hash of the last version that both have covers all before it; what is left to compare is where the
+        # name pointed while that was the newest (a removal, a return).
+        common = min(head.latest, self.staging.latest(ref))
+        theirs = self.staging.steps_at(ref, common)
+        told = [(after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs]
+        ours = self._steps_at(head, common)
+        if head.latest == common and ours == told[: len(ours)]:
+            missing = len(ours) < len(theirs) or self.staging.latest(ref) > common
+            (self.updated if missing else self.unchanged).append(ref)
+            self.staging.want(ref, theirs[len(ours) - 1][3])
+        elif self.staging.latest(ref) == common and told == ours[: len(told)]:
+            self.unchanged.append(ref)
+        else:
+            why = f"its history here went another way at or before version {common}"
+            self.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
+
+    def _steps_at(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
+        """Returns where the name pointed while this version was the newest: (version, its hash, operation digest)."""
+        version = self.store.version(head, number)
+        steps: list[tuple[int | None, str, str]] = []
+        for change in self.store.backend.changes_to(head.id, version.operation - 1):
+            if change.after is not None and change.after > number:
+                break
+            if steps or change.after == number:
+                intent = self.store.operation(change.operation).intent
+                steps.append((change.after, version.hash, intent.digest))
+        return steps

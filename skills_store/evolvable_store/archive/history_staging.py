@@ -1,0 +1,246 @@
+"""Holds a history that is being imported in a temporary database of its own, until all of it has been checked."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from evolvable_store import driver
+from evolvable_store.archive.history_export import FORMAT, FORMAT_VERSION
+from evolvable_store.archive.json_stream import pieces
+from evolvable_store.archive.output import Stream
+from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
+from evolvable_store.objects import MAX_FILE, MAX_FILES, Entry, Manifest, blob_hash
+from evolvable_store.operation import Actor, Intent
+from evolvable_store.packing import pack, unpack
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.transaction import Packed, Step
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+_TABLES = """
+    CREATE TABLE operation (id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
+    CREATE TABLE change (
+        position INTEGER PRIMARY KEY, operation INTEGER NOT NULL, ref TEXT NOT NULL, after INTEGER, hash TEXT,
+        files TEXT, latest INTEGER, frozen INTEGER, blobs TEXT, missing INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX change_ref ON change (ref, position);
+    CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
+"""
+_MANY = 2**53
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OPERATION = {
+    **{"id": (int,), "at": (str,), "actor": (str,), "reason": (str,), "session": (str, NoneType)},
+    **{"evidence": (list,), "undoes": (list,)},
+}
+_CHANGE = {"operation": (int,), "ref": (str,), "after": (int, NoneType)}
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChange:
+    """One change of the archive. `hash` and `manifest` are there when it made the version `after`."""
+
+    position: int
+    operation: int
+    after: int | None
+    hash: str
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What checking a change found: the state of its resource after it, and the blobs that its parent has not."""
+
+    latest: int
+    hash: str
+    frozen: bool
+    blobs: tuple[str, ...] = ()
+
+
+class Staging:
+    """A context that ends with everything in it forgotten. Raises InvalidArchive or TooLarge for bad records."""
+
+    def __init__(self) -> None:
+        # No name: SQLite keeps it in memory as long as it is small, then in a file that nobody else sees.
+        self._db: Connection = driver.dbapi.connect("", isolation_level=None)
+        self._db.executescript(_TABLES)
+
+    def __enter__(self) -> Self:
+        self._db.execute("BEGIN")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def load(self, stream: Stream) -> None:
+        """Reads the whole archive."""
+        add = {"operations": self._add_operation, "changes": self._add_change, "blobs": self._add_blob}
+        header: dict[str, Any] = {}
+        for key, value in pieces(stream):
+            if key not in add:
+                header[key] = value
+                continue
+            _check_header(header)
+            if not isinstance(value, dict):
+                raise _bad(key, "one is not an object")
+            try:
+                add[key](value)
+            except (UnicodeEncodeError, OverflowError, *driver.Errors) as error:
+                raise _bad(key, f"{ascii(value)[:80]} cannot be kept ({error})") from error
+        _check_header(header)
+
+    def _add_operation(self, record: dict[str, Any]) -> None:
+        _check_shape("operations", record, _OPERATION)
+        texts, numbers = record["evidence"], record["undoes"]
+        if record["actor"] not in set(Actor) or not _is_moment(record["at"]) or not record["reason"].strip():
+            raise _bad("operations", f"{record['id']} has no actor, time or reason")
+        if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
+            raise _bad("operations", f"{record['id']} has other evidence than texts")
+        fields = [record[key] for key in _OPERATION if key != "id"]
+        self._db.execute("INSERT INTO operation VALUES (?, ?)", (record["id"], json.dumps(fields, ensure_ascii=False)))
+
+    def _add_change(self, record: dict[str, Any]) -> None:
+        _check_shape("changes", record, _CHANGE)
+        try:
+            ref = Ref.parse(record["ref"]).at(None)
+        except InvalidRef as error:
+            raise _bad("changes", error.text) from error
+        chained, files = record.get("hash"), record.get("files")
+        if (chained is None) != (files is None) or type(chained) not in (str, NoneType):
+            raise _bad("changes", f"one of {ref} has no hash or no files")
+        if files is not None:
+            _check_files(ref, files)
+        self._db.execute(
+            "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)",
+            (record["operation"], str(ref), record["after"], chained, files and json.dumps(files, ensure_ascii=False)),
+        )
+
+    def _add_blob(self, record: dict[str, Any]) -> None:
+        text, encoded, name = record.get("text"), record.get("base64"), record.get("sha256")
+        try:
+            data = text.encode("utf-8") if isinstance(text, str) else base64.b64decode(str(encoded), validate=True)
+        except (UnicodeEncodeError, binascii.Error) as error:
+            raise _bad("blobs", f"{ascii(name)[:80]} cannot be read") from error
+        if len(data) > MAX_FILE:
+            raise TooLarge(f"A file of the archive has {len(data):,} bytes.", f"The limit for one is {MAX_FILE:,}.")
+        if name != blob_hash(data):
+            return  # nobody finds it under a name that is not its own
+        row = (name, len(data), *pack(data))
+        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
+
+    def refs(self) -> list[Ref]:
+        """Returns every resource of the archive, in the order of the log."""
+        rows = self._db.execute("SELECT ref FROM change GROUP BY ref ORDER BY min(position)").fetchall()
+        return [_ref(text) for (text,) in rows]
+
+    def changes(self, ref: Ref) -> Iterator[StagedChange]:
+        """Yields the changes of one resource, in order."""
+        query = "SELECT position, operation, after, hash, files FROM change WHERE ref = ? ORDER BY position"
+        for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
+            yield StagedChange(position, operation, after, chained or "", _manifest(files))
+
+    def intent(self, operation: int) -> Intent | None:
+        """Returns what an operation says of itself."""
+        row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
+        if row is None:
+            return None
+        at, actor, reason, session, evidence, undoes = json.loads(row[0])
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes))
+
+    def size(self, sha256: str) -> int | None:
+        """Returns how many bytes a blob has, None when it is missing."""
+        row = self._db.execute("SELECT size FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+        return row and int(row[0])
+
+    def blob(self, sha256: str) -> bytes:
+        """Returns the bytes of a blob that is there."""
+        return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
+
+    def packed(self, sha256: str) -> Packed:
+        """Returns a blob that is there as the library keeps it."""
+        query = "SELECT sha256, size, data, codec FROM blob WHERE sha256 = ?"
+        sha256, size, data, codec = self._db.execute(query, (sha256,)).fetchone()
+        return sha256, size, data, codec
+
+    def judge(self, change: StagedChange, verdict: Verdict) -> None:
+        """Notes what checking a change found."""
+        self._db.execute(
+            "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
+            (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
+        )
+
+    def latest(self, ref: Ref) -> int:
+        """Returns the highest version of a checked resource."""
+        return int(self._db.execute("SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)).fetchone()[0])
+
+    def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
+        """Returns (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
+        query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
+        return self._db.execute(query, (str(ref), latest)).fetchall()
+
+    def want(self, ref: Ref, behind: int) -> None:
+        """Notes that the changes of a resource behind this position are missing in the library."""
+        self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
+
+    def wanted(self) -> Iterator[tuple[int, Step]]:
+        """Yields the missing changes in the order of the log, each with its operation."""
+        query = """SELECT operation, ref, after, latest, hash, frozen, files, blobs FROM change
+            WHERE missing ORDER BY position"""
+        for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
+            packed = tuple(map(self.packed, json.loads(blobs)))
+            yield operation, Step(_ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed)
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    if header.get("format") != FORMAT:
+        raise InvalidArchive("This JSON is no archive of a library.", "`evolvable export` writes one.")
+    if header.get("version") != FORMAT_VERSION:
+        raise InvalidArchive(
+            f"The archive has the version {ascii(header.get('version'))[:20]}, this program reads {FORMAT_VERSION}.",
+            "Update this program: pip install -U evolvable.",
+        )
+
+
+def _check_shape(where: str, record: dict[str, Any], shape: dict[str, tuple[type, ...]]) -> None:
+    for key, types in shape.items():
+        value = record.get(key)
+        if type(value) not in types or (isinstance(value, int) and not 0 < value < _MANY):
+            raise _bad(where, f"{key} is {ascii(value)[:80]}")
+
+
+def _check_files(ref: Ref, files: Any) -> None:
+    """Raises InvalidArchive unless this is {path: [sha256, size, mode]}."""
+    if not isinstance(files, dict) or len(files) > MAX_FILES:
+        raise _bad("changes", f"one of {ref} has too many files or none")
+    for path, entry in files.items():
+        if not isinstance(entry, list) or [*map(type, entry)] != [str, int, int] or not _SHA256.fullmatch(entry[0]):
+            raise _bad("changes", f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) <= 40
+
+
+def _ref(text: str) -> Ref:
+    ref = Ref.parse(text)
+    return ref if ref.scope else ref.within(USER_SCOPE)
+
+
+def _manifest(files: str | None) -> Manifest | None:
+    return None if files is None else Manifest({path: Entry(*entry) for path, entry in json.loads(files).items()})
+
+
+def _bad(where: str, why: str) -> InvalidArchive:
+    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was taken in; export again.")

@@ -1,0 +1,510 @@
+"""A folder on disk and the library, kept in step: design.md section 4, "the human's edit is never lost"."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evolvable_store import working_copy
+from evolvable_store.errors import AlreadyExists, InvalidArgument
+from evolvable_store.objects import EXECUTABLE, File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
+from evolvable_store.working_copies import WorkingCopies
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+PDF = Ref(Kind.SKILL, "pdf", "user")
+
+
+def text(name: str, *lines: str) -> str:
+    body = "\n\n".join(lines or ("one", "two", "three"))
+    return f"---\nname: {name}\ndescription: Works with {name}.\n---\n\n{body}\n"
+
+
+class Desk:
+    """A library and a folder of skills, with the hands of a person and of an agent."""
+
+    def __init__(self, place: Path) -> None:
+        self.folder = place / "skills"
+        self.folder.mkdir(parents=True)
+        self.store = Store.open(place / "home", create=True)
+        self.copies = WorkingCopies(self.store)
+
+    def save(self, name: str, content: str, path: str = "SKILL.md") -> None:
+        target = self.folder / name / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content, encoding="utf-8")
+
+    def read(self, name: str = "pdf", path: str = "SKILL.md") -> str:
+        return (self.folder / name / path).read_text(encoding="utf-8")
+
+    def agent(self, content: str, ref: Ref = PDF) -> list[str]:
+        with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
+            tx.put(ref, {"SKILL.md": File(content.encode())})
+        return self.copies.write_out([ref])
+
+    def agent_elsewhere(self, content: str, ref: Ref = PDF) -> None:
+        """A change whose process died before it could write the folder."""
+        with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
+            tx.put(ref, {"SKILL.md": File(content.encode())})
+
+    def version(self, ref: Ref = PDF) -> int | None:
+        head = self.store.head_or_none(ref)
+        return head.version if head else None
+
+    def history(self, ref: Ref = PDF) -> list[str]:
+        head = self.store.head_or_none(ref)
+        assert head is not None
+        numbers = range(1, head.latest + 1)
+        return [self.store.files(head, number)["SKILL.md"].data.decode() for number in numbers]
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(tmp_path)
+    yield desk
+    desk.store.close()
+
+
+def test_a_folder_is_taken_in_as_version_one_and_every_problem_is_told_at_once(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("My Notes", "no frontmatter at all\n")
+    desk.save("bomb", "---\nname: bomb\ndescription: &a x\nlicense: *a\n---\n")
+    (desk.folder / "latin").mkdir()
+    (desk.folder / "latin/SKILL.md").write_bytes(b"---\nname: latin\ndescription: caf\xe9\n---\n")
+    (desk.folder / "not-a-skill").mkdir()
+
+    sync = desk.copies.add(desk.folder)
+
+    assert {(taken.directory, str(taken.ref), taken.version) for taken in sync.taken} == {
+        ("pdf", "skill:pdf", 1),
+        ("My Notes", "skill:my-notes", 1),
+    }
+    assert {refusal.directory for refusal in sync.refused} == {"bomb", "latin"}
+    assert len(next(w for w in sync.warnings if w.directory == "My Notes").problems) == 2
+
+
+def test_nothing_changed_means_nothing_happens(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    before = desk.store.sequence()
+
+    (sync,) = desk.copies.sync()
+
+    assert (sync.taken, sync.written, sync.removed, sync.bound) == ([], [], [], [])
+    assert desk.store.sequence() == before
+
+
+def test_a_save_becomes_a_version_by_a_person(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.save("pdf", text("pdf", "better"))
+
+    (sync,) = desk.copies.sync()
+
+    head = desk.store.head(PDF)
+    assert [(taken.version, taken.how) for taken in sync.taken] == [(2, "edited")]
+    assert desk.store.history(head, 1)[0].operation.actor is Actor.HUMAN
+
+
+def test_many_saves_at_once_become_one_operation(desk):
+    """attacks.json fs-19: a git checkout flips many skills at once."""
+    for number in range(30):
+        desk.save(f"skill-{number}", text(f"skill-{number}"))
+    desk.copies.add(desk.folder)
+    for number in range(30):
+        desk.save(f"skill-{number}", text(f"skill-{number}", "flipped"))
+
+    (sync,) = desk.copies.sync()
+
+    assert len(sync.taken) == 30
+    assert len(desk.store.operations()) == 2
+
+
+def test_an_agents_change_is_written_out_and_makes_no_echo(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+
+    assert desk.agent(text("pdf", "from the agent")) == []
+
+    assert desk.read() == text("pdf", "from the agent")
+    (sync,) = desk.copies.sync()
+    assert (sync.taken, sync.written) == ([], [])
+    assert desk.version() == 2
+
+
+def test_edits_of_both_sides_that_do_not_touch_are_merged(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.agent_elsewhere(text("pdf", "one", "two", "three by the agent"))
+    desk.save("pdf", text("pdf", "one by the person", "two", "three"))
+
+    (sync,) = desk.copies.sync()
+
+    assert [(taken.version, taken.how) for taken in sync.taken] == [(3, "merged")]
+    assert sync.conflicts == []
+    assert desk.read() == text("pdf", "one by the person", "two", "three by the agent") == desk.history()[-1]
+
+
+def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.agent_elsewhere(text("pdf", "by the agent"))
+    desk.save("pdf", text("pdf", "by the person"))
+
+    (sync,) = desk.copies.sync()
+
+    assert "SKILL.md: also changed in version 2" in sync.conflicts[0].problems[0]
+    assert desk.read() == text("pdf", "by the person")
+    assert desk.history() == [text("pdf"), text("pdf", "by the agent"), text("pdf", "by the person")]
+    assert [conflict.directory for conflict in desk.copies.bindings.conflicts()] == ["pdf"]
+    desk.save("pdf", text("pdf", "by the person, after reading both"))
+    desk.copies.sync()
+    assert desk.copies.bindings.conflicts() == []
+
+
+def test_what_a_crash_left_between_writing_and_noting_is_recognised_as_ours(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    desk.agent_elsewhere(text("pdf", "second"))
+    desk.agent_elsewhere(text("pdf", "third"))
+    desk.save("pdf", text("pdf", "second"))
+
+    (sync,) = desk.copies.sync()
+
+    assert (sync.taken, sync.written) == ([], ["pdf"])
+    assert desk.version() == 3
+    assert desk.read() == text("pdf", "third")
+
+
+def test_a_save_in_the_moment_of_writing_is_not_lost(desk, monkeypatch):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    real, saves = working_copy.write_folder, [text("pdf", "one by the person", "two", "three")]
+
+    def saved_meanwhile(target, *arguments, **more):
+        if saves:
+            desk.save("pdf", saves.pop())
+        return real(target, *arguments, **more)
+
+    monkeypatch.setattr(working_copy, "write_folder", saved_meanwhile)
+    desk.agent(text("pdf", "one", "two", "three by the agent"))
+
+    assert desk.read() == text("pdf", "one by the person", "two", "three by the agent")
+    assert desk.version() == 3
+
+
+def test_a_deleted_folder_is_a_tombstone_and_a_returned_one_continues_its_history(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    shutil.rmtree(desk.folder / "pdf")
+    (gone,) = desk.copies.sync()
+    assert (gone.removed, desk.version()) == (["pdf"], None)
+
+    desk.save("pdf", text("pdf", "back again"))
+    (back,) = desk.copies.sync()
+
+    assert [(taken.version, taken.how) for taken in back.taken] == [(2, "returned")]
+    assert desk.history() == [text("pdf"), text("pdf", "back again")]
+
+
+def test_a_folder_that_returns_unchanged_makes_no_new_version(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    shutil.move(desk.folder / "pdf", desk.folder.parent / "aside")
+    desk.copies.sync()
+    shutil.move(desk.folder.parent / "aside", desk.folder / "pdf")
+
+    desk.copies.sync()
+
+    assert desk.version() == 1
+
+
+def test_a_directory_that_has_just_vanished_gets_time_to_come_back(tmp_path):
+    desk = Desk(tmp_path)
+    desk.save("pdf", text("pdf"))
+    copies = WorkingCopies(desk.store, grace=60)
+    copies.add(desk.folder)
+    shutil.rmtree(desk.folder / "pdf")
+
+    (sync,) = copies.sync()
+
+    assert (sync.missing, sync.removed, desk.version()) == (["pdf"], [], 1)
+    desk.store.close()
+
+
+def test_when_the_whole_folder_is_gone_nothing_is_removed(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    shutil.move(desk.folder, desk.folder.with_name("moved"))
+
+    (sync,) = desk.copies.sync()
+
+    assert sync.stale
+    assert desk.version() == 1
+
+
+def test_removal_by_an_agent_takes_the_directory_away_and_restoring_brings_it_back(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    with desk.store.transaction(Actor.AGENT, "not needed") as tx:
+        tx.remove(PDF)
+    desk.copies.write_out([PDF])
+    assert not (desk.folder / "pdf").exists()
+
+    with desk.store.transaction(Actor.AGENT, "needed after all") as tx:
+        tx.restore(PDF, 1)
+    desk.copies.write_out([PDF])
+
+    assert desk.read() == text("pdf")
+
+
+def test_an_edit_of_something_an_agent_removed_meanwhile_brings_it_back(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    with desk.store.transaction(Actor.AGENT, "not needed") as tx:
+        tx.remove(PDF)
+    desk.save("pdf", text("pdf", "I am working on this"))
+
+    desk.copies.sync()
+
+    assert desk.read() == text("pdf", "I am working on this") == desk.history()[-1]
+    assert desk.version() == 2
+
+
+def test_scripts_and_what_belongs_to_no_version_survive_an_agents_change(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "print('hello')\n", "scripts/run.py")
+    os.chmod(desk.folder / "pdf/scripts/run.py", 0o755)
+    desk.save("pdf", "home = /usr\n", ".venv/pyvenv.cfg")
+    desk.copies.add(desk.folder)
+    files = desk.store.files(desk.store.head(PDF))
+    assert files["scripts/run.py"].mode == EXECUTABLE
+    assert ".venv/pyvenv.cfg" not in files
+
+    with desk.store.transaction(Actor.AGENT, "better text") as tx:
+        tx.put(PDF, {**files, "SKILL.md": File(text("pdf", "better").encode())})
+    desk.copies.write_out([PDF])
+
+    assert os.access(desk.folder / "pdf/scripts/run.py", os.X_OK)
+    assert desk.read(path=".venv/pyvenv.cfg") == "home = /usr\n"
+
+
+def test_a_save_in_two_steps_never_makes_a_version_without_its_main_file(desk):
+    """attacks.json fs-18: editors move the old file away before they write the new one."""
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    os.rename(desk.folder / "pdf/SKILL.md", desk.folder / "pdf/SKILL.md~")
+
+    (sync,) = desk.copies.sync()
+
+    assert sync.refused[0].problems == ("SKILL.md: is missing",)
+    assert desk.version() == 1
+
+
+def test_folders_of_one_scope_that_agree_mirror_each_other(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    shutil.copytree(desk.folder, tmp_path / "mirror")
+    desk.copies.add(desk.folder)
+    sync = desk.copies.add(tmp_path / "mirror")
+    assert (sync.bound, sync.taken) == (["pdf"], [])
+
+    desk.save("pdf", text("pdf", "edited in one"))
+    desk.copies.sync()
+
+    assert (tmp_path / "mirror/pdf/SKILL.md").read_text() == text("pdf", "edited in one")
+
+
+def test_deleting_one_of_two_mirrors_keeps_the_resource(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    shutil.copytree(desk.folder, tmp_path / "mirror")
+    desk.copies.add(desk.folder)
+    desk.copies.add(tmp_path / "mirror")
+    shutil.rmtree(desk.folder / "pdf")
+
+    desk.copies.sync()
+
+    assert desk.version() == 1
+    assert (tmp_path / "mirror/pdf").is_dir()
+    assert not (desk.folder / "pdf").exists()
+
+
+def test_another_folders_skill_of_the_same_name_is_kept_under_a_name_of_its_own(desk, tmp_path):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    other = tmp_path / "other/pdf"
+    other.mkdir(parents=True)
+    (other / "SKILL.md").write_text(text("pdf", "a different skill"))
+
+    sync = desk.copies.add(tmp_path / "other")
+
+    assert [str(taken.ref) for taken in sync.taken] == ["skill:pdf-2"]
+    assert desk.read() == text("pdf")
+    assert (other / "SKILL.md").read_text() == text("pdf", "a different skill")
+
+
+def test_a_new_resource_is_written_into_every_folder_of_its_scope_and_never_over_anything(desk, tmp_path):
+    (tmp_path / "second/csv").mkdir(parents=True)
+    desk.copies.add(desk.folder)
+    desk.copies.add(tmp_path / "second")
+    csv = Ref(Kind.SKILL, "csv", "user")
+    with desk.store.transaction(Actor.AGENT, "new") as tx:
+        tx.put(csv, {"SKILL.md": File(text("csv").encode())})
+
+    warnings = desk.copies.write_out([csv], created=True)
+
+    assert desk.read("csv") == text("csv")
+    assert list((tmp_path / "second/csv").iterdir()) == []
+    assert "in the way" in warnings[0]
+
+
+def test_skills_in_groups_are_found_and_hidden_or_linked_folders_are_not(desk, tmp_path):
+    desk.save("group/deep/pdf", text("pdf"))
+    desk.save(".system/hidden", text("hidden"))
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target/SKILL.md").write_text(text("linked"))
+    (desk.folder / "linked").symlink_to(tmp_path / "target")
+
+    sync = desk.copies.add(desk.folder)
+
+    assert [(taken.directory, str(taken.ref)) for taken in sync.taken] == [("group/deep/pdf", "skill:pdf")]
+
+
+def test_paths_of_events_lead_to_the_directories_of_resources(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("group/csv", text("csv"))
+    desk.copies.add(desk.folder)
+    desk.save("new/one", text("one"))
+    copy = desk.copies.copy(desk.copies.folders()[0])
+
+    assert copy.directories_at(["pdf/references/api.md"]) == {"pdf"}
+    assert copy.directories_at(["group"]) == {"group/csv"}
+    assert copy.directories_at(["new"]) == {"new/one"}
+    assert copy.directories_at([".git/index", "nothing"]) == set()
+
+
+def test_folders_in_one_another_and_whole_homes_are_refused(desk, tmp_path):
+    desk.copies.add(desk.folder)
+    (desk.folder / "inner").mkdir()
+
+    with pytest.raises(AlreadyExists, match="lie in one another"):
+        desk.copies.add(desk.folder / "inner")
+    with pytest.raises(InvalidArgument, match="no folder of resources"):
+        desk.copies.add(Path("/"))
+
+
+def test_a_frozen_skill_can_be_edited_on_disk(desk):
+    frozen = text("pdf").replace("---\n\n", 'metadata:\n  evolvable: "false"\n---\n\n', 1)
+    desk.save("pdf", frozen)
+    desk.copies.add(desk.folder)
+    desk.save("pdf", frozen + "a person may\n")
+
+    desk.copies.sync()
+
+    assert desk.version() == 2
+
+
+SYNC_ONE = """
+import sys
+from pathlib import Path
+from evolvable_store.store import Store
+from evolvable_store.working_copies import WorkingCopies
+store = Store.open(Path(sys.argv[1]))
+sys.stdout.write("ready\\n"); sys.stdout.flush()
+sys.stdin.readline()
+print(sum(len(sync.taken) for sync in WorkingCopies(store).sync()))
+"""
+
+
+def test_a_save_seen_by_many_processes_at_once_makes_one_version(desk):
+    for number in range(20):
+        desk.save(f"skill-{number}", text(f"skill-{number}"))
+    desk.copies.add(desk.folder)
+    for number in range(20):
+        desk.save(f"skill-{number}", text(f"skill-{number}", "edited"))
+    command = [sys.executable, "-c", SYNC_ONE, str(desk.store.home)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    taken = [int(process.communicate(timeout=60)[0]) for process in processes]
+
+    assert sum(taken) == 20
+    assert {head.version for head in desk.store.heads()} == {2}
+
+
+LINES = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=1, max_size=4)
+
+
+class TwoSides(RuleBasedStateMachine):
+    """Whatever a person and agents do in any order, nothing that a person saved is ever missing from the history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import tempfile
+
+        self.place = tempfile.TemporaryDirectory()
+        self.desk = Desk(Path(self.place.name))
+        self.desk.copies.add(self.desk.folder)
+        self.saves, self.saved = 0, ""
+
+    def teardown(self) -> None:
+        self.desk.store.close()
+        self.place.cleanup()
+
+    @rule(lines=LINES, position=st.integers(0, 4))
+    def a_person_saves(self, lines: list[str], position: int) -> None:
+        self.saves += 1
+        self.saved = f"thought {self.saves}"
+        self.desk.save("pdf", text("pdf", *lines[:position], self.saved, *lines[position:]))
+
+    @rule()
+    def a_person_deletes(self) -> None:
+        # What was never looked at before it is deleted was never ours to keep.
+        self.saved = ""
+        shutil.rmtree(self.desk.folder / "pdf", ignore_errors=True)
+
+    @rule(lines=LINES, dies=st.booleans())
+    def an_agent_writes(self, lines: list[str], dies: bool) -> None:
+        (self.desk.agent_elsewhere if dies else self.desk.agent)(text("pdf", *lines))
+
+    @precondition(lambda self: self.desk.version() is not None)
+    @rule(dies=st.booleans())
+    def an_agent_removes(self, dies: bool) -> None:
+        with self.desk.store.transaction(Actor.AGENT, "remove") as tx:
+            tx.remove(PDF)
+        if not dies:
+            self.desk.copies.write_out([PDF])
+
+    @rule()
+    def a_server_looks(self) -> None:
+        (sync,) = self.desk.copies.sync()
+        assert sync.refused == []
+        directory = self.desk.folder / "pdf"
+        if directory.exists():
+            assert self.desk.version() is not None
+            assert self.desk.read() == self.desk.history()[-1]
+        if self.saved:
+            assert any(f"\n{self.saved}\n" in version for version in self.desk.history())
+
+    @invariant()
+    def the_numbers_have_no_gaps(self) -> None:
+        head = self.desk.store.head_or_none(PDF)
+        if head is not None:
+            past = self.desk.store.history(head, 1000)
+            assert [p.version.number for p in past] == list(range(head.latest, 0, -1))
+
+
+TwoSides.TestCase.settings = settings(
+    max_examples=25, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+test_nothing_a_person_saved_is_ever_lost = TwoSides.TestCase
