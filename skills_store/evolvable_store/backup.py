@@ -1,6 +1,7 @@
 """Copies a whole library into another folder while other processes go on writing."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -116,5 +117,5 @@ def _disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = LibraryFull if error.errno == 28 else LibraryError
+        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
         raise kind(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error

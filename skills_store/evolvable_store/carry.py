@@ -10,13 +10,13 @@ from evolvable_store.objects import MAX_FILE
 from evolvable_store.rename import rename_new
 
 
-def carry(old: Path, target: Path) -> tuple[str, ...]:
+def carry(old: Path, target: Path, *, successor: bool) -> tuple[str, ...]:
     """Moves what belongs to no version from `old` to `target`; returns the paths that cannot go.
 
-    Nothing is overwritten. Where there is no `target`, it is made for what no program would make again, and the rest
-    stays. Can be called again, and by several processes at once.
+    Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
+    what no program would make again, and the rest stays. Can be called again, and by several processes at once.
     """
-    alone = not os.path.lexists(target)
+    alone = not successor or not os.path.lexists(target)
     stuck = []
     for path in untracked(old):
         disposable = is_disposable(path.rpartition("/")[2])

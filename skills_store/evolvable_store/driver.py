@@ -35,8 +35,8 @@ dbapi: Any = _choose()
 """The DB-API module in use: pysqlite3 where it is installed and newer, else the standard library's."""
 
 
-Errors = (sqlite3.Error, dbapi.Error)
-"""What SQLite raises, whichever module opened the file."""
+Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
+"""What SQLite raises, whichever module opened the file; the last when a message of its own quotes damaged bytes."""
 
 
 def wal_is_safe() -> bool:
@@ -172,6 +172,8 @@ def _is_busy(error: Exception) -> bool:
     return "locked" in str(error) or "busy" in str(error)
 
 
+_RESTORE = "Run `evolvable fsck`; restore the last `evolvable backup`."
+
 _BY_TEXT = (
     (
         "disk is full",
@@ -187,13 +189,8 @@ _BY_TEXT = (
         "{path} cannot be opened.",
         "Check that its folder exists and may be read and written.",
     ),
-    (
-        "could not decode",
-        LibraryCorrupt,
-        "{path} is damaged.",
-        "Run `evolvable fsck`; restore the last `evolvable backup`.",
-    ),
-    ("malformed", LibraryCorrupt, "{path} is damaged.", "Run `evolvable fsck`; restore the last `evolvable backup`."),
+    ("decode", LibraryCorrupt, "{path} is damaged.", _RESTORE),
+    ("malformed", LibraryCorrupt, "{path} is damaged.", _RESTORE),
     (
         "not a database",
         LibraryCorrupt,
@@ -227,7 +224,18 @@ def translated(path: Path) -> Iterator[None]:
 def translate(error: Exception, path: Path) -> LibraryError:
     """Returns the error of ours that says what SQLite's means for this file."""
     text = str(error).lower()
+    if "disk i/o error" in text and _is_full(path):
+        text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
     for part, kind, message, hint in _BY_TEXT:
         if part in text:
             return kind(message.format(path=path), hint)
     return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")
+
+
+def _is_full(path: Path) -> bool:
+    import shutil
+
+    try:
+        return shutil.disk_usage(path.parent).free < 64 * 1024
+    except OSError:
+        return False

@@ -119,7 +119,7 @@ class _Run:
             part()
         except _TooMany:
             return
-        except EvolvableError as error:
+        except (EvolvableError, TypeError, ValueError, AttributeError) as error:  # damage gives values of any type
             self._faults[Fault(f"it cannot be read on ({error})", str(self._store.backend.path))] = None
 
     def extra(self, check: Check) -> Callable[[], None]:
@@ -135,11 +135,11 @@ class _Run:
         for (text,) in self._all("PRAGMA integrity_check"):
             if text != "ok":
                 self._fault(f"SQLite finds it damaged ({text})", path)
-        self._end = self._store.sequence()
-        blobs, changes, operations = self._all(
-            "SELECT (SELECT count(*) FROM blob), (SELECT count(*) FROM change), (SELECT count(*) FROM operation)"
-        )[0]
-        self._total = blobs + 2 * changes + operations
+        query = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
+            (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*) FROM operation)"""
+        self._end, claimed, self._total = self._all(query)[0]
+        if claimed > self._end:
+            self._fault(f"it ends with change {self._end}, the operations go on to {claimed}", "the log")
 
     def blobs(self) -> None:
         """Every blob against its name and its size."""

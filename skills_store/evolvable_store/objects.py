@@ -86,7 +86,7 @@ class Manifest(Mapping[str, Entry]):
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
         """Returns the manifest that `to_json` wrote."""
-        return cls({path: Entry(*row) for path, row in json.loads(text).items()})
+        return cls({path: Entry(*row) for path, row in dict(json.loads(text)).items()})
 
 
 def blob_hash(data: bytes) -> str:

@@ -14,6 +14,7 @@ REFUSED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP
 _NOREPLACE, _EXCHANGE = 1, 2
 _SWAP, _EXCL = 2, 4
 _AT_FDCWD = -100
+_NAME = "renamex_np" if sys.platform == "darwin" else "renameat2"
 _SYSCALL = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357, "s390x": 347}
 
 
@@ -67,8 +68,6 @@ def _system_call() -> Callable[[bytes, bytes, int], int] | None:
         number, here = ctypes.c_long(_SYSCALL[platform.machine()]), ctypes.c_long(_AT_FDCWD)
         return ctypes.get_errno() if library.syscall(number, here, source, here, target, ctypes.c_ulong(flags)) else 0
 
-    if sys.platform == "darwin":
-        return on_darwin if hasattr(library, "renamex_np") else None
-    if hasattr(library, "renameat2"):  # glibc 2.28, musl 1.2.6
-        return on_linux
-    return by_number if platform.machine() in _SYSCALL and sys.maxsize > 2**32 else None
+    if hasattr(library, _NAME):
+        return on_darwin if sys.platform == "darwin" else on_linux
+    return by_number if sys.platform == "linux" and platform.machine() in _SYSCALL and sys.maxsize > 2**32 else None

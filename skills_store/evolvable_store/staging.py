@@ -1,6 +1,6 @@
 """The hidden place beside a watched root where folders are built, and where replaced ones wait before they are deleted.
 
-A swap has a stem `<name>.<random>` and these entries, each optional:
+A swap has a stem `<name>.<process>-<random>` and these entries, each optional:
   .json   the note: what is being replaced, by whom, and what it was believed to hold
   .new    being built; never of use after a crash
   .ready  built; until an exchange it is ours, after it the replaced folder
@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -70,7 +71,8 @@ class Slot:
     @classmethod
     def fresh(cls, staging: Path, name: str) -> "Slot":
         """Returns an unused slot for a folder of this name."""
-        return cls(staging, f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)[:64]}.{secrets.token_hex(6)}")
+        shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        return cls(staging, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
 
     @classmethod
     def of(cls, old: Path) -> "Slot":
@@ -165,6 +167,17 @@ def abandoned(note: Note, now: float) -> bool:
     if os.name != "posix" or note.host != _host():
         return age > _UNKNOWN_SECONDS
     return age > _ALIVE_SECONDS or not _alive(note.process)
+
+
+def unfinished(slot: Slot, now: float) -> bool:
+    """Returns whether nobody will finish what is being built in a slot without a note; the file system says its age."""
+    process = slot.stem.rpartition(".")[2].partition("-")[0]
+    for path in (slot.new, slot.part):
+        with suppress(FileNotFoundError):
+            age = abs(now - path.stat().st_mtime)
+            alive = os.name == "posix" and process.isdecimal() and _alive(int(process))
+            return age > (_ALIVE_SECONDS if alive else _UNKNOWN_SECONDS)
+    return False
 
 
 def sync_folder(folder: Path) -> None:

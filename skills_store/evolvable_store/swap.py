@@ -15,7 +15,7 @@ from evolvable_store.folder import is_link, read_folder
 from evolvable_store.objects import File, Files, manifest_of
 from evolvable_store.one_by_one import replace_files
 from evolvable_store.rename import REFUSED, exchange, rename_new
-from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder
+from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder, unfinished
 
 __all__ = ["Recovered", "Replaced", "discard", "remove_folder", "staging_for", "still_holds", "sweep", "write_folder"]
 
@@ -69,7 +69,7 @@ def write_folder(target: Path, files: Files, staging: Path, *, believed: str, no
     except OSError:
         _give_up(slot)
         raise
-    return _finish(slot, target)
+    return _finish(slot, note)
 
 
 def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
@@ -93,7 +93,7 @@ def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> 
     except OSError:
         _give_up(slot)
         raise
-    return _finish(slot, target)
+    return _finish(slot, note)
 
 
 def discard(old: Path) -> None:
@@ -128,9 +128,11 @@ def sweep(
         note = slot.read_note()
         with suppress(OSError):
             if note is None:
-                _sweep_unfinished(slot, now, keep_seconds)
+                if unfinished(slot, now):
+                    slot.delete(slot.new)
+                    slot.part.unlink(missing_ok=True)
                 continue
-            at_work = slot.ready.exists() or not slot.old.exists()
+            at_work = not slot.old.exists() or slot.ready.exists()
             if at_work and not abandoned(note, now):
                 continue
             _settle(slot, note)
@@ -199,12 +201,13 @@ def _move_away(slot: Slot, note: Note) -> None:
     os.rename(slot.target(note), slot.old)
 
 
-def _finish(slot: Slot, target: Path) -> Replaced | None:
+def _finish(slot: Slot, note: Note) -> Replaced | None:
+    target = slot.target(note)
     sync_folder(target.parent)
     if not slot.old.exists():
         slot.clear()
         return None
-    carry(slot.old, target)
+    carry(slot.old, target, successor=bool(note.written))
     return Replaced(slot.old)
 
 
@@ -212,7 +215,9 @@ def _give_up(slot: Slot) -> None:
     """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
     slot.delete(slot.new)
     note = slot.read_note()
-    if not slot.old.exists() and (note is None or not slot.ready.exists() or _is_ours(slot, note)):
+    if slot.old.exists():
+        return
+    if note is None or note.drop is not None or not slot.ready.exists() or _is_ours(slot, note):
         slot.clear()
 
 
@@ -239,18 +244,9 @@ def _settle(slot: Slot, note: Note) -> None:
         os.rename(slot.ready, slot.old)
 
 
-def _sweep_unfinished(slot: Slot, now: float, keep_seconds: float) -> None:
-    """Deletes what was being built when its process died; it is of no use to anybody."""
-    for path in (slot.new, slot.part):
-        if path.exists() and abs(now - path.stat().st_mtime) > keep_seconds:
-            slot.delete(slot.new)
-            slot.part.unlink(missing_ok=True)
-            return
-
-
 def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
     target = slot.target(note)
-    stuck = carry(slot.old, target)
+    stuck = carry(slot.old, target, successor=bool(note.written))
     if not due:
         return None
     if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):

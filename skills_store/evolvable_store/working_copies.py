@@ -65,9 +65,12 @@ class WorkingCopies:
         if self._store.read_only:
             return []
         try:
-            syncs = self.behind(list(refs)) if not created else []
+            refs = list(refs)
+            syncs = self.behind(refs)
             for ref in refs if created else ():
-                syncs += self._place(self._store.head(ref))
+                head = self._store.head(ref)
+                if not self.bindings.of_resources([head.id]):
+                    syncs += self._place(head)
         except EvolvableError as error:
             return [error.text]
         return [f"{s.folder.path}/{r.directory}: {'; '.join(r.problems)}" for s in syncs for r in _remarks(s)]

@@ -214,9 +214,9 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_random_steps_lead_the_store_and_a_plain_model_to_the_same_state() -> None:
-    run(examples=40, steps=40)
+    run(examples=60, steps=40)
 
 
 @pytest.mark.nightly
 def test_ten_thousand_random_steps_lead_to_the_same_state() -> None:
-    run(examples=200, steps=50)
+    run(examples=300, steps=50)

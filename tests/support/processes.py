@@ -25,10 +25,10 @@ def poll(condition: Callable[[], object], what: str, seconds: float = PATIENCE) 
 class Child:
     """One process in a role of `store_children.py`."""
 
-    def __init__(self, flags: tuple[str, ...], role: str, arguments: tuple[object, ...], user: int | None) -> None:
+    def __init__(self, flags: tuple[str, ...], role: str, arguments: tuple[object, ...]) -> None:
         command = [sys.executable, str(SCRIPT), *flags, role, *map(str, arguments)]
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", user=user
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
         )
 
     def lines(self) -> list[str]:
@@ -84,8 +84,8 @@ class Children:
     def __init__(self) -> None:
         self._all: list[Child] = []
 
-    def start(self, role: str, *arguments: object, flags: tuple[str, ...] = (), user: int | None = None) -> Child:
-        child = Child(flags, role, arguments, user)
+    def start(self, role: str, *arguments: object, flags: tuple[str, ...] = ()) -> Child:
+        child = Child(flags, role, arguments)
         self._all.append(child)
         return child
 

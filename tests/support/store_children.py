@@ -1,6 +1,7 @@
 """What a child process does with a library; run as a script: [--stdlib] [--unsafe] ROLE HOME ...
 
 --stdlib: as if pysqlite3 were not installed. --unsafe: as if no SQLite here had the WAL-reset fix.
+--nobody: as a user without rights, when started by root.
 """
 
 import itertools
@@ -27,6 +28,10 @@ from evolvable_store.store import Store  # noqa: E402
 
 if "--unsafe" in FLAGS:
     driver.SAFE_VERSION = (99, 0, 0)
+if "--nobody" in FLAGS:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
 
 
 def say(value: object) -> None:

@@ -31,7 +31,7 @@ class PastVersion:
     files: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None."""
 

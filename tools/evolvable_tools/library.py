@@ -56,9 +56,12 @@ class Library:
         """The folders that mirror the library."""
         return WorkingCopies(self.store)
 
-    def write_out(self, refs: Iterable[Ref]) -> list[str]:
-        """Brings the folders in step with what was just changed; returns a warning for each that could not be."""
-        return self.working_copies.write_out(refs)
+    def write_out(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
+        """Brings the folders in step with what was just changed; returns a warning for each that could not be.
+
+        created: the resources are new; they are written into every folder of their scope.
+        """
+        return self.working_copies.write_out(refs, created=created)
 
     def close(self) -> None:
         """Closes every file."""

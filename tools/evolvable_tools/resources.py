@@ -33,7 +33,7 @@ class Edit:
     new: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Updated:
     """What a change did. `operation` is None and `changed` empty when the content was there already."""
 
@@ -185,7 +185,8 @@ def _updated(
     library: Library, written: Written, operation: Operation | None, changed: list[str], warnings: list[str]
 ) -> Updated:
     if written.changed:
-        warnings = [*warnings, *library.write_out([written.ref])]
+        created = written.version == 1
+        warnings = [*warnings, *library.write_out([written.ref], created=created)]
     return Updated(
         str(written.ref),
         written.version,

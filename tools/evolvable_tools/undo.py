@@ -18,7 +18,7 @@ class UndoConflict:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Undone:
     """What an undo took back. `restored` lists refs with the version they now have, or 'removed'."""
 

@@ -28,7 +28,7 @@ class Loaded:
     use_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EvidenceSummary:
     """What is known of a resource's usefulness: counts, share of successes among told ends, and maturity."""
 

@@ -53,13 +53,13 @@ class Lifecycle:
         self._beginning = threading.Lock()
         self._finishing = threading.Lock()
 
-    def begin(self, code: int = 0) -> None:
-        """Says that serving is over, from any thread; the first call decides the exit code."""
+    def begin(self, code: int = 0, grace: float = GRACE) -> None:
+        """Says that serving is over, from any thread; only the first call counts."""
         with self._beginning:
             if self.begun.is_set():
                 return
             self._code = code
-            self.deadline = time.monotonic() + GRACE
+            self.deadline = time.monotonic() + grace
             self.begun.set()
         self.on_begin()
 
@@ -150,8 +150,10 @@ if sys.platform != "win32":
                         self._hung_up = bool(event & _HUNG_UP)
                 if time.monotonic() >= self._lifecycle.deadline:
                     self._lifecycle.finish()
-                if os.getppid() != self._parent or (self._hung_up and self._is_stuck()):
+                if os.getppid() != self._parent:
                     self._lifecycle.begin()
+                if self._hung_up and self._is_stuck():
+                    self._lifecycle.begin(grace=GRACE / 2)  # part of it went by
 
         def _answer(self, rings: bytes) -> None:
             for number in rings:

@@ -38,7 +38,7 @@ class Resources:
         return types.ListResourcesResult(resources=[_as_resource(e) for e in page[0]], next_cursor=page[1])
 
     def _entries(self, cursor: str | None) -> tuple[list[Entry], str | None]:
-        return finding.page(self._library, self._caller, kind=Kind.SKILL, limit=PAGE, cursor=cursor)
+        return finding.page(self._library, self._caller.scopes, kind=Kind.SKILL, limit=PAGE, cursor=cursor)
 
     async def templates(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         """Returns the one template: any file of any skill."""

@@ -260,8 +260,16 @@ def add_tools(server: LibraryServer, library: Library, caller: Caller) -> None:
     """Adds every tool to the server, in the order in which a client shows them."""
     tools = Tools(library, caller)
 
-    def add(function: Callable[..., Any], title: str, annotations: ToolAnnotations, **more: Any) -> None:
-        server.add_tool(function, title=title, annotations=annotations, **more)
+    def add(
+        function: Callable[..., Any],
+        title: str,
+        annotations: ToolAnnotations,
+        structured: bool = True,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
+        # silently sending text alone.
+        server.add_tool(function, title=title, annotations=annotations, structured_output=structured, meta=meta)
         # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
         added = server._tool_manager.get_tool(function.__name__)
         assert added is not None
@@ -270,10 +278,10 @@ def add_tools(server: LibraryServer, library: Library, caller: Caller) -> None:
 
     hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
     add(tools.find_skill, "Find a skill", READ, meta=hint)
-    add(tools.load_skill, "Load a skill", NOTE, structured_output=False, meta=_WHOLE)
+    add(tools.load_skill, "Load a skill", NOTE, structured=False, meta=_WHOLE)
     add(tools.report_outcome, "Report an outcome", NOTE)
     add(tools.list_resources, "List resources", READ)
-    add(tools.get_resource, "Get a resource", READ, structured_output=False, meta=_WHOLE)
+    add(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE)
     add(tools.resource_history, "History of a resource", READ)
     add(tools.update_resource, "Update or create a resource", NOTE)
     add(tools.restore_resource, "Restore a version", NOTE)

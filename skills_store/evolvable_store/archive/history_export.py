@@ -12,6 +12,7 @@ Ids are those of the exporting library; the version hashes do not cover them.
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +77,7 @@ class _Export:
         for change in self._log():
             if change.operation != seen:
                 seen = change.operation
-                i = self._store.operation(seen).intent
-                yield {
-                    **{"id": seen, "at": i.at, "actor": i.actor, "reason": i.reason, "session": i.session},
-                    **{"evidence": i.evidence, "undoes": i.undoes},
-                }
+                yield {"id": seen, **asdict(self._store.operation(seen).intent)}
 
     def changes(self) -> Iterator[Any]:
         """Yields every change, and notes which blobs they need."""

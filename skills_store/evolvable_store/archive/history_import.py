@@ -40,14 +40,12 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
 
 @contextlib.contextmanager
 def _opened(source: Path | Stream) -> Iterator[Stream]:
-    if not isinstance(source, Path):
-        yield source
-        return
-    try:
-        stream = open(source, "rb")
-    except OSError as error:
-        raise InvalidArchive(f"{source} cannot be read: {error.strerror or error}.", "Name another file.") from error
-    with stream:
+    with contextlib.ExitStack() as files:
+        try:
+            stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
+        except OSError as error:
+            why = error.strerror or error
+            raise InvalidArchive(f"{source} cannot be read: {why}.", "Name another file.") from error
         yield stream
 
 

@@ -36,8 +36,13 @@ _TABLES = """
 _MANY = 2**53
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPERATION = {
-    **{"id": (int,), "at": (str,), "actor": (str,), "reason": (str,), "session": (str, NoneType)},
-    **{"evidence": (list,), "undoes": (list,)},
+    "id": (int,),
+    "at": (str,),
+    "actor": (str,),
+    "reason": (str,),
+    "session": (str, NoneType),
+    "evidence": (list,),
+    "undoes": (list,),
 }
 _CHANGE = {"operation": (int,), "ref": (str,), "after": (int, NoneType)}
 
@@ -118,9 +123,10 @@ class Staging:
             raise _bad("changes", f"one of {ref} has no hash or no files")
         if files is not None:
             _check_files(ref, files)
+            files = json.dumps(files, ensure_ascii=False)
         self._db.execute(
             "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)",
-            (record["operation"], str(ref), record["after"], chained, files and json.dumps(files, ensure_ascii=False)),
+            (record["operation"], str(ref), record["after"], chained, files),
         )
 
     def _add_blob(self, record: dict[str, Any]) -> None:

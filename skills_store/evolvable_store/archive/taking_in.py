@@ -8,7 +8,7 @@ from evolvable_store.errors import Frozen, InvalidResource, VersionConflict
 from evolvable_store.objects import Files, manifest_of
 from evolvable_store.operation import Actor
 from evolvable_store.problems import problems, refused
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, main_file
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store
@@ -35,7 +35,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A folder that may become the resource `name`. `missing`: what could not be read of it, and why."""
+    """A folder that may become the resource `name`. `missing`: what was not read of it, and why."""
 
     name: str
     files: Files
@@ -50,6 +50,12 @@ class _Sorted:
     updated: list[Ref] = field(default_factory=list)
     unchanged: list[Ref] = field(default_factory=list)
     refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+
+def is_main(kind: Kind, path: str) -> bool:
+    """Returns whether the file at `path` makes its folder a resource; in any case, so that a wrong one is reported."""
+    folder, _, name = path.rpartition("/")
+    return name.casefold() == main_file(kind, folder.rpartition("/")[2]).casefold()
 
 
 def take_in(
@@ -88,7 +94,8 @@ def _one(
 ) -> None:
     """Sorts one candidate and puts it if need be. Raises InvalidResource with every reason against it."""
     name, files = candidate.name, candidate.files
-    stops = [*candidate.missing, *map(str, refused(problems(kind, name, files), strict=True))]
+    found = refused(problems(kind, name, files), strict=True) if files else []
+    stops = [*candidate.missing, *map(str, found)]
     if stops:
         raise InvalidResource(name, stops)
     ref = Ref(kind, name, scope)

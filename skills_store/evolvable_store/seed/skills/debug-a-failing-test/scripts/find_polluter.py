@@ -11,6 +11,7 @@ Python 3.9 or newer. Exit status: 0 found, 1 not found (the text says why), 2 wr
 
 import argparse
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,9 @@ def run(command, timeout):
 def collect(command, below, timeout):
     """Returns the ids of the tests in the order they run."""
     result = pytest(command, ["--collect-only"], below, timeout)
-    tests = [line for line in result.stdout.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED", " "))]
+    tests = [
+        line for line in result.stdout.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED", " "))
+    ]
     if not tests:
         raise NotFound(f"pytest collects nothing:\n{(result.stdout + result.stderr).strip()[-800:]}")
     return tests
@@ -53,7 +56,9 @@ def fails_after(command, before, victim, timeout):
     """Returns whether the victim fails when these tests run before it."""
     result = pytest(command, ["-rfE"], [*before, victim], timeout)
     if result.returncode not in (0, 1):
-        raise NotFound(f"pytest ends with status {result.returncode}:\n{(result.stdout + result.stderr).strip()[-800:]}")
+        raise NotFound(
+            f"pytest ends with status {result.returncode}:\n{(result.stdout + result.stderr).strip()[-800:]}"
+        )
     lines = (line.partition(" ")[::2] for line in result.stdout.splitlines())
     return any(word in ("FAILED", "ERROR") and (rest + " ").startswith(victim + " ") for word, rest in lines)
 
@@ -104,6 +109,8 @@ def main():
     parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="for one pytest run (900)")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="how pytest is started")
     args = parser.parse_args()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
     command = args.command or [sys.executable, "-m", "pytest"]
     try:
         found = find(command, args.victim, args.tests, args.timeout)

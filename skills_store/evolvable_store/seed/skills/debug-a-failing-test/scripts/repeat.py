@@ -43,7 +43,9 @@ def stop(process):
 def summary(runs, reasons, times):
     """Returns the lines that say what came of the runs."""
     failed = sum(reasons.values())
-    lines = [f"{runs} run{'' if runs == 1 else 's'}: {runs - failed} passed, {failed} failed ({100 * failed / runs:.0f}%)"]
+    lines = [
+        f"{runs} run{'' if runs == 1 else 's'}: {runs - failed} passed, {failed} failed ({100 * failed / runs:.0f}%)"
+    ]
     lines += [f"  {reason}: {count}" for reason, count in reasons.most_common()]
     times = sorted(times)
     lines.append(f"seconds: shortest {times[0]:.2f}, middle {times[len(times) // 2]:.2f}, longest {times[-1]:.2f}")
@@ -73,6 +75,8 @@ def main():
     args = parser.parse_args()
     if args.n < 1:
         parser.error("-n wants 1 or more")
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
     reasons, times = Counter(), []
     for _ in range(args.n):
         try:

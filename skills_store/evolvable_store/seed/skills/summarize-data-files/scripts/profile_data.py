@@ -32,9 +32,17 @@ MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|
 ODD = (
     ("quoted", re.compile(r"(?!)"), "numbers or booleans written as text"),
     ("leading zeros", re.compile(r"0\d+"), "numbers with leading zeros; keep the column as text"),
-    ("comma", re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[-+]?\d+,\d+"), "numbers with a comma in them (text here)"),
+    (
+        "comma",
+        re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[-+]?\d+,\d+"),
+        "numbers with a comma in them (text here)",
+    ),
     ("money", re.compile(r"[$€£]\s?[-\d.,]+|[-\d.,]+\s?[$€£%]"), "numbers with a currency or percent sign (text here)"),
-    ("date", re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"), "dates like 3/4/2026 (text here; find out which is the day)"),
+    (
+        "date",
+        re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"),
+        "dates like 3/4/2026 (text here; find out which is the day)",
+    ),
 )
 RANGES = ((("number", "integer"), ""), (("datetime", "date"), ""), (("text",), " chars"), (("list",), " items"))
 

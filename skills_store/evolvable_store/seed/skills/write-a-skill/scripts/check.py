@@ -11,6 +11,7 @@ import argparse
 import ast
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -22,7 +23,18 @@ NOT_TEXT = re.compile(
     re.IGNORECASE,
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", "0": "\0", "a": "\a", "b": "\b", "e": "\x1b"}
+ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+}
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|(.))", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 MENTION = re.compile(r"`(?:[^`\s]+ )*?((?:scripts|references|assets)/[\w./-]+\w)[^`]*`")
@@ -284,6 +296,9 @@ def main():
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("folders", nargs="+", metavar="FOLDER", type=Path)
     args = parser.parse_args()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     reports = [check(Path(os.path.abspath(folder))) for folder in args.folders]
     for report in reports:
         report.print()

@@ -57,7 +57,14 @@ def hunks(paths, fine):
 
 
 def hunks_of(path, fine):
-    options = ["--no-renames", "--no-relative", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none"]
+    options = [
+        "--no-renames",
+        "--no-relative",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--ignore-submodules=none",
+    ]
     context = [f"-U{0 if fine else 3}", "--inter-hunk-context=0"]
     diff = git("diff", *options, *context, "--", TOP + path)
     lines = diff.split(b"\n")
@@ -153,7 +160,7 @@ def main():
     for command in (lister, stager):
         command.add_argument("--fine", action="store_true", help="the smallest hunks, without context")
     args = parser.parse_args()
-    if hasattr(signal, "SIGPIPE"):
+    if args.command == "list" and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:

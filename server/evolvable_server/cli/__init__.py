@@ -1,0 +1,23 @@
+"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and what only a person needs."""
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+INTERRUPTED = 130
+"""The exit code of a shell for a program that Ctrl-C ended."""
+
+
+def main() -> NoReturn:
+    """Runs the command line of this process and ends it with the command's exit code."""
+    try:
+        from evolvable_server.cli.program import cli
+
+        with contextlib.suppress(AttributeError):  # a stream that somebody replaced
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        cli.main(prog_name="evolvable")
+    except KeyboardInterrupt:
+        # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
+        os._exit(INTERRUPTED)
+    raise AssertionError

@@ -1,0 +1,190 @@
+"""The commands that bring resources in and out, and copy the library: import, export, backup."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.state import KIND, REF, State, command
+from evolvable_server.cli.terminal import count, progress, say, warn
+from evolvable_store.errors import InvalidArchive, InvalidArgument
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
+
+if TYPE_CHECKING:
+    from evolvable_store.archive import Imported
+    from evolvable_store.store import Store
+
+REFUSED = 1
+"""The exit code of `import` when something was not taken in."""
+
+FORMATS = ("json", "zip", "folders")
+
+_FORMAT = click.Choice(FORMATS)
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """What was not taken in, with every reason."""
+
+    name: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import did; refs as texts."""
+
+    operation: int | None
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    refused: list[NotTaken]
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written, and where."""
+
+    target: str
+    format: str
+    resources: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupResult:
+    """The folder of a backup, and the bytes of its library."""
+
+    target: str
+    bytes: int
+
+
+@command("import")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--kind", type=KIND, help="What a zip or the folders hold (default: skill).")
+@click.option("--scope", help="Where they shall belong (default: user).")
+@click.option("--replace", is_flag=True, help="Make new versions of those that are here with other content.")
+@click.option("--format", "form", type=_FORMAT, help="Default: by the name of SOURCE.")
+@click.pass_context
+def import_command(
+    ctx: click.Context,
+    state: State,
+    source: Path,
+    kind: str | None,
+    scope: str | None,
+    replace: bool,
+    form: str | None,
+) -> None:
+    """Take in SOURCE: a JSON archive with all its versions, a zip, or folders. SOURCE itself is not watched.
+
+    Resources from elsewhere are checked strictly. Exit code 1: something was refused.
+    """
+    form = form or _format_of(source)
+    if form == "json" and (kind or scope or replace):
+        raise click.UsageError("--kind, --scope and --replace are for zips and folders; JSON brings its own.")
+    with state.library(create=True) as (library, _):
+        options: dict[str, Any] = {
+            "kind": Kind(kind or Kind.SKILL),
+            "scope": check_scope(scope or USER_SCOPE),
+            "replace": replace,
+        }
+        imported = _take_in(library.store, source, form, options)
+        warnings = library.write_out(imported.updated) + library.write_out(imported.added, created=True)
+    result = _result(imported, warnings)
+    state.show(result, lambda: _show_import(result))
+    if result.refused:
+        ctx.exit(REFUSED)
+
+
+def _format_of(path: Path) -> str:
+    if path.is_dir() or not path.suffix:
+        return "folders"
+    form = path.suffix.lower().lstrip(".")
+    if form not in ("json", "zip"):
+        raise InvalidArgument(f"{path.name} is neither .json nor .zip.", f"Say --format {' or '.join(FORMATS)}.")
+    return form
+
+
+def _take_in(store: "Store", source: Path, form: str, options: dict[str, Any]) -> "Imported":
+    from evolvable_store import archive
+
+    if form == "json":
+        return archive.import_json(store, source)
+    if form == "zip":
+        return archive.import_zip(store, source, **options)
+    if not source.is_dir():
+        raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
+    with progress("reading") as show:
+        return archive.import_folders(store, source, progress=show, **options)
+
+
+def _result(imported: "Imported", warnings: list[str]) -> ImportResult:
+    added, updated, unchanged = (
+        [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
+    )
+    refused = [NotTaken(name, list(problems)) for name, problems in imported.refused]
+    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings)
+
+
+def _show_import(result: ImportResult) -> None:
+    for text in result.warnings:
+        warn(text)
+    for what, refs in (("added", result.added), ("updated", result.updated)):
+        for ref in refs:
+            say(f"{what}: {ref}")
+    for refused in result.refused:
+        say(f"refused: {refused.name}")
+        for problem in refused.problems:
+            say(f"  - {problem}")
+    say(
+        f"{len(result.added):,} added, {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"
+        f" {len(result.refused):,} refused."
+    )
+    if result.operation is not None:
+        say(f"Take it back: evolvable undo {result.operation}")
+
+
+@command("export")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("refs", nargs=-1, type=REF, metavar="[REF]...")
+@click.option("--format", "form", type=_FORMAT, help="Default: by the name of TARGET.")
+@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool) -> None:
+    """Write resources to TARGET, by default all: .json with every version, .zip or a folder with the newest.
+
+    A zip or a folder gets the skills of scope user, unless REFs say otherwise.
+    """
+    from evolvable_store import archive
+
+    form = form or _format_of(target)
+    if form != "folders" and target.exists() and not replace:
+        raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
+    write: Callable[..., tuple[Ref, ...]] = {
+        "json": archive.export_json,
+        "zip": archive.export_zip,
+        "folders": archive.export_folders,
+    }[form]
+    with state.library() as (library, caller):
+        chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+        written = write(library.store, target, chosen)
+    result = ExportResult(str(target.absolute()), form, [str(ref) for ref in written])
+    state.show(result, lambda: say(f"{count(len(result.resources), 'resource')} written to {result.target}"))
+
+
+@command("backup")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="An older backup there makes room.")
+def backup_command(state: State, target: Path, replace: bool) -> None:
+    """Copy the whole library into the new folder TARGET, while others go on writing.
+
+    To use it: evolvable --home TARGET ...
+    """
+    from evolvable_store.backup import backup
+    from evolvable_store.sqlite import FILE
+
+    with state.library() as (library, _), progress("copying") as show:
+        made = backup(library.store, target.absolute(), show, replace=replace)
+    result = BackupResult(str(made), (made / FILE).stat().st_size)
+    state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))

@@ -1,0 +1,51 @@
+"""The commands that check the library and clear what nobody needs: fsck, gc."""
+
+import click
+
+from evolvable_server.cli.state import State, command
+from evolvable_server.cli.terminal import count, progress, say, warn
+
+FAULTY = 1
+"""The exit code of `fsck` when something is wrong."""
+
+
+@command("fsck")
+@click.pass_context
+def fsck_command(ctx: click.Context, state: State) -> None:
+    """Check everything that is kept: every hash, every history, the log. Others may go on working.
+
+    Exit code 1: something is wrong.
+    """
+    from evolvable_store import fsck
+
+    with state.library() as (library, _), progress("checking") as show:
+        report = fsck.check(library.store, show)
+    state.show(report, lambda: _show_report(report))
+    if report.faults:
+        ctx.exit(FAULTY)
+
+
+def _show_report(report: "fsck.Report") -> None:  # type: ignore[name-defined] # noqa: F821
+    parts = (
+        count(report.resources, "resource"),
+        count(report.versions, "version"),
+        count(report.blobs, "blob"),
+        count(report.operations, "operation"),
+    )
+    say(f"Checked {', '.join(parts)}.")
+    for fault in report.faults:
+        warn(str(fault))
+    say(f"{count(len(report.faults), 'fault')} found." if report.faults else "All is well.")
+
+
+@command("gc")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--shrink", is_flag=True, help="Give the space back to the disk; writers wait for that long.")
+def gc_command(state: State, dry_run: bool, shrink: bool) -> None:
+    """Remove stored bytes that no version refers to. Versions themselves are never removed."""
+    from evolvable_store.gc import collect
+
+    with state.library() as (library, _):
+        collected = collect(library.store, dry_run, shrink=shrink)
+    done = "would be removed" if dry_run else "removed"
+    state.show(collected, lambda: say(f"{count(collected.blobs, 'blob')} {done}, {collected.bytes:,} bytes."))

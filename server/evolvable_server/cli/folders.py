@@ -1,0 +1,221 @@
+"""The commands for folders that the library keeps in step with: init, folders, sync."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evolvable_server.cli import syncs
+from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
+from evolvable_server.cli.syncs import SyncResult
+from evolvable_server.cli.terminal import count, progress, remark, say, show_table
+from evolvable_server.config import client_folders
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.resource import USER_SCOPE, Kind, check_scope, main_file
+
+if TYPE_CHECKING:
+    from evolvable_store.bindings import Folder
+    from evolvable_tools.library import Library
+
+MEMORIES = ("SOUL", "USER", "MEMORY")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InitResult:
+    """Where the library is, whether it was made, and what each folder brought."""
+
+    home: str
+    made: bool
+    folders: list[SyncResult]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """A folder that is to be watched, as resources of one kind in one scope."""
+
+    path: Path
+    scope: str
+    kind: Kind
+
+
+@command("init")
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
+@click.option("--kind", type=KIND, default="skill", show_default=True, help="What the folders hold.")
+@click.option("--yes", is_flag=True, help="Take the folders of the installed clients without asking.")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def init_command(
+    state: State, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
+) -> None:
+    """Make the library, take in the skills in FOLDERS, and keep both in step from now on.
+
+    Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
+    client belongs to that project, any other to the user, unless --scope says otherwise.
+    """
+    config = state.config()
+    known = client_folders(Path.home(), config.project)
+    scopes = {path.resolve(): its for path, its in known}
+    paths = folders or [path for path, _ in known]
+    scope = check_scope(scope) if scope else None
+    choices = [Choice(p, scope or scopes.get(p.resolve(), USER_SCOPE), Kind(kind)) for p in paths]
+    for choice in choices:
+        _check_is_no_resource(choice)
+    if not folders and choices and not yes:
+        _ask(choices)
+    made = not (config.home / "library.db").exists()
+    with state.library(create=True) as (library, _):
+        results = list(_add(library, choices))
+    result = InitResult(str(config.home), made, results)
+    state.show(result, lambda: _show_init(result, verbose))
+
+
+def _check_is_no_resource(choice: Choice) -> None:
+    names = MEMORIES if choice.kind is Kind.MEMORY else ("name",)
+    mains = {main_file(choice.kind, name).casefold() for name in names}
+    try:
+        inside = {path.name.casefold() for path in choice.path.iterdir()}
+    except OSError as error:
+        raise InvalidArgument(f"{choice.path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    if inside & mains:
+        parent = choice.path.absolute().parent
+        raise InvalidArgument(
+            f"{choice.path} is a {choice.kind} itself, not a folder of {choice.kind}s.",
+            f"Name the folder that it lies in: evolvable init {parent}",
+        )
+
+
+def _ask(choices: Sequence[Choice]) -> None:
+    remark("These folders of installed clients hold skills:")
+    for choice in choices:
+        found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
+        remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
+    click.confirm("Take them in, and keep them and the library in step?", default=True, abort=True, err=True)
+
+
+def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
+    """Yields what each folder brought; what a later one changes reaches those before it."""
+    for choice in choices:
+        remark(f"Taking in {choice.path}")
+        with progress(str(choice.path)) as show:
+            sync = library.working_copies.add(choice.path, scope=choice.scope, kind=choice.kind, progress=show)
+        yield syncs.result(sync)
+        library.working_copies.behind({taken.ref for taken in sync.taken})
+
+
+def _show_init(result: InitResult, verbose: bool) -> None:
+    say(f"{'Made' if result.made else 'Opened'} the library in {result.home}")
+    if result.folders:
+        syncs.show(result.folders, verbose)
+    else:
+        say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
+        say("`evolvable quickstart` the skills that come with this program.")
+    say('\nNext: evolvable find "what you want to do"')
+    say("      evolvable serve is what a client starts; `evolvable quickstart` prints how to connect yours.")
+
+
+@command("sync")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def sync_command(state: State, verbose: bool) -> None:
+    """Bring all watched folders and the library together now. A running server does this by itself."""
+    with state.library() as (library, _):
+        results = [syncs.result(sync) for sync in library.working_copies.sync()]
+    result = syncs.Synced(results)
+    state.show(result, lambda: _show_sync(result, verbose))
+
+
+def _show_sync(result: syncs.Synced, verbose: bool) -> None:
+    if result.folders:
+        syncs.show(result.folders, verbose)
+    else:
+        say("No folder is watched. `evolvable init FOLDER` watches one.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watched:
+    """One watched folder. behind: directories that hold an older version than the library."""
+
+    path: str
+    scope: str
+    kind: str
+    there: bool
+    resources: int
+    behind: list[str]
+    conflicts: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchedFolders:
+    """All watched folders, in the order they were added."""
+
+    folders: list[Watched]
+
+
+def watched(library: "Library") -> WatchedFolders:
+    """Returns the watched folders and how each stands, as the library knows it; no folder is read."""
+    return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
+
+
+def _watched(library: "Library", folder: "Folder") -> Watched:
+    bound = library.working_copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
+    conflicts = [f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict]
+    living = sum(1 for binding in bound.values() if binding.version is not None)
+    there = folder.path.is_dir()
+    return Watched(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
+
+
+@click.group("folders", invoke_without_command=True)
+@home_option
+@json_option
+@pass_state
+@click.pass_context
+def folders_command(ctx: click.Context, state: State) -> None:
+    """List the folders that are watched; `folders drop PATH` stops watching one."""
+    if ctx.invoked_subcommand is None:
+        with state.library() as (library, _):
+            result = watched(library)
+        state.show(result, lambda: _show_folders(result))
+
+
+def _show_folders(result: WatchedFolders) -> None:
+    if not result.folders:
+        say("No folder is watched. `evolvable init FOLDER` watches one.")
+        return
+    rows = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
+    show_table(["folder", "scope", "kind", "holds", "state"], rows)
+
+
+def _standing(folder: Watched) -> str:
+    if not folder.there:
+        return "missing"
+    behind, conflicts = len(folder.behind), len(folder.conflicts)
+    parts = [f"{behind} behind"] * bool(behind) + [count(conflicts, "conflict")] * bool(conflicts)
+    return ", ".join(parts) or "in step"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dropped:
+    """A folder that is watched no more."""
+
+    path: str
+
+
+@folders_command.command("drop")
+@click.argument("path", type=click.Path(path_type=Path))
+@home_option
+@json_option
+@pass_state
+def drop_command(state: State, path: Path) -> None:
+    """Stop watching the folder PATH. Neither its files nor the library's resources are touched."""
+    with state.library() as (library, _):
+        bindings = library.working_copies.bindings
+        folder = bindings.folder(path)
+        bindings.drop_folder(folder)
+    result = Dropped(str(folder.path))
+    state.show(result, lambda: say(f"{result.path} is not watched any more; its files and all versions are kept."))
+
+
+__all__ = ["EvolvableError", "folders_command", "init_command", "sync_command", "watched"]

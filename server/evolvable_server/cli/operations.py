@@ -1,0 +1,94 @@
+"""The command that shows what happened lately: log."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from evolvable_server.cli.state import State, command
+from evolvable_server.cli.terminal import local_time, say, show_table
+
+if TYPE_CHECKING:
+    from evolvable_store.operation import Change
+    from evolvable_store.store import Store
+
+MAX_REFS_SHOWN = 10
+"""Resources that a table names of one operation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A resource that an operation moved from one version to another; None: it was or is not there."""
+
+    ref: str
+    before: int | None
+    after: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Logged:
+    """One operation, and what it moved."""
+
+    operation: int
+    at: str
+    actor: str
+    reason: str
+    session: str | None
+    undoes: list[int]
+    changes: list[Moved]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Log:
+    """Operations, newest first."""
+
+    operations: list[Logged]
+
+
+@command("log")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--session", metavar="ID", help="Only what this session did.")
+def log_command(state: State, limit: int, session: str | None) -> None:
+    """Show the newest operations: when, who, why, and what they changed."""
+    with state.library() as (library, _):
+        log = read_log(library.store, limit, session)
+    state.show(log, lambda: _show(log))
+
+
+def read_log(store: "Store", limit: int, session: str | None) -> Log:
+    """Returns up to `limit` operations, newest first; with `session`, only those made in it."""
+    made = store.operations(limit, session)
+    changes: dict[int, list[Change]] = {}
+    for change in store.backend.changes_of([operation.id for operation in made]):
+        changes.setdefault(change.operation, []).append(change)
+    return Log(
+        [
+            Logged(
+                o.id,
+                o.at,
+                o.actor,
+                o.reason,
+                o.session,
+                list(o.intent.undoes),
+                [Moved(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
+            )
+            for o in made
+        ]
+    )
+
+
+def _show(log: Log) -> None:
+    if not log.operations:
+        say("Nothing has happened yet.")
+        return
+    rows = [
+        [(str(o.operation), "bold"), local_time(o.at), o.actor, o.reason, _moves(o.changes)] for o in log.operations
+    ]
+    show_table(["operation", "when", "who", "why", "what"], rows)
+    say("\nTake one back: evolvable undo OPERATION")
+
+
+def _moves(changes: list[Moved]) -> str:
+    shown = [f"{moved.ref}@{moved.after}" if moved.after else f"{moved.ref} removed" for moved in changes]
+    more = f" and {len(shown) - MAX_REFS_SHOWN} more" if len(shown) > MAX_REFS_SHOWN else ""
+    return ", ".join(shown[:MAX_REFS_SHOWN]) + more

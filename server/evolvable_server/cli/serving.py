@@ -1,0 +1,33 @@
+"""The command that serves clients: serve. It imports nothing that a client would wait for."""
+
+import click
+
+from evolvable_server.cli.state import State, home_option, pass_state
+
+
+def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 2**16):
+        raise click.BadParameter(f"{ascii(value)} is not HOST:PORT, such as 127.0.0.1:8765.", param=param)
+    return host, int(port)
+
+
+@click.command("serve")
+@click.option(
+    "--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp, on this machine only."
+)
+@home_option
+@pass_state
+def serve_command(state: State, http: tuple[str, int] | None) -> None:
+    """Serve the library to an MCP client on stdin and stdout; clients start this themselves.
+
+    The library is made when it is missing.
+    """
+    from evolvable_server.run import serve_http, serve_stdio
+
+    if http is None:
+        serve_stdio(state.config())
+    serve_http(state.config(), *http)

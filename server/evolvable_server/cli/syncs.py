@@ -1,0 +1,116 @@
+"""How what a sync of folders did is told: as data, and as a table with every reason of what was refused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evolvable_server.cli.terminal import count, say, show_table
+
+if TYPE_CHECKING:
+    from evolvable_store.working_copy import Refusal, Sync
+
+MAX_NAMED = 10
+"""Resources that a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """A directory that became a version. `how`: new, edited, returned or merged."""
+
+    directory: str
+    ref: str
+    version: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """A directory, and everything that is to be said of it."""
+
+    directory: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync of one folder did; directories are relative to it. missing: the folder itself is not there."""
+
+    path: str
+    scope: str
+    kind: str
+    missing: bool
+    taken: list[TakenIn]
+    in_step: list[str]
+    written: list[str]
+    removed: list[str]
+    refused: list[Remarks]
+    conflicts: list[Remarks]
+    warnings: list[Remarks]
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync of all folders did."""
+
+    folders: list[SyncResult]
+
+
+def result(sync: "Sync") -> SyncResult:
+    """Returns what a sync did, as plain data."""
+    folder = sync.folder
+    return SyncResult(
+        path=str(folder.path),
+        scope=folder.scope,
+        kind=folder.kind,
+        missing=sync.stale,
+        taken=[TakenIn(t.directory, str(t.ref), t.version, t.how) for t in sync.taken],
+        in_step=list(sync.bound),
+        written=list(sync.written),
+        removed=list(sync.removed),
+        refused=_remarks(sync.refused),
+        conflicts=_remarks(sync.conflicts),
+        warnings=_remarks(sync.warnings),
+    )
+
+
+def _remarks(refusals: "Sequence[Refusal]") -> list[Remarks]:
+    return [Remarks(refusal.directory, list(refusal.problems)) for refusal in refusals]
+
+
+def show(results: Sequence[SyncResult], verbose: bool) -> None:
+    """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
+    columns = ("folder", "scope", "taken in", "written", "removed", "refused", "conflicts", "warnings")
+    show_table(columns, [_row(one) for one in results])
+    for one in results:
+        _show_details(one, verbose)
+
+
+def _row(one: SyncResult) -> list[str | tuple[str, str]]:
+    path = f"{one.path} (missing)" if one.missing else one.path
+    lists = (one.taken, one.written, one.removed, one.refused, one.conflicts, one.warnings)
+    alarming = (one.refused, one.conflicts)
+    return [path, one.scope, *((str(len(x)), "red" if x in alarming and x else "") for x in lists)]
+
+
+def _show_details(one: SyncResult, verbose: bool) -> None:
+    if one.taken:
+        names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
+        more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
+        say(f"\nTaken in from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+    _show_remarks("Refused", one.path, one.refused)
+    _show_remarks("Conflicts", one.path, one.conflicts)
+    if verbose:
+        _show_remarks("Warnings", one.path, one.warnings)
+    elif one.warnings:
+        number = sum(len(remark.problems) for remark in one.warnings)
+        where = count(len(one.warnings), "folder")
+        say(f"\n{count(number, 'warning')} in {where} of {one.path}: `evolvable doctor --verbose` shows them.")
+
+
+def _show_remarks(title: str, path: str, remarks: Sequence[Remarks]) -> None:
+    if remarks:
+        say(f"\n{title} in {path}:")
+    for remark in remarks:
+        say(f"  {remark.directory}")
+        for problem in remark.problems:
+            say(f"    - {problem}")

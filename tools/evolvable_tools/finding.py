@@ -1,0 +1,152 @@
+"""The verbs that find: a resource for a task, or the list of all."""
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.evidence import Tally
+from evolvable_store.index import Entry
+from evolvable_store.resource import Kind
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.lookup.cascade import StageReport, find
+from evolvable_tools.usage import summarise
+
+MAX_MATCHES = 20
+MAX_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMatch:
+    """One match: which version, which stage found it, how sure that is (0 to 1), why, and how proven it is."""
+
+    ref: str
+    version: int
+    name: str
+    description: str
+    stage: str
+    confidence: float
+    why: str
+    maturity: str
+
+
+@dataclass(frozen=True)
+class FoundSkills:
+    """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said."""
+
+    search_id: str
+    matches: list[FoundMatch]
+    none_fits: bool
+    stages: list[StageReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One resource of a listing. `uses`: how often it was loaded; `success`: share among told ends, None without."""
+
+    ref: str
+    version: int
+    description: str
+    maturity: str
+    uses: int
+    success: float | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One page, by name. `next_cursor` is None on the last."""
+
+    resources: list[Listed]
+    next_cursor: str | None = None
+
+
+def find_skill(
+    library: Library,
+    caller: Caller,
+    task: str,
+    *,
+    limit: int = 5,
+    kind: Kind = Kind.SKILL,
+    scopes: Sequence[str] | None = None,
+    mode: str = "auto",
+) -> FoundSkills:
+    """Returns the resources that fit a task, best first. Raises InvalidArgument."""
+    if not 1 <= limit <= MAX_MATCHES:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
+    found = find(library.index, task, kind=kind, scopes=scopes or caller.scopes, limit=limit, mode=mode)
+    tallies = library.evidence.tallies(match.resource for match in found.matches)
+    matches = [
+        FoundMatch(
+            m.ref,
+            m.version,
+            m.name,
+            m.description,
+            m.stage,
+            m.confidence,
+            m.why,
+            summarise(m.ref, tallies.get(m.resource, Tally())).maturity,
+        )
+        for m in found.matches
+    ]
+    return FoundSkills(f"search-{os.urandom(6).hex()}", matches, found.none_fits, list(found.stages))
+
+
+def list_resources(
+    library: Library,
+    caller: Caller,
+    *,
+    kind: Kind | None = None,
+    query: str | None = None,
+    scope: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Listing:
+    """Returns one page of what the caller sees, by name. Raises InvalidArgument."""
+    scopes = (scope,) if scope else caller.scopes
+    entries, following = page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
+    tallies = library.evidence.tallies(entry.id for entry in entries)
+    return Listing([_listed(entry, tallies.get(entry.id, Tally())) for entry in entries], following)
+
+
+def _listed(entry: Entry, tally: Tally) -> Listed:
+    summary = summarise(str(entry.ref), tally)
+    return Listed(
+        summary.ref, entry.version, entry.description, summary.maturity, summary.loaded, summary.success
+    )
+
+
+def page(
+    library: Library,
+    scopes: Sequence[str],
+    *,
+    kind: Kind | None,
+    query: str | None = None,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Entry], str | None]:
+    """Returns one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
+    after = _after(cursor) if cursor else None
+    entries = library.index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
+    if len(entries) <= limit:
+        return entries, None
+    return entries[:limit], _cursor(entries[limit - 1])
+
+
+def _cursor(entry: Entry) -> str:
+    key = json.dumps([entry.name, entry.kind, entry.scope])
+    return base64.urlsafe_b64encode(key.encode("utf-8")).decode("ascii")
+
+
+def _after(cursor: str) -> tuple[str, str, str]:
+    try:
+        name, kind, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except (ValueError, binascii.Error, TypeError):
+        name = kind = scope = None
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str)):
+        raise InvalidArgument("That is no cursor.", "Pass next_cursor of the page before, or none for the first.")
+    return name, kind, scope
