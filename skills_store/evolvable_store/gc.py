@@ -1,4 +1,4 @@
-"""Removes blobs that no version names.
+"""Removes blobs that no version and no proposal names.
 
 Versions are kept for ever, so there are few: what a program left that was not ours, or an import that broke off.
 """
@@ -16,7 +16,8 @@ BATCH_BLOBS, BATCH_BYTES = 200, 8 * 2**20
 
 # A manifest is {"path": [sha256, size, mode]}.
 _NAMED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
-    WHERE change.manifest IS NOT NULL AND change.sequence > ?"""
+    WHERE change.manifest IS NOT NULL AND change.sequence > ?
+    UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file"""
 _UNNAMED = f"SELECT id, sha256, length(data) FROM blob WHERE sha256 NOT IN ({_NAMED}) ORDER BY id"
 
 

@@ -72,7 +72,18 @@ def m003_evidence(db: Any) -> None:
     """)
 
 
-STEPS = (m001_library, m002_working_copies, m003_evidence)
+def m004_proposals(db: Any) -> None:
+    """Changes that wait for a decision."""
+    db.executescript("""
+        CREATE TABLE proposal (
+            id INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            base INTEGER NOT NULL, manifest TEXT NOT NULL, reason TEXT NOT NULL, actor TEXT NOT NULL, session TEXT,
+            state TEXT NOT NULL, decision TEXT, operation INTEGER
+        ) STRICT;
+    """)
+
+
+STEPS = (m001_library, m002_working_copies, m003_evidence, m004_proposals)
 """In order; a step is never changed after a release, only followed by another."""
 
 LATEST = len(STEPS)

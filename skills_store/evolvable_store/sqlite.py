@@ -24,13 +24,16 @@ FILE = "library.db"
 
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
+# A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
 _HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
-    FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")})"""
-_STATE = f"SELECT after, latest, tree, hash, frozen, sequence FROM change WHERE sequence = ({_LAST.format('?')})"
+    FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
+_STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
+    FROM change WHERE sequence = ({_LAST.format("?1")}) AND resource = ?1"""
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
-_MANIFEST = "SELECT manifest, tree FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1"
+_MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
+    (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
 _OPERATION = "SELECT id, at, actor, reason, session, evidence, undoes FROM operation"
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
@@ -114,9 +117,10 @@ class SqliteBackend:
             writer = self._writer
             if writer is None:
                 writer = self._writer = driver.connect(self.path, durable=True, access="write")
-                if driver.wal_is_safe():
-                    # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
-                    writer.execute("PRAGMA busy_timeout=0")
+                # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                writer.execute("PRAGMA busy_timeout=0")
+                # With a rollback journal, spilling into the file before the commit would have to wait for readers.
+                writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.immediate(writer, self.path):
                     yield writer
@@ -339,8 +343,8 @@ def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
     if row is None:
         return None
     manifest = Manifest.from_json(row[0])
-    if manifest.tree != row[1]:
-        raise ValueError(f"the manifest of version {number} of resource {resource} does not match its tree")
+    if (manifest.tree, *row[2:]) != (row[1], resource, number):
+        raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
     return manifest
 
 

@@ -7,9 +7,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evolvable_store.index import Entry
+
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Tally
-from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import StageReport, find

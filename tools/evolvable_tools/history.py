@@ -67,13 +67,13 @@ def history(
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
         rows.append(PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed))
-    diff = None
+    text = None
     if from_version is not None or to_version is not None:
         new = to_version or head.latest
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
-        diff = _diff(library, before, store.manifest(head, new), (old, new))
-    return History(str(head.ref), head.version, rows, diff)
+        text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
+    return History(str(head.ref), head.version, rows, text)
 
 
 def changed_files(before: Manifest, after: Manifest) -> list[str]:
@@ -81,11 +81,12 @@ def changed_files(before: Manifest, after: Manifest) -> list[str]:
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
-def _diff(library: Library, before: Manifest, after: Manifest, numbers: tuple[int, int]) -> str:
+def diff(library: Library, before: Manifest, after: Manifest, names: tuple[str, str]) -> str:
+    """Returns the unified diff between two manifests, cut at MAX_DIFF characters; `names` mark the two sides."""
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
-        for line in _diff_file(library, path, before.get(path), after.get(path), numbers):
+        for line in _diff_file(library, path, before.get(path), after.get(path), names):
             length += len(line)
             if length > MAX_DIFF:
                 return "".join(parts) + "... cut here; compare fewer versions, or read the files with get_resource.\n"
@@ -94,11 +95,11 @@ def _diff(library: Library, before: Manifest, after: Manifest, numbers: tuple[in
 
 
 def _diff_file(
-    library: Library, path: str, before: Entry | None, after: Entry | None, numbers: tuple[int, int]
+    library: Library, path: str, before: Entry | None, after: Entry | None, names: tuple[str, str]
 ) -> Iterator[str]:
     old, new = _lines(library, before), _lines(library, after)
-    was = f"{path}@{numbers[0]}" if before else "/dev/null"
-    now = f"{path}@{numbers[1]}" if after else "/dev/null"
+    was = f"{path}@{names[0]}" if before else "/dev/null"
+    now = f"{path}@{names[1]}" if after else "/dev/null"
     if old is None or new is None:
         sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
         yield f"--- {was}\n+++ {now}\n(not text, or too long to compare: {sizes})\n"

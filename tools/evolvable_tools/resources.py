@@ -18,6 +18,7 @@ from evolvable_store.paths import check_path
 from evolvable_store.problems import Problem, problems, refused
 from evolvable_store.resource import USER_SCOPE, Ref, main_file
 from evolvable_store.transaction import Written
+from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
 
 TRIES = 8
@@ -35,7 +36,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Updated:
-    """What a change did. `operation` is None and `changed` empty when the content was there already."""
+    """What a change did. `operation` is None and `changed` empty when the content was there already.
+
+    proposal_id: when the change was only proposed; version and operation are None then.
+    """
 
     ref: str
     version: int | None
@@ -43,6 +47,7 @@ class Updated:
     operation: int | None
     changed: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    proposal_id: int | None = None
 
 
 def update(
@@ -56,13 +61,15 @@ def update(
     expected_version: int | None = None,
     create: bool = False,
     copy_of: Ref | None = None,
+    propose: bool = False,
 ) -> Updated:
     """Makes a new version from the head by replacing, adding and deleting files, then applying edits.
 
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
-    copy_of: it starts as a copy of this one. Without expected_version the change is applied anew to whatever
-    the head is by then. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
-    every problem, Frozen, NoSuchResource, InvalidArgument.
+    copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides. Without
+    expected_version the change is applied anew to whatever the head is by then. Raises VersionConflict,
+    AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
+    InvalidArgument.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
@@ -72,36 +79,59 @@ def update(
         raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
     for _ in range(TRIES):
         try:
-            return _update_once(library, caller, ref, reason, files or {}, edits, expected_version, create, copy_of)
+            draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
+            return _propose(library, caller, draft, reason) if propose else _publish(library, caller, draft, reason)
         except VersionConflict:
             if expected_version is not None or create:
                 raise
     raise VersionConflict(str(ref), 0, library.store.head(ref, caller.scopes).version or 0)
 
 
-def _update_once(
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A checked change that is not made yet. `base`: the version it is made from, 0 for none."""
+
+    ref: Ref
+    base: int
+    files: Files
+    changed: list[str]
+    warnings: list[str]
+    create: bool
+
+
+def _draft(
     library: Library,
     caller: Caller,
     ref: Ref,
-    reason: str,
     files: Mapping[str, str | bytes | None],
     edits: Sequence[Edit],
     expected: int | None,
     create: bool,
     copy_of: Ref | None,
-) -> Updated:
+) -> _Draft:
     head = _target(library, caller, ref, create)
-    target = head.ref if head else ref.within(ref.scope or USER_SCOPE)
+    target = head.ref if head else ref.at(None).within(ref.scope or USER_SCOPE)
+    base = (head.version if head else None) or 0
+    if expected is not None and expected != base:
+        raise VersionConflict(str(target), expected, base)
     before: Files = library.store.files(head) if head else {}
     after = dict(_copied(library, caller, copy_of, target) if copy_of else before)
     _apply_files(after, files)
     for edit in edits:
         _apply_edit(after, edit, target)
     warnings = _check(target, before, after)
-    at = expected if expected is not None else (head.version if head else None) or 0
+    return _Draft(target, base, after, _changed(before, after), warnings, create)
+
+
+def _publish(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
-        tx.put(target, after, expected_version=at, create=create)
-    return _updated(library, tx.written[0], tx.operation, _changed(before, after), warnings)
+        tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
+    return _updated(library, tx.written[0], tx.operation, draft.changed, draft.warnings)
+
+
+def _propose(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
+    identity = inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason)
+    return Updated(str(draft.ref), None, draft.base or None, None, draft.changed, draft.warnings, identity)
 
 
 def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | None:

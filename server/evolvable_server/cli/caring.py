@@ -1,9 +1,14 @@
 """The commands that check the library and clear what nobody needs: fsck, gc."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, progress, say, warn
+
+if TYPE_CHECKING:
+    from evolvable_store.fsck import Report
 
 FAULTY = 1
 """The exit code of `fsck` when something is wrong."""
@@ -25,7 +30,7 @@ def fsck_command(ctx: click.Context, state: State) -> None:
         ctx.exit(FAULTY)
 
 
-def _show_report(report: "fsck.Report") -> None:  # type: ignore[name-defined] # noqa: F821
+def _show_report(report: "Report") -> None:
     parts = (
         count(report.resources, "resource"),
         count(report.versions, "version"),

@@ -54,6 +54,7 @@ class FileType(click.ParamType[tuple[str, bytes]]):
 @click.option("--path", metavar="PATH", help="The file for --editor; default its main file.")
 @click.option("--create", is_flag=True, help="The resource is new.")
 @click.option("--copy-of", type=REF, metavar="REF", help="With --create: start as a copy of this one.")
+@click.option("--propose", is_flag=True, help="Change nothing yet; put it into the inbox.")
 @expect_option
 @reason_option("edited on the command line")
 def update_command(
@@ -66,6 +67,7 @@ def update_command(
     path: str | None,
     create: bool,
     copy_of: Ref | None,
+    propose: bool,
     expect: int | None,
     reason: str,
 ) -> None:
@@ -102,6 +104,7 @@ def update_command(
             expected_version=expect,
             create=create,
             copy_of=copy_of,
+            propose=propose,
         )
     state.show(updated, lambda: _show_updated(updated))
 
@@ -117,9 +120,7 @@ class _Edited:
         self.path, self.data, self.version = path, data, version
 
 
-def _edited(
-    library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None
-) -> _Edited:
+def _edited(library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None) -> _Edited:
     """Opens the file in the person's editor. Raises InvalidArgument when nothing was saved."""
     path = path or main_file(ref.kind, ref.name)
     if create:
@@ -154,6 +155,10 @@ def _kept_when_refused(path: str, data: bytes) -> Iterator[None]:
 def _show_updated(updated: resources.Updated) -> None:
     for text in updated.warnings:
         warn(text)
+    if updated.proposal_id is not None:
+        say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
+        say(f"Read it: evolvable inbox show {updated.proposal_id}")
+        return
     if updated.operation is None:
         at = f"version {updated.version}" if updated.version else "removed"
         say(f"{updated.ref} is as it was ({at}): nothing had to be changed.")

@@ -3,7 +3,7 @@
 import click
 
 from evolvable_server.cli.state import KIND, State, command
-from evolvable_server.cli.terminal import count, one_line, say, show_table, show_text
+from evolvable_server.cli.terminal import Row, count, one_line, say, show_table, show_text
 from evolvable_store.resource import Kind, check_scope
 from evolvable_tools import finding
 
@@ -75,7 +75,9 @@ def _show_listing(listing: finding.Listing) -> None:
     if not listing.resources:
         say("Nothing. `evolvable init` takes in folders of skills, `evolvable import` an archive.")
         return
-    rows = [[(f"{r.ref}@{r.version}", "bold"), r.maturity, _uses(r), r.description] for r in listing.resources]
+    rows: list[Row] = [
+        [(f"{r.ref}@{r.version}", "bold"), r.maturity, _uses(r), r.description] for r in listing.resources
+    ]
     show_table(["ref", "maturity", "used", "description"], rows, cut="description")
     if listing.next_cursor:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")

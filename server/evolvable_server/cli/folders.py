@@ -10,9 +10,9 @@ import click
 from evolvable_server.cli import syncs
 from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
-from evolvable_server.cli.terminal import count, progress, remark, say, show_table
+from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind, check_scope, main_file
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _show_folders(result: WatchedFolders) -> None:
     if not result.folders:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
         return
-    rows = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
+    rows: list[Row] = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
     show_table(["folder", "scope", "kind", "holds", "state"], rows)
 
 
@@ -216,6 +216,3 @@ def drop_command(state: State, path: Path) -> None:
         bindings.drop_folder(folder)
     result = Dropped(str(folder.path))
     state.show(result, lambda: say(f"{result.path} is not watched any more; its files and all versions are kept."))
-
-
-__all__ = ["EvolvableError", "folders_command", "init_command", "sync_command", "watched"]

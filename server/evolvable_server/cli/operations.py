@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import local_time, say, show_table
+from evolvable_server.cli.terminal import Row, local_time, say, show_table
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
@@ -81,7 +81,7 @@ def _show(log: Log) -> None:
     if not log.operations:
         say("Nothing has happened yet.")
         return
-    rows = [
+    rows: list[Row] = [
         [(str(o.operation), "bold"), local_time(o.at), o.actor, o.reason, _moves(o.changes)] for o in log.operations
     ]
     show_table(["operation", "when", "who", "why", "what"], rows)

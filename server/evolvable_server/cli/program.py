@@ -25,6 +25,7 @@ SECTIONS = {
         "restore": "changing",
         "remove": "changing",
         "undo": "changing",
+        "inbox": "inbox",
     },
     "Start": {
         "quickstart": "quickstart",

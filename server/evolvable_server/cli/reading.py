@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.state import REF, State, command
-from evolvable_server.cli.terminal import local_time, remark, safe, say, show_diff, show_table
+from evolvable_server.cli.terminal import Row, local_time, remark, safe, say, show_diff, show_table
 from evolvable_store.resource import Ref
 from evolvable_tools import history, usage
 from evolvable_tools.library import Library
@@ -43,9 +43,8 @@ def get_command(state: State, ref: Ref, version: int | None, path: str | None) -
         loaded = usage.get(library, caller, ref, version=version, path=path)
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
     if data is not None:
-        stream = click.get_binary_stream("stdout")
-        stream.write(data)
-        stream.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
     else:
         state.show(loaded, lambda: _show_document(loaded))
 
@@ -115,7 +114,7 @@ def _show_history(past: history.History, limit: int) -> None:
     if past.head is None:
         newest = past.versions[0].version
         say(f"{past.ref} was removed. `evolvable restore {past.ref} {newest}` brings it back.")
-    rows = [
+    rows: list[Row] = [
         [(str(v.version), "bold"), local_time(v.at), v.actor, v.reason, _files(v.files), str(v.operation)]
         for v in past.versions
     ]
@@ -127,4 +126,3 @@ def _show_history(past: history.History, limit: int) -> None:
 def _files(paths: list[str]) -> str:
     more = f" and {len(paths) - MAX_FILES_SHOWN} more" if len(paths) > MAX_FILES_SHOWN else ""
     return ", ".join(paths[:MAX_FILES_SHOWN]) + more
-

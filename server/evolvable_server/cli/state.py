@@ -121,11 +121,12 @@ json_option = click.option(
 pass_state = click.make_pass_decorator(State, ensure=True)
 
 
-def command(name: str, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
+def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Returns a decorator that makes a command of a function of State: with --home and --json."""
 
     def make(function: Callable[..., None]) -> click.Command:
-        return click.command(name, **options)(home_option(json_option(pass_state(function))))
+        with_options: Callable[..., None] = home_option(json_option(pass_state(function)))
+        return click.command(name)(with_options)
 
     return make
 

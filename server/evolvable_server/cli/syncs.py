@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evolvable_server.cli.terminal import count, say, show_table
+from evolvable_server.cli.terminal import Row, count, say, show_table
 
 if TYPE_CHECKING:
     from evolvable_store.working_copy import Refusal, Sync
@@ -85,11 +85,11 @@ def show(results: Sequence[SyncResult], verbose: bool) -> None:
         _show_details(one, verbose)
 
 
-def _row(one: SyncResult) -> list[str | tuple[str, str]]:
+def _row(one: SyncResult) -> Row:
     path = f"{one.path} (missing)" if one.missing else one.path
-    lists = (one.taken, one.written, one.removed, one.refused, one.conflicts, one.warnings)
-    alarming = (one.refused, one.conflicts)
-    return [path, one.scope, *((str(len(x)), "red" if x in alarming and x else "") for x in lists)]
+    done = [str(len(what)) for what in (one.taken, one.written, one.removed)]
+    alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
+    return [path, one.scope, *done, *alarming, str(len(one.warnings))]
 
 
 def _show_details(one: SyncResult, verbose: bool) -> None:

@@ -73,8 +73,10 @@ def console(stream: TextIO | None = None) -> "Console":
 Cell = str | tuple[str, str]
 """A text, or a text and its style."""
 
+Row = Sequence[Cell]
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: str = "", indent: int = 0) -> None:
+
+def show_table(columns: Sequence[str], rows: Iterable[Row], *, cut: str = "", indent: int = 0) -> None:
     """Writes a table to stdout. On a terminal it fits the width: long cells are folded, those of the column `cut`
     end in an ellipsis. Elsewhere every row is one line with all its text.
     """

@@ -37,7 +37,7 @@ DRAIN = 0.4
 
 _CHUNK = 64 * 1024
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +107,7 @@ class _Client:
         self._threads = anyio.CapacityLimiter(3)
 
     async def take_frames(self) -> None:
+        """Hands what the client sends to the SDK until stdin or serving ends; then gives replies time to leave."""
         lines = Lines()
         async with self._frames_in:
             with self._reading:
@@ -140,6 +141,7 @@ class _Client:
             self._lifecycle.progress += 1
 
     async def _admit(self, request: JSONRPCRequest) -> JSONRPCRequest | Refusal:
+        """Waits for a place; a subscription stays open and would never give its place back, so it takes none."""
         if request.method != "subscriptions/listen" or request.id in self._listening:
             await self._slots.acquire()
             return request
@@ -149,12 +151,14 @@ class _Client:
         return request
 
     async def _settle(self, request_id: RequestId) -> None:
+        """Gives back the place of a request that was answered, or cancelled and needs no answer."""
         if request_id in self._listening:
             self._listening.remove(request_id)
         else:
             self._slots.release()
 
     async def write_replies(self) -> None:
+        """Writes what the SDK has to say until it has nothing more."""
         async with self._replies_out:
             async for item in self._replies_out:
                 await self._write(item.message)
@@ -176,11 +180,12 @@ class _Client:
             ready()
 
     async def stop_reading(self) -> None:
+        """Ends the wait for further frames when the lifecycle says that serving is over."""
         await self._in_thread(self._lifecycle.begun.wait)
         if not self._at_end:
             self._reading.cancel()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
 

@@ -168,6 +168,7 @@ class Tools:
         expected_version: Expected = None,
         create: Annotated[bool, Field(description="true for a new resource")] = False,
         copy_of: Annotated[str | None, Field(description="with create: start as a copy of this ref")] = None,
+        propose: Annotated[bool, Field(description="true: change nothing, let a person decide")] = False,
     ) -> resources.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
@@ -182,6 +183,7 @@ class Tools:
             expected_version=expected_version,
             create=create,
             copy_of=Ref.parse(copy_of) if copy_of else None,
+            propose=propose,
         )
 
     def restore_resource(

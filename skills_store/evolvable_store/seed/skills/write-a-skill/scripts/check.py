@@ -193,7 +193,7 @@ def check_fields(fields, report):
     if name and name != report.folder.name:
         report.error(f"SKILL.md:{number}", f"name is {name!r}, the folder is {report.folder.name!r}; make them equal")
     number, description = text("description", 1024)
-    if description and re.search(r"</?[a-zA-Z][^>]*>", description):
+    if description and re.search(r"<[/!?]?[A-Za-z]", description):
         report.error(f"SKILL.md:{number}", "description has a tag like <this>; some hosts refuse it")
     elif description and (len(description) < 40 or not WHEN.search(description)):
         report.warn(f"SKILL.md:{number}", "description does not say when to use the skill")

@@ -133,15 +133,19 @@ def stage(found, numbers):
 
 def print_list(found, show):
     for number, hunk in enumerate(found, 1):
-        plus = sum(line.startswith(b"+") for line in hunk.lines)
-        minus = sum(line.startswith(b"-") for line in hunk.lines)
         changed = [line for line in hunk.lines[1:] if line[:1] in (b"+", b"-")]
-        at = f":{HUNK.fullmatch(hunk.lines[0])[3].decode()} +{plus} -{minus}" if hunk.lines else f" {hunk.what}"
-        print(f"{number} {text(hunk.path)}{at}")
+        print(f"{number} {text(hunk.path)}{place(hunk) if hunk.lines else f' {hunk.what}'}")
         for line in hunk.lines[1:] if show else changed[:2]:
             print(f"    {text(line)[:120]}")
     if not found:
         print("nothing is unstaged")
+
+
+def place(hunk):
+    """Returns where the first change of a hunk is in the file on disk, and how many lines it adds and removes."""
+    signs = [sign for sign, _ in signed(hunk)]
+    first = int(HUNK.fullmatch(hunk.lines[0])[3]) + next(i for i, sign in enumerate(signs) if sign != b" ")
+    return f":{first} +{signs.count(b'+')} -{signs.count(b'-')}"
 
 
 def text(data):

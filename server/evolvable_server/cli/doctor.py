@@ -1,0 +1,74 @@
+"""The command that looks whether everything is as it should be: doctor."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from evolvable_server.cli.state import State, command
+from evolvable_server.cli.terminal import count, safe, say, show_table
+
+if TYPE_CHECKING:
+    from evolvable_server.cli.health import Health
+
+UNWELL = 1
+"""The exit code of `doctor` when something is wrong."""
+
+
+@command("doctor")
+@click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
+@click.pass_context
+def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
+    """Look at the program, its SQLite, the library and the folders, and say what is wrong.
+
+    Exit code 1: something is. `evolvable fsck` checks every byte.
+    """
+    from evolvable_server.cli.health import examine
+
+    health = examine(state.config().home)
+    state.show(health, lambda: _show(health, verbose))
+    if health.problems:
+        ctx.exit(UNWELL)
+
+
+def _show(health: "Health", verbose: bool) -> None:
+    rows = [*_program_rows(health), *_library_rows(health)]
+    show_table(("", ""), [[(name, "bold"), text] for name, text in rows])
+    for remark in health.warnings if verbose else ():
+        say(f"\nwarnings of {remark.directory}:")
+        for text in remark.problems:
+            say(f"  - {text}")
+    say()
+    for problem in health.problems:
+        click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}')}")
+    say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
+
+
+def _program_rows(health: "Health") -> list[tuple[str, str]]:
+    program, sqlite = health.program, health.sqlite
+    packages = ", ".join(f"{name} {version or 'missing'}" for name, version in program.packages.items())
+    journal = f", journal {sqlite.journal}" if sqlite.journal else ""
+    return [
+        ("evolvable", program.evolvable),
+        ("python", f"{program.python} ({program.executable}) on {program.platform}"),
+        ("packages", packages),
+        ("sqlite", f"{sqlite.version} of {sqlite.module}{journal}: {sqlite.why}"),
+    ]
+
+
+def _library_rows(health: "Health") -> list[tuple[str, str]]:
+    facts = health.library
+    if facts is None:
+        return [("library", f"none in {health.home}")]
+    kinds = ", ".join(count(number, kind) for kind, number in facts.resources.items())
+    rows = ", ".join(f"{name} {number:,}" for name, number in facts.tables.items())
+    warnings = sum(len(remark.problems) for remark in health.warnings)
+    where = f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}" if warnings else "none"
+    return [
+        ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
+        ("holds", kinds or "nothing yet"),
+        ("tables", rows),
+        ("index", "in step" if facts.index_in_step else "behind"),
+        *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
+        ("warnings", where),
+        *[("open in", process) for process in facts.open_in],
+    ]

@@ -1,0 +1,246 @@
+"""What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing."""
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_server.cli.folders import Watched, watched
+from evolvable_server.cli.syncs import Remarks
+from evolvable_store import __version__, driver
+from evolvable_store.errors import EvolvableError
+from evolvable_store.folder import read_folder
+from evolvable_store.migrations import LATEST, applied
+from evolvable_store.problems import main_path, problems, refused
+from evolvable_store.resource import Kind, slugify
+from evolvable_store.sqlite import FILE
+from evolvable_tools.library import Library
+
+if TYPE_CHECKING:
+    from evolvable_store.bindings import Folder
+    from evolvable_store.store import Store
+
+PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "rich", "filelock")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs: versions of this program, of Python and of the packages it uses (None: not installed)."""
+
+    evolvable: str
+    python: str
+    executable: str
+    platform: str
+    packages: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sqlite:
+    """Which SQLite, from which module, in which journal mode ('' when read-only), and why that one."""
+
+    version: str
+    module: str
+    journal: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFacts:
+    """The library's file. bytes: with its log. tables: rows of each. open_in: processes that have it open too."""
+
+    path: str
+    bytes: int
+    schema: int
+    read_only: bool
+    network: bool
+    resources: dict[str, int]
+    tables: dict[str, int]
+    index_in_step: bool
+    open_in: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong, and what to do about it."""
+
+    what: str
+    next: str
+
+
+@dataclass(slots=True)
+class Health:
+    """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
+
+    refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
+    about resources that are.
+    """
+
+    home: str
+    program: Program
+    sqlite: Sqlite
+    library: LibraryFacts | None = None
+    folders: list[Watched] = field(default_factory=list)
+    refused: list[Remarks] = field(default_factory=list)
+    warnings: list[Remarks] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def examine(home: Path) -> Health:
+    """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
+    health = Health(str(home), _program(), _sqlite("", home))
+    try:
+        with Library.open(home) as library:
+            health.sqlite = _sqlite(library.store.backend.journal, home)
+            health.library = _facts(library, home)
+            health.folders = watched(library).folders
+            health.refused = list(_refused(library))
+            health.warnings = list(_warnings(library.store))
+    except EvolvableError as error:
+        health.problems.append(Problem(str(error), error.hint))
+    health.problems += _problems(health)
+    return health
+
+
+def _program() -> Program:
+    return Program(
+        __version__,
+        platform.python_version(),
+        sys.executable,
+        platform.platform(),
+        {name: _version_of(name) for name in PACKAGES},
+    )
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _sqlite(journal: str, home: Path) -> Sqlite:
+    version = driver.dbapi.sqlite_version
+    safe = ".".join(map(str, driver.SAFE_VERSION))
+    if not driver.wal_is_safe():
+        why = (
+            f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
+        )
+    elif driver.on_network(home if home.exists() else home.parent):
+        why = "a write-ahead log does not work on a network file system"
+    elif journal in ("wal", ""):
+        why = f"from {safe} on a write-ahead log is safe with several processes"
+    else:
+        why = "another program keeps the file from using a write-ahead log"
+    return Sqlite(version, driver.dbapi.__name__.partition(".")[0], journal, why)
+
+
+def _facts(library: Library, home: Path) -> LibraryFacts:
+    import sqlite_utils
+
+    store = library.store
+    path = store.backend.path
+    with store.backend.reading() as connection:
+        schema = applied(connection, path)
+        database = sqlite_utils.Database(connection, execute_plugins=False)
+        tables = {table.name: table.count for table in database.tables}
+    heads = store.heads()
+    resources = {kind.value: sum(1 for head in heads if head.kind is kind) for kind in Kind}
+    return LibraryFacts(
+        path=str(path),
+        bytes=sum(file.stat().st_size for file in home.glob(f"{FILE}*")),
+        schema=schema,
+        read_only=store.read_only,
+        network=driver.on_network(home),
+        resources={kind: number for kind, number in resources.items() if number},
+        tables=tables,
+        index_in_step=_index_in_step(library),
+        open_in=list(_open_in(path)),
+    )
+
+
+def _index_in_step(library: Library) -> bool:
+    return True
+
+
+def _open_in(path: Path) -> Iterator[str]:
+    """Yields the other processes of this user that have the file open, where the system shows them (Linux)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError):
+            if any(os.readlink(descriptor) == str(path.resolve()) for descriptor in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                yield f"{process.name} {command[:200]}"
+
+
+def _refused(library: Library) -> Iterator[Remarks]:
+    """Yields each directory of a watched folder that holds a main file and may not be taken in."""
+    for folder in library.working_copies.folders():
+        with contextlib.suppress(OSError):
+            inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
+            for directory in sorted(library.working_copies.copy(folder).directories_at(inside)):
+                reasons = _reasons(folder, directory)
+                if reasons:
+                    yield Remarks(str(folder.path / directory), reasons)
+
+
+def _reasons(folder: "Folder", directory: str) -> list[str]:
+    name = Path(directory).name
+    if not slugify(name):
+        return [f"no name can be made of {ascii(name)}"]
+    try:
+        files = read_folder(folder.path / directory).files
+    except OSError:
+        return []
+    # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
+    found = problems(folder.kind, name if folder.kind is Kind.SKILL else slugify(name), files)
+    return [str(problem) for problem in refused(found, strict=False)]
+
+
+def _warnings(store: "Store") -> Iterator[Remarks]:
+    for head in store.heads():
+        path = main_path(head.kind, head.name, store.manifest(head))
+        files = {path: store.file(head, path)} if path else {}
+        found = [str(problem) for problem in problems(head.kind, head.name, files)]
+        if found:
+            yield Remarks(str(head.ref), found)
+
+
+def _problems(health: Health) -> Iterator[Problem]:
+    facts = health.library
+    if facts is not None:
+        if facts.read_only:
+            yield Problem(f"{facts.path} cannot be written.", "Check its permissions and those of its folder.")
+        if facts.network:
+            yield Problem(
+                f"{facts.path} lies on a network file system, where locks are not reliable.",
+                "Move the folder to a local disk and set EVOLVABLE_HOME.",
+            )
+        if facts.schema != LATEST:
+            yield Problem(f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it.")
+        if not facts.index_in_step:
+            yield Problem("The text index is behind the library.", "The next `evolvable find` brings it into step.")
+    for folder in health.folders:
+        yield from _folder_problems(folder)
+    for remark in health.refused:
+        yield Problem(
+            f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
+            "Mend it, then `evolvable sync`.",
+        )
+
+
+def _folder_problems(folder: Watched) -> Iterator[Problem]:
+    if not folder.there:
+        yield Problem(
+            f"{folder.path} is watched and not there.", f"Bring it back, or `evolvable folders drop {folder.path}`."
+        )
+        return
+    if folder.behind:
+        yield Problem(f"{folder.path} is behind in {', '.join(folder.behind[:10])}.", "`evolvable sync`.")
+    for conflict in folder.conflicts:
+        yield Problem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")

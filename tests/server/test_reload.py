@@ -1,0 +1,169 @@
+"""Hot reload: what people save and what other processes change is seen at once, and clients are told."""
+
+import shutil
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from evolvable_store.operation import Actor
+from evolvable_store.objects import File
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+async def until(check, seconds=10.0):
+    """Waits until `check()` returns something true, and returns it."""
+    with anyio.fail_after(seconds):
+        while not (result := await check()):
+            await anyio.sleep(0.02)
+        return result
+
+
+def text(name, body="one"):
+    return f"---\nname: {name}\ndescription: Works with {name}.\n---\n\n{body}\n"
+
+
+def version_of(client, ref):
+    async def version():
+        result = await client.call_tool("resource_history", {"ref": ref, "limit": 1})
+        return None if result.is_error else result.structured_content["head"]
+
+    return version
+
+
+async def follow(client):
+    """Waits until the server follows its folders: it starts to after its first answer."""
+    await client.list_tools()
+    await anyio.sleep(0.3)
+
+
+async def test_a_saved_file_is_a_new_version_at_once(place, era):
+    async with place.client(era) as client:
+        await follow(client)
+        place.save("pdf", text("pdf", "saved in an editor"))
+        version = version_of(client, "pdf")
+
+        async def seen():
+            return await version() == 2
+
+        await until(seen)
+        result = await client.call_tool("get_resource", {"ref": "pdf"})
+        assert "saved in an editor" in result.content[0].text
+
+
+async def test_edits_made_while_no_server_ran_are_taken_in_at_the_start(place):
+    place.save("pdf", text("pdf", "edited in the night"))
+    async with place.client("modern") as client:
+        version = version_of(client, "pdf")
+
+        async def seen():
+            return await version() == 2
+
+        await until(seen)
+
+
+async def test_two_hundred_new_folders_are_all_seen(place):
+    """Events of files in new folders get lost; every one must be taken in all the same."""
+    async with place.client("modern") as client:
+        await follow(client)
+        for number in range(200):
+            place.save(f"skill-{number}", text(f"skill-{number}"))
+            place.save(f"skill-{number}", "print(1)\n", "scripts/run.py")
+
+        async def all_there():
+            result = await client.call_tool("list_resources", {"limit": 200, "query": "skill-"})
+            return len(result.structured_content["resources"]) == 200
+
+        await until(all_there)
+
+        async def all_whole():
+            with Store.open(place.home) as store:
+                heads = [head for head in store.heads() if head.name.startswith("skill-")]
+                return all(len(store.manifest(head)) == 2 for head in heads)
+
+        await until(all_whole)
+
+
+async def test_a_deleted_and_a_returned_folder_are_followed(place):
+    async with place.client("modern") as client:
+        await follow(client)
+        version = version_of(client, "pdf")
+        shutil.move(place.skills / "pdf", place.root / "aside")
+
+        async def gone():
+            return await version() is None
+
+        await until(gone)
+        shutil.move(place.root / "aside", place.skills / "pdf")
+
+        async def back():
+            return await version() == 1
+
+        await until(back)
+
+
+async def test_a_change_by_another_process_is_found_and_written_out_by_it(place, era):
+    async with place.client(era) as client:
+        await follow(client)
+        with Store.open(place.home) as other, other.transaction(Actor.AGENT, "elsewhere") as tx:
+            tx.put(Ref.parse("pdf"), {"SKILL.md": File(text("pdf", "quokka marsupials").encode())})
+
+        found = await client.call_tool("find_skill", {"task": "quokka marsupials"})
+        assert found.structured_content["matches"][0]["ref"] == "skill:pdf"
+
+        async def written():
+            return "quokka" in (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
+
+        await until(written)
+
+
+async def test_clients_of_both_eras_are_told(place, era):
+    told: list[str] = []
+
+    async def on_message(message):
+        told.append(getattr(message, "method", type(message).__name__))
+
+    async with place.client(era, message_handler=on_message) as client:
+        await follow(client)
+        async with anyio.create_task_group() as tasks:
+            if era == "handshake":
+                await client.session.subscribe_resource("skill://pdf/SKILL.md")
+            else:
+                tasks.start_soon(_listen, client)
+                await anyio.sleep(0.2)
+            place.save("pdf", text("pdf", "changed"))
+
+            async def both():
+                return {"notifications/resources/list_changed", "notifications/resources/updated"} <= set(told)
+
+            await until(both)
+            tasks.cancel_scope.cancel()
+
+
+async def _listen(client):
+    async with client.listen(resources_list_changed=True, resource_subscriptions=["skill://pdf/SKILL.md"]) as events:
+        async for _ in events:
+            pass
+
+
+async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path):
+    from evolvable_store.working_copies import WorkingCopies
+
+    more = tmp_path / "more"
+    (more / "txt").mkdir(parents=True)
+    (more / "txt/SKILL.md").write_text(text("txt"), encoding="utf-8")
+    async with place.client("modern") as client:
+        await follow(client)
+        with Store.open(place.home) as other:
+            WorkingCopies(other).add(more)
+        await anyio.sleep(0.3)
+        (more / "txt/SKILL.md").write_text(text("txt", "edited"), encoding="utf-8")
+        version = version_of(client, "txt")
+
+        async def seen():
+            return await version() == 2
+
+        await until(seen)

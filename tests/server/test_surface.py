@@ -1,0 +1,244 @@
+"""The MCP surface (design.md section 6) through the SDK's own client over real stdio, in both eras."""
+
+import json
+import os
+from pathlib import Path
+
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+pytestmark = pytest.mark.anyio
+
+GOLDEN = Path(__file__).parents[1] / "data/tools.json"
+ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
+
+
+async def call(client, tool, **arguments):
+    """The structured result, or the text where a tool returns a document. Fails on an error."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    return result.structured_content if result.structured_content is not None else result.content[0].text
+
+
+async def failure(client, tool, **arguments):
+    """The text of the error that a call answers."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result
+    return result.content[0].text
+
+
+async def test_the_tool_list_is_the_golden_file(place, era):
+    """Descriptions and schemas are what a model reads: a change to them is deliberate. To accept one, run the suite
+    with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
+    async with place.client(era) as client:
+        tools = (await client.list_tools()).tools
+    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    assert listed == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(place):
+    """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
+    async with place.client("modern") as client:
+        tools = (await client.list_tools()).tools
+
+    assert {tool.annotations.destructive_hint for tool in tools} == {False}
+    assert {tool.annotations.open_world_hint for tool in tools} == {False}
+    assert [tool.name for tool in tools if tool.annotations.read_only_hint] == [
+        *("find_skill", "list_resources", "get_resource", "resource_history")
+    ]
+    assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
+
+
+async def test_the_first_line_of_the_instructions_says_what_this_is_and_when_to_call(place, era):
+    """Codex shows a model only about the first 250 characters."""
+    async with place.client(era) as client:
+        first = client.instructions.splitlines()[0]
+
+    assert len(first) < 200
+    assert "find_skill" in first and "before" in first
+
+
+async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(place, era):
+    """The whole of the product in one go."""
+    async with place.client(era) as client:
+        found = await call(client, "find_skill", task="fill a PDF form")
+        best = found["matches"][0]
+        assert (best["ref"], best["version"], found["none_fits"]) == ("skill:pdf", 1, False)
+        assert 0 <= best["confidence"] <= 1 and best["why"] and best["stage"]
+
+        document = await call(client, "load_skill", ref=best["ref"], search_id=found["search_id"])
+        use_id = document.split("use_id: ")[1].split()[0]
+
+        edits = [{"path": "SKILL.md", "old": "two", "new": "second"}]
+        updated = await call(
+            client, "update_resource", ref="skill:pdf", reason="clearer", edits=edits, expected_version=1
+        )
+        assert (updated["version"], updated["changed"], updated["warnings"]) == (2, ["SKILL.md"], [])
+        assert "second" in (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
+
+        history = await call(client, "resource_history", ref="skill:pdf", from_version=1, to_version=2)
+        assert [version["version"] for version in history["versions"]] == [2, 1]
+        assert "-two\n+second" in history["diff"]
+
+        restored = await call(client, "restore_resource", ref="skill:pdf", version=1, reason="was better")
+        assert restored["version"] == 3
+        undone = await call(client, "undo", operation=restored["operation"], reason="was not")
+        assert undone["restored"] == ["skill:pdf@4"]
+        assert "second" in await call(client, "get_resource", ref="skill:pdf")
+
+        told = await call(client, "report_outcome", use_id=use_id, outcome="succeeded", usage="used")
+        assert (told["loaded"], told["succeeded"], told["maturity"]) == (1, 1, "Growing")
+
+        await call(client, "remove_resource", ref="skill:pdf", reason="not needed")
+        assert not (place.skills / "pdf").exists()
+        listing = await call(client, "list_resources", kind="skill")
+        assert [resource["ref"] for resource in listing["resources"]] == ["skill:csv"]
+
+
+async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era):
+    text = "---\nname: tides\ndescription: Predict tides at a harbour.\n---\n\nAsk for the harbour.\n"
+    async with place.client(era) as client:
+        made = await call(
+            client, "update_resource", ref="tides", reason="asked for", files={"SKILL.md": text}, create=True
+        )
+        found = await call(client, "find_skill", task="when is high tide in the harbour")
+
+    assert (made["ref"], made["version"]) == ("skill:tides", 1)
+    assert found["matches"][0]["ref"] == "skill:tides"
+    assert (place.skills / "tides/SKILL.md").read_text(encoding="utf-8") == text
+
+
+async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(place, era):
+    async with place.client(era) as client:
+        found = await call(client, "find_skill", task="bake sourdough bread with rye")
+
+    assert found["none_fits"] is True
+    assert found["stages"]
+
+
+async def test_pages_of_a_listing_follow_each_other(place, era):
+    async with place.client(era) as client:
+        first = await call(client, "list_resources", limit=1)
+        second = await call(client, "list_resources", limit=1, cursor=first["next_cursor"])
+
+    assert [first["resources"][0]["ref"], second["resources"][0]["ref"]] == ["skill:csv", "skill:pdf"]
+    assert second["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("load_skill", {"ref": "pfd"}, "There is no skill named pfd. Did you mean pdf?"),
+        ("load_skill", {"ref": "pdf@9"}, "has no version 9. It has versions 1 to 1."),
+        ("load_skill", {"ref": "pdf", "path": "nope.md"}, "has no file 'nope.md'. Its files: SKILL.md."),
+        ("load_skill", {"ref": "cats:pdf"}, "is not a kind. The kinds are skill,"),
+        ("load_skill", {"ref": "../pdf"}, "is not a"),
+        ("find_skill", {"task": "x", "limit": 0}, "limit"),
+        ("find_skill", {"task": ""}, "task"),
+        ("find_skill", {"task": "x", "mode": "magic"}, "mode"),
+        ("find_skill", {"task": "x", "colour": "red"}, "has no argument 'colour'. It has task,"),
+        ("find_skill", {}, "task: field required"),
+        ("no_such_tool", {}, "The tools are find_skill,"),
+        ("list_resources", {"limit": True}, "a number is needed, not true or false"),
+        ("list_resources", {"limit": 1.5}, "limit"),
+        ("list_resources", {"limit": 9223372036854775808}, "limit"),
+        ("list_resources", {"cursor": "x' UNION SELECT 1--"}, "is no cursor"),
+        ("update_resource", {"ref": "pdf", "reason": "x"}, "Nothing to change"),
+        ("update_resource", {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}, "expected_version": 7}, "at version 7"),
+        ("update_resource", {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}, "expected_version": -1}, "greater"),
+        ("restore_resource", {"ref": "pdf", "version": 0, "reason": "x"}, "greater"),
+        ("restore_resource", {"ref": "pdf", "version": "1;drop", "reason": "x"}, "integer"),
+        ("undo", {"reason": "x"}, "either an operation or a session"),
+        ("report_outcome", {"outcome": "failed", "use_id": "use-none"}, "There is no use"),
+    ],
+)
+async def test_a_mistake_is_answered_with_what_which_and_what_next(place, tool, arguments, words):
+    async with place.client("modern") as client:
+        assert words in await failure(client, tool, **arguments)
+
+
+@pytest.mark.parametrize("category", ["path", "sql"])
+async def test_hostile_arguments_are_refused_and_the_server_goes_on(place, category):
+    """attacks.json: paths inside a bundle, and values for limits and offsets."""
+    async with place.client("modern") as client:
+        for case in (case for case in ATTACKS if case["category"] == category and case["expect"] == "reject"):
+            if category == "path":
+                arguments = {"ref": "pdf", "reason": case["id"], "files": {case["input"]: "x"}}
+                assert await failure(client, "update_resource", **arguments), case["id"]
+            else:
+                assert await failure(client, "list_resources", limit=case["input"]), case["id"]
+        assert (await call(client, "list_resources"))["resources"]
+
+
+@pytest.mark.parametrize("category", ["fts", "redos", "sql", "unicode"])
+async def test_any_text_can_be_searched_for(place, category):
+    async with place.client("modern") as client:
+        for case in (case for case in ATTACKS if case["category"] == category):
+            text = _text(case)
+            if text is not None:
+                result = await client.call_tool("find_skill", {"task": text})
+                assert result.is_error is (text.strip() == "") or "task" in result.content[0].text, case["id"]
+
+
+def _text(case):
+    if "gen" in case:
+        repeat, times = case["gen"]["repeat"]
+        return case["gen"].get("prefix", "") + repeat * times + case["gen"].get("suffix", "")
+    text = case.get("input", case.get("subject"))
+    return text if isinstance(text, str) else None
+
+
+async def test_skills_are_concrete_resources_with_a_template_beside_them(place, era):
+    place.save("pdf", "A reference.\n", "references/forms guide.md")
+    async with place.client(era) as client:
+        listed = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+        read = await client.read_resource("skill://pdf/SKILL.md")
+
+    assert [str(resource.uri) for resource in listed] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
+    assert [template.uri_template for template in templates] == ["skill://{+path}"]
+    assert read.contents[0].text == (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
+    assert read.contents[0].mime_type == "text/markdown"
+
+
+@pytest.mark.parametrize(
+    "uri", ["skill://nope/SKILL.md", "skill://pdf/nope.md", "skill://pdf/../csv/SKILL.md", "file:///etc/passwd", "skill://pdf"]
+)
+async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(place, era, uri):
+    """Specification 2026-07-28: resource not found is -32602."""
+    async with place.client(era) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+
+    assert caught.value.error.code == types.INVALID_PARAMS
+
+
+async def test_the_prompt_loads_a_skill_and_its_argument_completes(place, era):
+    async with place.client(era) as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        got = await client.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
+        done = await client.complete(types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"})
+
+    assert [argument.name for argument in prompt.arguments] == ["name", "task"]
+    assert "Follow the skill skill:pdf@1" in got.messages[0].content.text
+    assert done.completion.values == ["pdf"]
+
+
+async def test_the_session_of_the_client_is_kept_with_what_it_changes(place, monkeypatch):
+    monkeypatch.setattr(type(place), "environment", {**place.environment, "CLAUDE_CODE_SESSION_ID": "claude-1"})
+    async with place.client("modern") as client:
+        arguments = {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}}
+        await call(client, "update_resource", **arguments)
+        await client.call_tool(
+            "update_resource",
+            {"ref": "csv", "reason": "y", "files": {"a.md": "a"}},
+            meta={"x-codex-turn-metadata": {"session_id": "codex-1"}},
+        )
+        pdf = await call(client, "resource_history", ref="pdf", limit=1)
+        csv = await call(client, "resource_history", ref="csv", limit=1)
+
+    assert (pdf["versions"][0]["session"], csv["versions"][0]["session"]) == ("claude-1", "codex-1")

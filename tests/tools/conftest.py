@@ -1,0 +1,44 @@
+"""A library with its verbs, called by a person and by an agent."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools import resources
+from evolvable_tools.library import Caller, Library
+
+PERSON = Caller(Actor.HUMAN)
+AGENT = Caller(Actor.AGENT, session="session-1")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    """An empty library."""
+    with Library.open(tmp_path / "home", create=True) as library:
+        yield library
+
+
+@pytest.fixture
+def person() -> Caller:
+    return PERSON
+
+
+@pytest.fixture
+def agent() -> Caller:
+    return AGENT
+
+
+@pytest.fixture
+def skill(library: Library) -> Callable[..., Ref]:
+    """Creates a skill: `skill("pdf", "first line", "second line")`."""
+
+    def make(name: str, *lines: str, description: str = "", metadata: str = "", caller: Caller = PERSON) -> Ref:
+        ref = Ref.parse(name)
+        head = f"---\nname: {ref.name}\ndescription: {description or f'Works with {name}.'}\n{metadata}---\n\n"
+        text = head + "\n".join(lines or ("one", "two", "three")) + "\n"
+        resources.update(library, caller, ref, "first version", files={"SKILL.md": text}, create=True)
+        return ref
+
+    return make

@@ -1,0 +1,129 @@
+"""The verbs around changes that wait for a person: propose, list, show, approve, reject."""
+
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import Conflict, InvalidArgument
+from evolvable_store.merge import merge_files
+from evolvable_store.objects import Files, Manifest
+from evolvable_store.operation import Head
+from evolvable_store.proposals import APPROVED, OPEN, REJECTED, Proposal, Proposals
+from evolvable_store.resource import Ref
+from evolvable_tools.history import changed_files, diff
+from evolvable_tools.library import Caller, Library
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now."""
+
+    proposal_id: int
+    ref: str
+    at: str
+    actor: str
+    session: str | None
+    reason: str
+    base: int
+    head: int | None
+    files: list[str]
+    state: str
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a decision did. After an approval `version` and `operation` are those of the change."""
+
+    proposal_id: int
+    ref: str
+    state: str
+    version: int | None = None
+    operation: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def propose(library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str) -> int:
+    """Keeps a change for a person to decide on; returns its proposal_id. Nothing live changes."""
+    proposals = Proposals(library.store.backend)
+    return proposals.add(library.store.now(), ref, base, files, reason, caller.actor, caller.session)
+
+
+def waiting(library: Library, limit: int = 100) -> list[Waiting]:
+    """Returns the proposals that wait, oldest first, without their diffs."""
+    return [_shown(library, proposal) for proposal in Proposals(library.store.backend).waiting(limit)]
+
+
+def show(library: Library, proposal_id: int) -> Waiting:
+    """Returns one proposal with its diff against the version it was made from. Raises NotFound."""
+    return _shown(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
+
+
+def approve(library: Library, caller: Caller, proposal_id: int, reason: str) -> Decided:
+    """Publishes a proposal, merged with what happened since. Raises NotFound, InvalidArgument, Conflict, Frozen."""
+    proposals = Proposals(library.store.backend)
+    proposal = _open(proposals, proposal_id)
+    head = library.store.head_or_none(proposal.ref)
+    files = _merged(library, proposal, head)
+    why = f"proposal {proposal.id} by {proposal.actor}" + (f", session {proposal.session}" if proposal.session else "")
+    with library.store.transaction(
+        caller.actor, reason or proposal.reason, session=caller.session, evidence=[why, proposal.reason]
+    ) as tx:
+        tx.put(proposal.ref, files, expected_version=(head.version if head else None) or 0)
+    written, operation = tx.written[0], tx.operation.id if tx.operation else None
+    proposals.decide(proposal.id, APPROVED, reason, operation)
+    warnings = library.write_out([written.ref], created=written.version == 1)
+    return Decided(proposal.id, str(written.ref), APPROVED, written.version, operation, warnings)
+
+
+def reject(library: Library, proposal_id: int, reason: str) -> Decided:
+    """Closes a proposal without a change; it is kept. Raises NotFound, InvalidArgument."""
+    proposals = Proposals(library.store.backend)
+    proposal = _open(proposals, proposal_id)
+    proposals.decide(proposal.id, REJECTED, reason, None)
+    return Decided(proposal.id, str(proposal.ref), REJECTED)
+
+
+def _open(proposals: Proposals, proposal_id: int) -> Proposal:
+    proposal = proposals.get(proposal_id)
+    if proposal.state != OPEN:
+        done = f"Proposal {proposal_id} is {proposal.state} already."
+        raise InvalidArgument(done, "`evolvable inbox` lists those that wait.")
+    return proposal
+
+
+def _merged(library: Library, proposal: Proposal, head: Head | None) -> Files:
+    store = library.store
+    theirs = store.files_of(proposal.manifest)
+    now = (head.version if head else None) or 0
+    if now == proposal.base:
+        return theirs
+    if head is None or head.version is None or not proposal.base:
+        raise Conflict(
+            f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {now} now.",
+            "Reject it, and propose the change anew.",
+        )
+    merged = merge_files(store.files(head, proposal.base), store.files(head), theirs)
+    if merged.conflicts:
+        raise Conflict(
+            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts)}.",
+            "Reject it, and propose the change anew from the head.",
+        )
+    return merged.files
+
+
+def _shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> Waiting:
+    head = library.store.head_or_none(proposal.ref)
+    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
+    p = proposal
+    return Waiting(
+        p.id,
+        str(p.ref),
+        p.at,
+        p.actor,
+        p.session,
+        p.reason,
+        p.base,
+        head.version if head else None,
+        changed_files(base, p.manifest),
+        p.state,
+        diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
+    )
