@@ -25,6 +25,9 @@ POLL_SECONDS = 0.03
 RESCAN_SECONDS = 30.0
 """How often every folder is looked at, events or not."""
 
+SETTLE_SECONDS = 0.5
+"""When every folder is looked at once more after its events have begun to come."""
+
 GRACE_SECONDS = 0.4
 """How long a vanished folder may take to come back: editors and `git checkout` replace folders in two steps."""
 
@@ -124,7 +127,8 @@ class Reloader:
         from watchfiles import watch
 
         paths = [folder.path for folder in self._watched if folder.path.is_dir()]
-        next_rescan = time.monotonic() + self._rescan
+        # What was saved between the look at everything and the start of the events is seen by one more look.
+        next_rescan = time.monotonic() + SETTLE_SECONDS
         events = watch(
             *paths,
             watch_filter=None,

@@ -80,7 +80,8 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connect
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            timeout=GIVE_UP_SECONDS,
+            timeout=GIVE_UP_SECONDS if wal_is_safe() else 0,
+            factory=dbapi.Connection if wal_is_safe() else _Patient,
         )
         unless_ready.callback(connection.close)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -92,32 +93,36 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connect
     return connection
 
 
+def wanted_journal(path: Path) -> str:
+    """Returns the journal mode that a library here should have: 'wal' where that is safe, else 'delete'."""
+    return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
+
+
 def set_journal(connection: "Connection", path: Path) -> str:
-    """Puts the file in WAL mode where that is safe, else in DELETE mode; returns the mode in force."""
-    wanted = "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
-    mode = ""
+    """Puts the file in the mode it should have, if nobody keeps it from that; returns the mode in force.
+
+    WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
+    its own before it tries again.
+    """
     with translated(path):
-        for _ in attempts():
-            try:
-                mode = str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
-            except dbapi.OperationalError as error:
-                if not _is_busy(error):
-                    raise
-            if mode == wanted:
-                return mode
+        try:
+            return str(_execute(connection, f"PRAGMA journal_mode={wanted_journal(path)}").fetchone()[0])
+        except dbapi.OperationalError as error:
+            if not _is_busy(error):
+                raise
         return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
-def attempts() -> Iterator[None]:
-    """Yields until GIVE_UP_SECONDS are over, with a short random wait before every try but the first.
+def attempts(seconds: float | None = None, longest: float = 0.0012) -> Iterator[None]:
+    """Yields for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
 
     SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
     1.2 ms drawn anew each time were measured to be fair and shorter.
     """
-    deadline = time.monotonic() + GIVE_UP_SECONDS
+    deadline = time.monotonic() + (GIVE_UP_SECONDS if seconds is None else seconds)
     yield
     while time.monotonic() < deadline:
-        time.sleep(random.uniform(0.0002, 0.0012))
+        time.sleep(random.uniform(0.0002, longest))
         yield
 
 
@@ -133,6 +138,8 @@ class immediate:
     def __enter__(self) -> None:
         try:
             _patiently(self._connection, "BEGIN IMMEDIATE")
+            if not wal_is_safe():
+                _refuse_log(self._connection)
         except Errors as error:
             raise translate(error, self._path) from error
 
@@ -151,11 +158,13 @@ class immediate:
             raise translate(error, self._path) from error
 
 
-def _patiently(connection: "Connection", statement: str) -> None:
+_execute: Any = dbapi.Connection.execute
+
+
+def _patiently(connection: "Connection", statement: str, *values: Any) -> Any:
     for _ in attempts():
         try:
-            connection.execute(statement)
-            return
+            return _execute(connection, statement, *values)
         except dbapi.OperationalError as error:
             if not _is_busy(error):
                 raise
@@ -163,6 +172,20 @@ def _patiently(connection: "Connection", statement: str) -> None:
         f"Other processes kept the library busy for {GIVE_UP_SECONDS:.0f} seconds.",
         "Nothing was changed; try again. `evolvable doctor` shows who has it open.",
     )
+
+
+_Patient: Any = type("_Patient", (dbapi.Connection,), {"execute": _patiently})
+"""For a rollback journal, where readers wait too: every statement waits as fairly as a write does."""
+
+
+def _refuse_log(connection: "Connection") -> None:
+    """Raises LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
+    if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
+        connection.execute("ROLLBACK")
+        raise LibraryBusy(
+            f"Another program has the library open in a mode that SQLite {dbapi.sqlite_version} cannot write safely.",
+            "Reading goes on. Install pysqlite3 for this Python, or let one installation serve all clients.",
+        )
 
 
 def _is_busy(error: Exception) -> bool:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 FILE = "library.db"
 
+JOURNAL_SECONDS = 2.0
+"""How long opening tries to get the journal mode that is right; after that it goes on with the one there is."""
+
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
 # A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
@@ -83,12 +86,17 @@ class SqliteBackend:
             self._open_as("immutable")
 
     def _open_as(self, access: driver.Access) -> None:
-        connection = driver.connect(self.path, durable=True, access=access)
         with contextlib.ExitStack() as unless_ready:
-            unless_ready.callback(connection.close)
-            migrations.applied(connection, self.path)  # what is not ours is refused before anything is written
-            if access == "create":
+            for _ in driver.attempts(JOURNAL_SECONDS, longest=0.02):
+                unless_ready.close()
+                connection = driver.connect(self.path, durable=True, access=access)
+                unless_ready.callback(connection.close)
+                migrations.applied(connection, self.path)  # what is not ours is refused before anything is written
+                if access != "create":
+                    break
                 self.journal = driver.set_journal(connection, self.path)
+                if self.journal == driver.wanted_journal(self.path):
+                    break
             migrations.migrate(connection, self.path)
             unless_ready.pop_all()
         self._access = "write" if access == "create" else access
