@@ -303,6 +303,8 @@ class _Run:
         """Yields the rows of a query in batches; the first `keys` columns and values say where to go on."""
         while rows := self._all(query, *values):
             yield from rows
+            if rows[-1][:keys] <= values[:keys]:
+                raise ValueError(f"its rows are out of order: {rows[-1][:keys]} after {values[:keys]}")
             values = (*rows[-1][:keys], *values[keys:])
             self._done += len(rows) * count
             self._progress(min(self._done, self._total), self._total)

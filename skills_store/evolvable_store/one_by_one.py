@@ -57,7 +57,8 @@ def _remove(target: Path, old: Path) -> None:
     """Removes the folder itself, unless there is more in it than what programs make again by themselves."""
     for path in untracked(target):
         if is_disposable(path.rpartition("/")[2]):
-            _set_aside(target / path, old / path)
+            with suppress(OSError):  # a folder of a lower layer cannot be moved
+                _set_aside(target / path, old / path)
     with suppress(OSError):
         target.rmdir()
 

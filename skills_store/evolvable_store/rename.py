@@ -42,6 +42,7 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def _call(source: Path, target: Path, flags: int) -> None:
+    sys.audit("os.rename", source, target, -1, -1)
     call = _system_call()
     code = call(os.fsencode(source), os.fsencode(target), flags) if call else errno.ENOSYS
     if code:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store import driver, migrations
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, LibraryReadOnly, NoLibrary
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    LibraryBusy,
+    LibraryCorrupt,
+    LibraryReadOnly,
+    NoLibrary,
+)
 from evolvable_store.objects import Manifest, Version, blob_hash
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation
 from evolvable_store.packing import unpack
@@ -71,7 +78,7 @@ class SqliteBackend:
 
     def _open_first(self) -> None:
         if not self.path.exists() or _writable(self.path):
-            self._open_as("create")
+            self._open_writable()
             return
         try:
             self._open_as("read")
@@ -85,22 +92,40 @@ class SqliteBackend:
                     ) from None
             self._open_as("immutable")
 
-    def _open_as(self, access: driver.Access) -> None:
-        with contextlib.ExitStack() as unless_ready:
+    def _open_writable(self) -> None:
+        with self._in_turn():
             for _ in driver.attempts(JOURNAL_SECONDS, longest=0.02):
-                unless_ready.close()
-                connection = driver.connect(self.path, durable=True, access=access)
-                unless_ready.callback(connection.close)
-                migrations.applied(connection, self.path)  # what is not ours is refused before anything is written
-                if access != "create":
-                    break
-                self.journal = driver.set_journal(connection, self.path)
+                self._open_as("create")
                 if self.journal == driver.wanted_journal(self.path):
-                    break
+                    return
+                self.close()  # an open connection, even an idle one, keeps others from leaving WAL mode too
+            self._open_as("create")
+
+    def _open_as(self, access: driver.Access) -> None:
+        connection = driver.connect(self.path, durable=True, access=access)
+        with contextlib.ExitStack() as unless_ready:
+            unless_ready.callback(connection.close)
+            migrations.applied(connection, self.path)  # what is not ours is refused before anything is written
+            if access == "create":
+                self.journal = driver.set_journal(connection, self.path)
             migrations.migrate(connection, self.path)
             unless_ready.pop_all()
         self._access = "write" if access == "create" else access
         self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Lets one process after another open the file where it may have to leave WAL mode."""
+        if driver.wal_is_safe():
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.path.with_name("opening.lock"), timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005):
+                yield
+        except Timeout as error:
+            raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator["Connection"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.state import KIND, REF, State, command
+from evolvable_server.cli.state import KIND, REF, State, command, spoken
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
@@ -77,9 +77,10 @@ def import_command(
     replace: bool,
     form: str | None,
 ) -> None:
-    """Take in SOURCE: a JSON archive with all its versions, a zip, or folders. SOURCE itself is not watched.
+    """Take in an archive or folders.
 
-    Resources from elsewhere are checked strictly. Exit code 1: something was refused.
+    SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
+    are checked strictly. Exit code 1: something was refused.
     """
     form = form or _format_of(source)
     if form == "json" and (kind or scope or replace):
@@ -137,7 +138,7 @@ def _show_import(result: ImportResult) -> None:
     for refused in result.refused:
         say(f"refused: {refused.name}")
         for problem in refused.problems:
-            say(f"  - {problem}")
+            say(f"  - {spoken(problem)}")
     say(
         f"{len(result.added):,} added, {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"
         f" {len(result.refused):,} refused."
@@ -152,9 +153,10 @@ def _show_import(result: ImportResult) -> None:
 @click.option("--format", "form", type=_FORMAT, help="Default: by the name of TARGET.")
 @click.option("--replace", is_flag=True, help="Write over a file that is there.")
 def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool) -> None:
-    """Write resources to TARGET, by default all: .json with every version, .zip or a folder with the newest.
+    """Write resources to a file or folder.
 
-    A zip or a folder gets the skills of scope user, unless REFs say otherwise.
+    A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
+    skills. REFs choose others.
     """
     from evolvable_store import archive
 
@@ -177,9 +179,9 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="An older backup there makes room.")
 def backup_command(state: State, target: Path, replace: bool) -> None:
-    """Copy the whole library into the new folder TARGET, while others go on writing.
+    """Copy the whole library.
 
-    To use it: evolvable --home TARGET ...
+    Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     from evolvable_store.backup import backup
     from evolvable_store.sqlite import FILE

@@ -17,9 +17,10 @@ FAULTY = 1
 @command("fsck")
 @click.pass_context
 def fsck_command(ctx: click.Context, state: State) -> None:
-    """Check everything that is kept: every hash, every history, the log. Others may go on working.
+    """Check every stored byte.
 
-    Exit code 1: something is wrong.
+    Every hash, every history and the log are checked, while others may go on working. Exit code 1: something is
+    wrong.
     """
     from evolvable_store import fsck
 
@@ -47,7 +48,10 @@ def _show_report(report: "Report") -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--shrink", is_flag=True, help="Give the space back to the disk; writers wait for that long.")
 def gc_command(state: State, dry_run: bool, shrink: bool) -> None:
-    """Remove stored bytes that no version refers to. Versions themselves are never removed."""
+    """Remove bytes that nothing refers to.
+
+    Versions are never removed, nor what they refer to.
+    """
     from evolvable_store.gc import collect
 
     with state.library() as (library, _):

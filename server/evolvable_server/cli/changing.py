@@ -71,7 +71,9 @@ def update_command(
     expect: int | None,
     reason: str,
 ) -> None:
-    """Change a resource, or create one: makes a new version.
+    """Change or create a resource.
+
+    Every change makes a new version.
 
     \b
     evolvable update pdf --file SKILL.md=./new.md -m "clearer steps"
@@ -174,13 +176,19 @@ def _show_updated(updated: resources.Updated) -> None:
 
 @command("restore")
 @click.argument("ref", type=REF)
-@click.argument("version", type=click.IntRange(min=1))
+@click.argument("version", type=click.IntRange(min=1), required=False)
 @expect_option
 @reason_option("restored on the command line")
-def restore_command(state: State, ref: Ref, version: int, expect: int | None, reason: str) -> None:
-    """Bring the content of an old VERSION back as a new one; a removed resource comes back too."""
+def restore_command(state: State, ref: Ref, version: int | None, expect: int | None, reason: str) -> None:
+    """Bring an old version back.
+
+    Its content becomes a new version. A removed resource comes back too.
+    """
+    wanted = version or ref.version
+    if wanted is None:
+        raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
-        updated = resources.restore(library, caller, ref.at(None), version, reason, expected_version=expect)
+        updated = resources.restore(library, caller, ref.at(None), wanted, reason, expected_version=expect)
     state.show(updated, lambda: _show_updated(updated))
 
 
@@ -189,7 +197,10 @@ def restore_command(state: State, ref: Ref, version: int, expect: int | None, re
 @expect_option
 @reason_option("removed on the command line")
 def remove_command(state: State, ref: Ref, expect: int | None, reason: str) -> None:
-    """Remove a resource from the present, and from the folders that are watched. All its versions are kept."""
+    """Remove a resource; its versions stay.
+
+    It goes from the folders that are watched as well. `evolvable restore` brings it back.
+    """
     with state.library() as (library, caller):
         updated = resources.remove(library, caller, ref.at(None), reason, expected_version=expect)
     state.show(updated, lambda: _show_updated(updated))
@@ -201,9 +212,10 @@ def remove_command(state: State, ref: Ref, expect: int | None, reason: str) -> N
 @reason_option("undone on the command line")
 @click.pass_context
 def undo_command(ctx: click.Context, state: State, operation: int | None, session: str | None, reason: str) -> None:
-    """Take back one OPERATION, or all that a session changed, in one new operation.
+    """Take an operation back.
 
-    What somebody changed since is left alone and listed; the exit code is then 1. `evolvable log` shows operations.
+    OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since is
+    left alone and listed; the exit code is then 1. `evolvable log` shows operations.
     """
     if (operation is None) == (session is None):
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")

@@ -18,9 +18,10 @@ UNWELL = 1
 @click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
 @click.pass_context
 def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
-    """Look at the program, its SQLite, the library and the folders, and say what is wrong.
+    """Look for what is wrong.
 
-    Exit code 1: something is. `evolvable fsck` checks every byte.
+    Shows the program, its SQLite, the library and the folders, and says what is wrong with them. Exit code 1:
+    something is. `evolvable fsck` checks every byte.
     """
     from evolvable_server.cli.health import examine
 

@@ -21,9 +21,9 @@ NONE_FITS = 3
 def find_command(
     ctx: click.Context, state: State, task: tuple[str, ...], limit: int, kind: str, scope: str | None, mode: str
 ) -> None:
-    """Find the skills that fit a TASK, best first.
+    """Find the skills that fit a TASK.
 
-    Exit code 3: nothing in the library fits.
+    The best comes first, each with how sure the match is and why. Exit code 3: nothing in the library fits.
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
@@ -57,7 +57,10 @@ def show_found(found: finding.FoundSkills) -> None:
 def list_command(
     state: State, query: str | None, kind: str | None, scope: str | None, limit: int, cursor: str | None
 ) -> None:
-    """List what the library holds, or what has QUERY in its name or description."""
+    """List what the library holds.
+
+    With QUERY, only what has this text in its name or description.
+    """
     with state.library() as (library, caller):
         listing = finding.list_resources(
             library,

@@ -49,8 +49,9 @@ class Choice:
 def init_command(
     state: State, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
 ) -> None:
-    """Make the library, take in the skills in FOLDERS, and keep both in step from now on.
+    """Take in folders and watch them.
 
+    The library is made when it is missing, takes in the skills in FOLDERS, and both are kept in step from now on.
     Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
     client belongs to that project, any other to the user, unless --scope says otherwise.
     """
@@ -118,7 +119,10 @@ def _show_init(result: InitResult, verbose: bool) -> None:
 @command("sync")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def sync_command(state: State, verbose: bool) -> None:
-    """Bring all watched folders and the library together now. A running server does this by itself."""
+    """Bring folders and library in step.
+
+    A running server does this by itself, within a fraction of a second.
+    """
     with state.library() as (library, _):
         results = [syncs.result(sync) for sync in library.working_copies.sync()]
     result = syncs.Synced(results)
@@ -173,7 +177,10 @@ def _watched(library: "Library", folder: "Folder") -> Watched:
 @pass_state
 @click.pass_context
 def folders_command(ctx: click.Context, state: State) -> None:
-    """List the folders that are watched; `folders drop PATH` stops watching one."""
+    """List the folders that are watched.
+
+    `evolvable folders drop PATH` stops watching one.
+    """
     if ctx.invoked_subcommand is None:
         with state.library() as (library, _):
             result = watched(library)
@@ -209,7 +216,10 @@ class Dropped:
 @json_option
 @pass_state
 def drop_command(state: State, path: Path) -> None:
-    """Stop watching the folder PATH. Neither its files nor the library's resources are touched."""
+    """Stop watching the folder PATH.
+
+    Neither its files nor the library's resources are touched.
+    """
     with state.library() as (library, _):
         bindings = library.working_copies.bindings
         folder = bindings.folder(path)

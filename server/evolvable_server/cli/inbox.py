@@ -21,7 +21,10 @@ class Inbox:
 @click.argument("proposal", type=click.IntRange(min=1), required=False)
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 def inbox_command(state: State, action: str, proposal: int | None, reason: str) -> None:
-    """List the changes that wait for a decision, or show, approve or reject the one with the number PROPOSAL."""
+    """Decide on proposed changes.
+
+    Lists those that wait; shows, approves or rejects the one with the number PROPOSAL.
+    """
     if (action == "list") != (proposal is None):
         raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
     with state.library() as (library, caller):

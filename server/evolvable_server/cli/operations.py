@@ -49,7 +49,10 @@ class Log:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--session", metavar="ID", help="Only what this session did.")
 def log_command(state: State, limit: int, session: str | None) -> None:
-    """Show the newest operations: when, who, why, and what they changed."""
+    """Show what happened lately.
+
+    The newest operation comes first: when it was, who made it and why, and what it changed.
+    """
     with state.library() as (library, _):
         log = read_log(library.store, limit, session)
     state.show(log, lambda: _show(log))

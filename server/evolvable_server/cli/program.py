@@ -3,7 +3,6 @@
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
 """
 
-import difflib
 import errno
 import importlib
 import sys
@@ -13,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server.cli import INTERRUPTED
-from evolvable_server.cli.state import TOOLS, State, home_option
+from evolvable_server.cli.state import TOOLS, State, home_option, json_option
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 
@@ -67,6 +66,8 @@ class Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             meant = f"Did you mean '{near[0]}'?" if near else "`evolvable --help` lists all commands."
             ctx.fail(f"No such command {ascii(args[0])}. {meant}")
@@ -118,6 +119,7 @@ def _as_ours(error: OSError) -> LibraryError:
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, package_name="evolvable", prog_name="evolvable")
 @home_option
+@json_option
 def cli() -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 

@@ -41,10 +41,11 @@ class Quickstart:
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--task", default=TASK, show_default=True, help="What to look up.")
 def quickstart_command(state: State, folders: tuple[Path, ...], task: str) -> None:
-    """Make a library, fill it, start its server, ask it one question, and say how to go on.
+    """Show everything working.
 
-    The library gets the skills that come with this program and copies of those in FOLDERS, or else in the folders
-    of the installed clients. Nothing is written into any of them. What the library has already is left alone.
+    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets the
+    skills that come with this program and copies of those in FOLDERS, or else in the folders of the installed
+    clients. Nothing is written into any of them. What the library has already is left alone.
     """
     config = state.config()
     paths = folders or tuple(path for path, _ in client_folders(Path.home(), config.project))

@@ -24,7 +24,10 @@ path_option = click.option("--path", metavar="FILE", help="A file of it; default
 @path_option
 @click.option("--search", "search_id", metavar="ID", help="The search that led here, as `find` names it.")
 def load_command(state: State, ref: Ref, version: int | None, path: str | None, search_id: str | None) -> None:
-    """Open a skill to work by it, and count the use."""
+    """Open a skill to work by it.
+
+    Its other files are listed below the document. The use is counted; `evolvable report` tells what came of it.
+    """
     with state.library() as (library, caller):
         loaded = usage.load(library, caller, ref, version=version, path=path, search_id=search_id)
     state.show(loaded, lambda: _show_document(loaded))
@@ -35,9 +38,9 @@ def load_command(state: State, ref: Ref, version: int | None, path: str | None, 
 @version_option
 @path_option
 def get_command(state: State, ref: Ref, version: int | None, path: str | None) -> None:
-    """Read any file of any version, without counting a use.
+    """Read any file of any version.
 
-    Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
+    No use is counted. Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
     """
     with state.library() as (library, caller):
         loaded = usage.get(library, caller, ref, version=version, path=path)
@@ -98,7 +101,10 @@ class RangeType(click.ParamType[tuple[int | None, int | None]]):
 )
 @click.option("--limit", type=click.IntRange(1, history.MAX_LIMIT), default=20, show_default=True)
 def history_command(state: State, ref: Ref, between: tuple[int | None, int | None] | None, limit: int) -> None:
-    """Show the versions of a resource, newest first, or the difference between two. Works for removed ones too."""
+    """Show versions, or what changed.
+
+    The newest version comes first. Works for removed resources too.
+    """
     start, end = between or (None, None)
     with state.library() as (library, caller):
         past = history.history(library, caller, ref, from_version=start, to_version=end, limit=limit)

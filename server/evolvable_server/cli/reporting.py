@@ -22,7 +22,10 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 def report_command(
     state: State, use_or_ref: str, outcome: str, usage: str | None, task_type: str | None, evidence: str | None
 ) -> None:
-    """Tell what came of a task in which a skill was loaded, by the use that `load` named or by a ref."""
+    """Tell what came of using a skill.
+
+    Name the use that `load` showed, or a ref such as pdf@3.
+    """
     use = use_or_ref if _USE.fullmatch(use_or_ref) else None
     with state.library() as (library, caller):
         summary = verbs.report_outcome(

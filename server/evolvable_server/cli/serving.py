@@ -1,8 +1,11 @@
 """The command that serves clients: serve. It imports nothing that a client would wait for."""
 
+import sys
+
 import click
 
 from evolvable_server.cli.state import State, home_option, pass_state
+from evolvable_server.cli.terminal import remark
 
 
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -22,12 +25,19 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @home_option
 @pass_state
 def serve_command(state: State, http: tuple[str, int] | None) -> None:
-    """Serve the library to an MCP client on stdin and stdout; clients start this themselves.
+    """Serve the library to an MCP client.
 
-    The library is made when it is missing.
+    Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
     """
-    from evolvable_server.run import serve_http, serve_stdio
+    from evolvable_server.run import LOOPBACK, serve_http, serve_stdio
 
     if http is None:
+        if sys.stdin.isatty():
+            remark(
+                "Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable quickstart` says how to connect one."
+            )
         serve_stdio(state.config())
-    serve_http(state.config(), *http)
+    host, port = http
+    if host in LOOPBACK:
+        remark(f"Serving http://{f'[{host}]' if ':' in host else host}:{port}/mcp; Ctrl-C ends it.")
+    serve_http(state.config(), host, port)

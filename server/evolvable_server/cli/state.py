@@ -38,6 +38,8 @@ _WORDS = {
     "expected_version": "--expect",
     "create=true": "--create",
     "copy_of": "--copy-of",
+    "say that it is replaced": "pass --replace",
+    "say that it is to be replaced": "--replace does that",
     "files {path: text}, or edits [{path, old, new}]": "--file, --edit, --delete or --editor",
 }
 _SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True)))

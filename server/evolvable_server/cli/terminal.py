@@ -76,21 +76,20 @@ Cell = str | tuple[str, str]
 Row = Sequence[Cell]
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Row], *, cut: str = "", indent: int = 0) -> None:
+def show_table(columns: Sequence[str], rows: Iterable[Row], *, cut: str = "") -> None:
     """Writes a table to stdout. On a terminal it fits the width: long cells are folded, those of the column `cut`
     end in an ellipsis. Elsewhere every row is one line with all its text.
     """
-    from rich.padding import Padding
     from rich.table import Table
 
     where = console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
     for column in columns:
         is_cut = column == cut and where.is_terminal
         table.add_column(column, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut or not where.is_terminal)
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
-    _print(where, Padding(table, (0, 0, 0, indent)))
+    _print(where, table)
 
 
 def show_text(text: str, style: str = "", indent: int = 0) -> None:
