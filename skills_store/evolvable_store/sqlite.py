@@ -37,6 +37,8 @@ _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, s
 # A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
 _HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
     FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
+_NAMED_HEAD = f"""{_HEAD} WHERE r.id = (SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)
+    AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
     FROM change WHERE sequence = ({_LAST.format("?1")}) AND resource = ?1"""
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
@@ -204,7 +206,7 @@ class SqliteBackend:
     def version(self, resource: int, number: int) -> Version | None:
         with self.reading() as db:
             row = db.execute(f"{_VERSION} AND latest = ?", (resource, number)).fetchone()
-        return Version(*row) if row else None
+            return Version(*row) if row else None
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
@@ -223,13 +225,13 @@ class SqliteBackend:
     def operation(self, identity: int) -> Operation | None:
         with self.reading() as db:
             row = db.execute(f"{_OPERATION} WHERE id = ?", (identity,)).fetchone()
-        return _as_operation(row) if row else None
+            return _as_operation(row) if row else None
 
     def operations(self, limit: int, session: str | None = None) -> list[Operation]:
         where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
         with self.reading() as db:
             rows = db.execute(f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", (*values, limit)).fetchall()
-        return [_as_operation(row) for row in rows]
+            return [_as_operation(row) for row in rows]
 
     def changes(self, after: int, limit: int) -> list[Change]:
         query = f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?"
@@ -261,7 +263,9 @@ class SqliteBackend:
     @contextlib.contextmanager
     def write(self) -> Iterator["SqliteWriter"]:
         with self.writing() as db:
-            yield SqliteWriter(db, self.path, self._ids)
+            writer = SqliteWriter(db, self.path, self._ids)
+            yield writer
+        self._ids.update(writer.found)
 
 
 class SqliteWriter:
@@ -269,9 +273,14 @@ class SqliteWriter:
 
     def __init__(self, connection: "Connection", path: Path, ids: dict[tuple[str, str, str], int]) -> None:
         self.db, self._path, self._ids = connection, path, ids
+        # Kept by the backend after the commit: a rollback takes back the ids that it made.
+        self.found: dict[tuple[str, str, str], int] = {}
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        return _head(self.db, kind, scope, name, self._ids)
+        head = _head(self.db, kind, scope, name, self._ids)
+        if head is not None:
+            self.found[(kind, scope, name)] = head.id
+        return head
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         return _manifest(self.db, resource, number)
@@ -307,7 +316,7 @@ class SqliteWriter:
         undoes = json.dumps(intent.undoes) if intent.undoes else None
         self.db.execute(
             "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (identity, last, intent.at, intent.actor, intent.reason, intent.session, evidence, undoes),
+            (identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
         )
 
     def bind(
@@ -364,10 +373,12 @@ def _make_home(home: Path) -> None:
 def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
     known = ids.get((kind, scope, name))
     if known is None:
-        query = f"{_HEAD} WHERE r.name = ? AND r.kind = ? AND r.scope = ?"
-        row = db.execute(query, (name, kind, scope)).fetchone()
+        row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
         return _as_head(row) if row else None
-    after, latest, tree, hash_, frozen, sequence = db.execute(_STATE, (known,)).fetchone()
+    row = db.execute(_STATE, (known,)).fetchone()
+    if row is None:
+        raise ValueError(f"{kind} {name} is known, but not where it points")
+    after, latest, tree, hash_, frozen, sequence = row
     return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
 
 

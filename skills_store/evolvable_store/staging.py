@@ -21,6 +21,7 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _STATES = ("json", "part", "new", "ready", "old", "gone")
 
@@ -38,7 +39,7 @@ def staging_for(root: Path) -> Path:
             return staging
     raise Refused(
         f"Nothing can be written into {root} or beside it.",
-        "Give yourself the right to write there; until then its resources are served from the library alone.",
+        "Make room, or give yourself the right to write; until then its resources are served from the library alone.",
     )
 
 
@@ -184,11 +185,15 @@ def sync_folder(folder: Path) -> None:
     """Makes the names in a folder durable, where the system can."""
     if os.name != "posix":
         return
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 def _host() -> str:

@@ -183,8 +183,13 @@ def _first_possible(ways: tuple[Callable[[Slot, Note], None], ...], slot: Slot, 
 
 
 def _exchange(slot: Slot, note: Note) -> None:
-    exchange(slot.ready, slot.target(note))
-    os.rename(slot.ready, slot.old)
+    target = slot.target(note)
+    exchange(slot.ready, target)
+    try:
+        os.rename(slot.ready, slot.old)
+    except OSError:
+        exchange(slot.ready, target)
+        raise
 
 
 def _two_renames(slot: Slot, note: Note) -> None:

@@ -1,59 +1,9 @@
-"""A library with a folder of skills, and the SDK's own client over real stdio in both eras of the protocol."""
+"""A place with a library and a watched folder, once for each era of the protocol."""
 
-import contextlib
-import os
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import anyio
 import pytest
-from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
-from mcp import Client, StdioServerParameters
-
-ERAS = {"handshake": "legacy", "modern": "auto"}
-
-
-def skill_text(name: str, description: str = "", body: str = "one\n\ntwo\n\nthree") -> str:
-    return f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n---\n\n{body}\n"
-
-
-class Place:
-    """A library's home and a watched folder of skills beside it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.home, self.skills = root, root / "home", root / "skills"
-        self.skills.mkdir()
-        self.save("pdf", skill_text("pdf", "Merge, split and fill PDF forms."))
-        self.save("csv", skill_text("csv", "Clean and summarise CSV tables."))
-        with Store.open(self.home, create=True) as store:
-            WorkingCopies(store).add(self.skills)
-
-    def save(self, name: str, text: str, path: str = "SKILL.md") -> None:
-        target = self.skills / name / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {"EVOLVABLE_HOME": str(self.home), "HOME": str(self.root), "PATH": os.environ["PATH"]}
-        return own | {name: os.environ[name] for name in ("PYTHONPATH", "SYSTEMROOT") if name in os.environ}
-
-    @contextlib.asynccontextmanager
-    async def client(self, era: str, **options: object) -> AsyncIterator[Client]:
-        """A client of a server of its own; everything inside must be done within 30 seconds."""
-        command = StdioServerParameters(
-            command=sys.executable, args=["-m", "evolvable_server", "serve"], env=self.environment, cwd=self.root
-        )
-        with anyio.fail_after(30):
-            async with Client(command, mode=ERAS[era], **options) as client:
-                yield client
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+from mcp_place import ERAS, Place
 
 
 @pytest.fixture

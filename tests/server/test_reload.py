@@ -4,8 +4,9 @@ import shutil
 
 import anyio
 import pytest
-from evolvable_store.operation import Actor
+
 from evolvable_store.objects import File
+from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 

@@ -148,7 +148,11 @@ async def test_pages_of_a_listing_follow_each_other(place, era):
         ("list_resources", {"limit": 9223372036854775808}, "limit"),
         ("list_resources", {"cursor": "x' UNION SELECT 1--"}, "is no cursor"),
         ("update_resource", {"ref": "pdf", "reason": "x"}, "Nothing to change"),
-        ("update_resource", {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}, "expected_version": 7}, "at version 7"),
+        (
+            "update_resource",
+            {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}, "expected_version": 7},
+            "at version 7",
+        ),
         ("update_resource", {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}, "expected_version": -1}, "greater"),
         ("restore_resource", {"ref": "pdf", "version": 0, "reason": "x"}, "greater"),
         ("restore_resource", {"ref": "pdf", "version": "1;drop", "reason": "x"}, "integer"),
@@ -206,7 +210,14 @@ async def test_skills_are_concrete_resources_with_a_template_beside_them(place, 
 
 
 @pytest.mark.parametrize(
-    "uri", ["skill://nope/SKILL.md", "skill://pdf/nope.md", "skill://pdf/../csv/SKILL.md", "file:///etc/passwd", "skill://pdf"]
+    "uri",
+    [
+        "skill://nope/SKILL.md",
+        "skill://pdf/nope.md",
+        "skill://pdf/../csv/SKILL.md",
+        "file:///etc/passwd",
+        "skill://pdf",
+    ],
 )
 async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(place, era, uri):
     """Specification 2026-07-28: resource not found is -32602."""
@@ -221,7 +232,9 @@ async def test_the_prompt_loads_a_skill_and_its_argument_completes(place, era):
     async with place.client(era) as client:
         (prompt,) = (await client.list_prompts()).prompts
         got = await client.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
-        done = await client.complete(types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"})
+        done = await client.complete(
+            types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"}
+        )
 
     assert [argument.name for argument in prompt.arguments] == ["name", "task"]
     assert "Follow the skill skill:pdf@1" in got.messages[0].content.text

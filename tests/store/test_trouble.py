@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from processes import Children, Gate
+from processes import Children, Gate, poll
 from samples import skill
 from soundness import assert_sound
 
-from evolvable_store import driver
+from evolvable_store import driver, sqlite
 from evolvable_store.errors import (
     EvolvableError,
     LibraryBusy,
@@ -174,8 +174,7 @@ def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, 
         writer = children.start("acknowledge", disk / "home", gate.folder, "w")
         gate.wait_for(writer)
         with Store.open(disk / "home") as store:
-            while store.sequence() < 20:
-                assert writer.running()
+            poll(lambda: store.sequence() >= 20, "the writer to write")
         acknowledged = writer.kill()
         shared_memory = disk / "home" / f"{FILE}-shm"
         for missing in (False, True):
@@ -316,7 +315,7 @@ def right_or_refused(home: Path, content: dict[tuple[str, int], Files]) -> int:
     return right
 
 
-@pytest.mark.parametrize("trials", [60, pytest.param(3000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("trials", [200, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_flipped_bits_anywhere_never_give_wrong_content(tmp_path: Path, trials: int) -> None:
     """Three bits at a time; what was flipped is in the message of a failure."""
     content = filled(tmp_path / "sound", versions=6)
@@ -345,8 +344,7 @@ def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
     writer = children.start("acknowledge", home, gate.folder, "w")
     gate.wait_for(writer)
     with Store.open(home) as store:
-        while store.sequence() < 40:
-            assert writer.running()
+        poll(lambda: store.sequence() >= 40, "the writer to write")
     writer.kill()
     log = home / f"{FILE}-wal"
     data = log.read_bytes()
@@ -380,8 +378,6 @@ def test_a_library_that_others_keep_busy_is_given_up_after_a_while(
 def test_an_interruption_between_two_statements_publishes_nothing_and_frees_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException]
 ) -> None:
-    from evolvable_store.sqlite import SqliteWriter
-
     filled(tmp_path)
     with Store.open(tmp_path) as store, Store.open(tmp_path) as other:
         before = store.sequence()
@@ -390,7 +386,7 @@ def test_an_interruption_between_two_statements_publishes_nothing_and_frees_the_
             def interrupted(*_: object) -> None:
                 raise interruption
 
-            patch.setattr(SqliteWriter, "add_operation", interrupted)
+            patch.setattr(sqlite.SqliteWriter, "add_operation", interrupted)
             with pytest.raises(interruption), store.transaction(Actor.AGENT, "interrupted") as tx:
                 tx.put(PDF, skill("new"))
         assert store.sequence() == before
@@ -423,6 +419,48 @@ def test_a_sqlite_without_the_fix_of_the_log_uses_a_rollback_journal(
     said = children.start("open", tmp_path / "home", gate.folder, flags=flags).said()
     safe = "--unsafe" not in flags and sqlite3.sqlite_version_info >= driver.SAFE_VERSION
     assert said["journal"] == ("wal" if safe else "delete")
+
+
+def without_the_fix(monkeypatch: pytest.MonkeyPatch, yes: bool = True) -> None:
+    """Makes what is opened from now on behave as if its SQLite had the bug of the write-ahead log, or not."""
+    monkeypatch.setattr(driver, "SAFE_VERSION", (99, 0, 0) if yes else (3, 0, 0))
+
+
+def test_a_sqlite_without_the_fix_reads_beside_one_that_has_it_and_does_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "JOURNAL_SECONDS", 0.05)
+    content = filled(tmp_path)
+    without_the_fix(monkeypatch, False)
+    with Store.open(tmp_path) as safe:
+        without_the_fix(monkeypatch)
+        with Store.open(tmp_path) as unsafe:
+            assert unsafe.files(unsafe.head(PDF)) == content["pdf", 1]
+            with pytest.raises(LibraryBusy) as refusal, unsafe.transaction(Actor.AGENT, "try") as tx:
+                tx.put(PDF, skill("new"))
+            assert "Install pysqlite3" in refusal.value.hint
+        assert safe.head(PDF).version == 1
+    with Store.open(tmp_path) as alone, alone.transaction(Actor.AGENT, "try") as tx:
+        tx.put(PDF, skill("new"))
+
+
+def test_a_sqlite_without_the_fix_stops_writing_when_one_that_has_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    without_the_fix(monkeypatch)
+    with Store.open(tmp_path) as unsafe:
+        with unsafe.transaction(Actor.AGENT, "before") as tx:
+            tx.put(PDF, skill("before"))
+        assert unsafe.backend.journal == "delete"
+        without_the_fix(monkeypatch, False)
+        with Store.open(tmp_path) as safe:
+            assert safe.backend.journal == "wal"
+            without_the_fix(monkeypatch)
+            with pytest.raises(LibraryBusy), unsafe.transaction(Actor.AGENT, "after") as tx:
+                tx.put(PDF, skill("after"))
+            assert unsafe.files(unsafe.head(PDF)) == skill("before")
+            assert_sound(safe)
 
 
 def test_a_conflict_is_not_taken_for_trouble() -> None:

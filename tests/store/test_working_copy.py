@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from evolvable_store import working_copy
 from evolvable_store.errors import AlreadyExists, InvalidArgument
 from evolvable_store.objects import EXECUTABLE, File
@@ -14,9 +18,6 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.working_copies import WorkingCopies
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 PDF = Ref(Kind.SKILL, "pdf", "user")
 

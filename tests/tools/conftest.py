@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import resources

@@ -1,6 +1,7 @@
 """Taking changes back (design.md section 4 and promise 5)."""
 
 import pytest
+
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

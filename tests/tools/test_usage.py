@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, NoSuchUse, NoSuchVersion
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor

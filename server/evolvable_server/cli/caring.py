@@ -19,13 +19,14 @@ FAULTY = 1
 def fsck_command(ctx: click.Context, state: State) -> None:
     """Check every stored byte.
 
-    Every hash, every history and the log are checked, while others may go on working. Exit code 1: something is
-    wrong.
+    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 1:
+    something is wrong.
     """
     from evolvable_store import fsck
+    from evolvable_store.index import in_step
 
     with state.library() as (library, _), progress("checking") as show:
-        report = fsck.check(library.store, show)
+        report = fsck.check(library.store, show, [in_step])
     state.show(report, lambda: _show_report(report))
     if report.faults:
         ctx.exit(FAULTY)

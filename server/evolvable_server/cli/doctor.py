@@ -33,7 +33,7 @@ def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
 
 def _show(health: "Health", verbose: bool) -> None:
     rows = [*_program_rows(health), *_library_rows(health)]
-    show_table(("", ""), [[(name, "bold"), text] for name, text in rows])
+    show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
         say(f"\nwarnings of {remark.directory}:")
         for text in remark.problems:
@@ -68,7 +68,7 @@ def _library_rows(health: "Health") -> list[tuple[str, str]]:
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),
         ("tables", rows),
-        ("index", "in step" if facts.index_in_step else "behind"),
+        ("index", "wrong" if facts.index else "in step"),
         *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
         ("warnings", where),
         *[("open in", process) for process in facts.open_in],

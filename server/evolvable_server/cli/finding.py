@@ -81,7 +81,7 @@ def _show_listing(listing: finding.Listing) -> None:
     rows: list[Row] = [
         [(f"{r.ref}@{r.version}", "bold"), r.maturity, _uses(r), r.description] for r in listing.resources
     ]
-    show_table(["ref", "maturity", "used", "description"], rows, cut="description")
+    show_table(["ref", "maturity", "used", "description"], rows, wide=("description",), cut=True)
     if listing.next_cursor:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")
 

@@ -92,7 +92,8 @@ def _ask(choices: Sequence[Choice]) -> None:
     for choice in choices:
         found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
         remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
-    click.confirm("Take them in, and keep them and the library in step?", default=True, abort=True, err=True)
+    if not click.confirm("Take them in, and keep them and the library in step?", default=True, err=True):
+        raise InvalidArgument("Nothing was taken in.", "`evolvable init FOLDER...` takes in those that you name.")
 
 
 def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
@@ -192,7 +193,7 @@ def _show_folders(result: WatchedFolders) -> None:
         say("No folder is watched. `evolvable init FOLDER` watches one.")
         return
     rows: list[Row] = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
-    show_table(["folder", "scope", "kind", "holds", "state"], rows)
+    show_table(["folder", "scope", "kind", "holds", "state"], rows, wide=("folder",))
 
 
 def _standing(folder: Watched) -> str:

@@ -51,7 +51,10 @@ class Sqlite:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFacts:
-    """The library's file. bytes: with its log. tables: rows of each. open_in: processes that have it open too."""
+    """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] when nothing is.
+
+    open_in: other processes that have it open, where the system shows them.
+    """
 
     path: str
     bytes: int
@@ -60,7 +63,7 @@ class LibraryFacts:
     network: bool
     resources: dict[str, int]
     tables: dict[str, int]
-    index_in_step: bool
+    index: list[str]
     open_in: list[str]
 
 
@@ -158,13 +161,9 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
         network=driver.on_network(home),
         resources={kind: number for kind, number in resources.items() if number},
         tables=tables,
-        index_in_step=_index_in_step(library),
+        index=[str(fault) for fault in library.index.in_step()],
         open_in=list(_open_in(path)),
     )
-
-
-def _index_in_step(library: Library) -> bool:
-    return True
 
 
 def _open_in(path: Path) -> Iterator[str]:
@@ -223,8 +222,8 @@ def _problems(health: Health) -> Iterator[Problem]:
             )
         if facts.schema != LATEST:
             yield Problem(f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it.")
-        if not facts.index_in_step:
-            yield Problem("The text index is behind the library.", "The next `evolvable find` brings it into step.")
+        for fault in facts.index:
+            yield Problem(f"The text index is not in step: {fault}", "")
     for folder in health.folders:
         yield from _folder_problems(folder)
     for remark in health.refused:

@@ -52,7 +52,7 @@ def _show_list(proposals: list[inbox.Waiting]) -> None:
         [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), p.actor, p.reason, ", ".join(p.files)]
         for p in proposals
     ]
-    show_table(["proposal", "ref", "when", "who", "why", "files"], rows)
+    show_table(["proposal", "ref", "when", "who", "why", "files"], rows, wide=("ref", "why", "files"))
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 

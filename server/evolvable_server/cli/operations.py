@@ -87,7 +87,7 @@ def _show(log: Log) -> None:
     rows: list[Row] = [
         [(str(o.operation), "bold"), local_time(o.at), o.actor, o.reason, _moves(o.changes)] for o in log.operations
     ]
-    show_table(["operation", "when", "who", "why", "what"], rows)
+    show_table(["operation", "when", "who", "why", "what"], rows, wide=("why", "what"))
     say("\nTake one back: evolvable undo OPERATION")
 
 

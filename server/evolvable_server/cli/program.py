@@ -116,7 +116,9 @@ def _as_ours(error: OSError) -> LibraryError:
     return LibraryError(text, "`evolvable doctor` looks at the library and its folders.")
 
 
-@click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    "evolvable", cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, package_name="evolvable", prog_name="evolvable")
 @home_option
 @json_option

@@ -124,7 +124,7 @@ def _show_history(past: history.History, limit: int) -> None:
         [(str(v.version), "bold"), local_time(v.at), v.actor, v.reason, _files(v.files), str(v.operation)]
         for v in past.versions
     ]
-    show_table(["version", "when", "who", "why", "files", "operation"], rows)
+    show_table(["version", "when", "who", "why", "files", "operation"], rows, wide=("why", "files"))
     if past.versions and past.versions[-1].version > 1:
         say(f"(the newest {limit}; --limit shows more)")
 

@@ -79,17 +79,17 @@ def _remarks(refusals: "Sequence[Refusal]") -> list[Remarks]:
 
 def show(results: Sequence[SyncResult], verbose: bool) -> None:
     """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "scope", "taken in", "written", "removed", "refused", "conflicts", "warnings")
-    show_table(columns, [_row(one) for one in results])
+    columns = ("folder", "taken in", "written", "removed", "refused", "conflicts", "warnings")
+    show_table(columns, [_row(one) for one in results], wide=("folder",))
     for one in results:
         _show_details(one, verbose)
 
 
 def _row(one: SyncResult) -> Row:
-    path = f"{one.path} (missing)" if one.missing else one.path
+    path = f"{one.path} ({one.scope}{', missing' if one.missing else ''})"
     done = [str(len(what)) for what in (one.taken, one.written, one.removed)]
     alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
-    return [path, one.scope, *done, *alarming, str(len(one.warnings))]
+    return [path, *done, *alarming, str(len(one.warnings))]
 
 
 def _show_details(one: SyncResult, verbose: bool) -> None:

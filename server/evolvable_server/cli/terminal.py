@@ -6,19 +6,24 @@ rich is imported where it is used, so that a command that prints JSON or serves 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do."""
 
 _QUIET_SECONDS = 2.0
 """How often a line about progress is written where there is no terminal."""
+
+_NARROW = 12
+"""Characters that a folded column needs to be read."""
 
 _HARMLESS = "\n\t\u200c\u200d"
 """Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji need."""
@@ -76,27 +81,54 @@ Cell = str | tuple[str, str]
 Row = Sequence[Cell]
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Row], *, cut: str = "") -> None:
-    """Writes a table to stdout. On a terminal it fits the width: long cells are folded, those of the column `cut`
-    end in an ellipsis. Elsewhere every row is one line with all its text.
+def show_table(columns: Sequence[str], rows: Sequence[Row], *, wide: Collection[str] = (), cut: bool = False) -> None:
+    """Writes a table to stdout. On a terminal it fits the width: the cells of the columns `wide` are folded, or with
+    `cut` end in an ellipsis; where that does not help each row becomes a small table of its own. Elsewhere every row
+    is one line with all its text.
     """
+    where = console()
+    if not where.is_terminal:
+        _write_lines(where, _table(columns, rows, columns, cut=True))
+    elif _least(columns, rows, wide) <= where.width:
+        where.print(_table(columns, rows, wide, cut=cut))
+    else:
+        for row in rows:
+            pairs = [((column, "dim"), cell) for column, cell in zip(columns, row, strict=True)]
+            where.print(_table(("", " "), pairs, (" ",), cut=False))
+            where.print()
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str], *, cut: bool) -> "Table":
     from rich.table import Table
 
-    where = console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
+    head = any(column.strip() for column in columns)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=head)
     for column in columns:
-        is_cut = column == cut and where.is_terminal
-        table.add_column(column, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut or not where.is_terminal)
+        table.add_column(column, overflow="ellipsis" if cut else "fold", no_wrap=cut or column not in wide)
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
-    _print(where, table)
+    return table
+
+
+def _least(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str]) -> int:
+    """Returns the characters that a table needs when its wide columns are as narrow as can be read."""
+    widths = [
+        max(_cell(cell).cell_len for cell in (column, *cells)) for column, *cells in zip(columns, *rows, strict=True)
+    ]
+    return sum(
+        min(width, _NARROW) if column in wide else width for column, width in zip(columns, widths, strict=True)
+    ) + 2 * (len(columns) - 1)
 
 
 def show_text(text: str, style: str = "", indent: int = 0) -> None:
     """Writes a paragraph to stdout, wrapped and indented on a terminal."""
     from rich.padding import Padding
 
-    _print(console(), Padding(_cell((text, style)), (0, 0, 0, indent)))
+    where, paragraph = console(), Padding(_cell((text, style)), (0, 0, 0, indent))
+    if where.is_terminal:
+        where.print(paragraph)
+    else:
+        _write_lines(where, paragraph)
 
 
 def show_diff(diff: str) -> None:
@@ -114,17 +146,14 @@ def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def _cell(cell: Cell) -> "RenderableType":
+def _cell(cell: Cell) -> "Text":
     from rich.text import Text
 
     text, style = cell if isinstance(cell, tuple) else (cell, "")
     return Text(one_line(text), style)
 
 
-def _print(where: "Console", what: "RenderableType") -> None:
-    if where.is_terminal:
-        where.print(what)
-        return
+def _write_lines(where: "Console", what: "RenderableType") -> None:
     with where.capture() as captured:
         where.print(what)
     for line in captured.get().splitlines():

@@ -109,7 +109,7 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
             """The watch hears of the signal through its bell, even while this thread is inside C."""
 
     for number in _SIGNALS:
-        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+        if number in (signal.SIGTERM, signal.SIGINT) or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
     threading.Thread(target=watch, name="lifecycle", daemon=True).start()
 
@@ -157,7 +157,7 @@ if sys.platform != "win32":
 
         def _answer(self, rings: bytes) -> None:
             for number in rings:
-                if number:
+                if number in _SIGNALS:  # a signal that somebody else handles rings too
                     self._lifecycle.signalled(number)
 
         def _pause(self) -> float:

@@ -1,0 +1,139 @@
+"""What an update costs: against the bare commit of the same bytes, against git, and to read any version again."""
+
+import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from support import (
+    Row,
+    alternately,
+    arguments,
+    at_least,
+    at_most,
+    conclude,
+    median,
+    ms,
+    percentile,
+    progress,
+    ratio,
+    seed,
+    skill_text,
+    timed,
+)
+
+from evolvable_store import driver
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+
+SKILLS = 1000
+
+
+def texts(ref: Ref, marks: list[object]) -> list[bytes]:
+    """Returns new contents for a skill, made before the clock runs."""
+    return [skill_text(ref.name, mark).encode() for mark in marks]
+
+
+def update(store: Store, ref: Ref, data: bytes) -> None:
+    with store.transaction(Actor.AGENT, "made the steps clearer") as tx:
+        tx.put(ref, {"SKILL.md": File(data)})
+
+
+def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
+    """Measures updates and bare commits in turn, on two files of one disk."""
+    path = folder / "bare.db"
+    bare = driver.connect(path, durable=True)
+    driver.set_journal(bare, path)
+    bare.execute("CREATE TABLE skill (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
+    order = random.Random(1).choices(refs, k=rounds)
+    contents = [skill_text(ref.name, f"update {number}").encode() for number, ref in enumerate(order)]
+
+    def bare_commit(number: int) -> None:
+        bare.execute("BEGIN IMMEDIATE")
+        bare.execute("INSERT INTO skill (data) VALUES (?)", (contents[number],))
+        bare.execute("COMMIT")
+
+    ways = {"bare": bare_commit, "update": lambda number: update(store, order[number], contents[number])}
+    seconds = alternately(ways, rounds)
+    bare.close()
+    one, other = median(seconds["bare"]), median(seconds["update"])
+    return [
+        Row(f"bare commit of the same bytes, p50 of {rounds:,}", ms(one)),
+        Row("bare commit, p99", ms(percentile(seconds["bare"], 99))),
+        Row("update of a 6 KB skill, p50", ms(other)),
+        Row("update, p99", ms(percentile(seconds["update"], 99))),
+        at_most("update / bare commit", other / one, 2.0, ratio),
+    ]
+
+
+def against_git(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
+    """Measures updates and git commits of the same files in turn: ten updates for one commit."""
+    if shutil.which("git") is None:
+        return [Row("git", "not installed, left out")]
+    repository = folder / "repository"
+    for ref in refs:
+        (repository / ref.name).mkdir(parents=True)
+        (repository / ref.name / "SKILL.md").write_bytes(store.file(store.head(ref), "SKILL.md").data)
+
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *author, *words], cwd=repository, check=True, stdout=subprocess.DEVNULL)
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "start")
+    updates, commits = 0.0, 0.0
+    for number in range(rounds):
+        ref = refs[number * 37 % len(refs)]
+        for data in texts(ref, [f"git {number} {again}" for again in range(10)]):
+            updates += timed(lambda ref=ref, data=data: update(store, ref, data))
+        path = f"{ref.name}/SKILL.md"
+        (repository / path).write_bytes(data)
+        commits += timed(lambda path=path: (git("add", path), git("commit", "-q", "-m", "made the steps clearer")))
+    ours, theirs = rounds * 10 / updates, rounds / commits
+    return [
+        Row("updates a second", f"{ours:,.0f}"),
+        Row("git add + git commit a second", f"{theirs:,.1f}"),
+        at_least("updates / git commits", ours / theirs, 50, lambda value: f"{value:.0f} x"),
+    ]
+
+
+def any_version(home: Path, versions: int, reads: int) -> list[Row]:
+    """Measures reading all files of a random version of a random skill in a library of so many versions."""
+    rng = random.Random(2)
+    with Store.open(home, create=True) as store:
+        refs = seed(store, SKILLS)
+        for number in range(2, versions // SKILLS + 1):
+            with store.transaction(Actor.AGENT, f"round {number}") as tx:
+                for ref in refs:
+                    tx.put(ref, {"SKILL.md": File(skill_text(ref.name, number).encode())})
+            progress(f"{number * SKILLS:,} of {versions:,} versions")
+        chosen = [(rng.choice(refs), rng.randint(1, versions // SKILLS)) for _ in range(reads)]
+        seconds = [timed(lambda r=ref, n=number: store.files(store.head(r), n)) for ref, number in chosen]
+        with store.backend.reading() as db:
+            ids = [rng.randint(1, versions) for _ in range(reads)]
+            bare = [timed(lambda i=i: db.execute("SELECT data FROM blob WHERE id = ?", (i,)).fetchone()) for i in ids]
+    return [
+        Row("bare read of a random blob, p50", ms(median(bare))),
+        at_most(f"get of a random version of {versions:,}, p50", median(seconds), 0.0005, ms),
+        Row("get, p99", ms(percentile(seconds, 99))),
+    ]
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        with Store.open(folder / "home", create=True) as store:
+            refs = seed(store, SKILLS)
+            rows = against_bare_commit(folder, store, refs, 500 if options.quick else 5000)
+            rows += against_git(folder, store, refs, 10 if options.quick else 60)
+        rows += any_version(folder / "large", 5_000 if options.quick else 50_000, 500 if options.quick else 5_000)
+    conclude("Updates of a 6 KB skill, durable", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""The file of the text index: made, shared by all processes, and made anew whenever anything is wrong with it."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store import driver
+from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+FILE = "index.db"
+
+APPLICATION_ID = 0x45564C58
+"""'EVLX', written into the file's header."""
+
+SCHEMA = 1
+"""Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
+
+FIELDS = ("name", "description", "triggers", "body")
+"""What of a resource is searched. Each has a full-text table of its own: `text_name`, ..."""
+
+_TABLES = """
+    CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE entry (
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
+        description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,
+        tree TEXT NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX entry_name ON entry (name, kind, scope);
+    -- Names and triggers as words between single spaces; `head` holds the first two of them.
+    CREATE TABLE phrase (
+        head TEXT NOT NULL, text TEXT NOT NULL, source TEXT NOT NULL, resource INTEGER NOT NULL,
+        PRIMARY KEY (head, text, source, resource)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX phrase_resource ON phrase (resource);
+"""
+
+
+class Damaged(Exception):
+    """The index cannot be used as it is: broken, from another program, or of another library."""
+
+
+class IndexFile:
+    """The index of the library in `home`. Where that cannot be written it lies in a temporary folder instead.
+
+    Safe to share between threads; opens anew in a forked child.
+    """
+
+    def __init__(self, home: Path, *, private: bool = False) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._begin(home / FILE)
+        if private or not os.access(home, os.W_OK):
+            self._begin(self._private_copy())
+        self._open_first()
+
+    def _begin(self, path: Path) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._idle: list[Connection] = []
+        self._known: tuple[int, int] | None = None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Connection"]:
+        """Lends a connection that sees one committed state. Raises Damaged, LibraryError."""
+        with self._lent() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """Lends a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
+        with self._lent() as connection, driver.immediate(connection, self.path), _damage(self.path):
+            yield connection
+
+    @contextlib.contextmanager
+    def _lent(self) -> Iterator["Connection"]:
+        self._forget_if_forked()
+        idle = self._idle
+        connection = idle.pop() if idle else self._connect()
+        try:
+            with _damage(self.path):
+                yield connection
+        finally:
+            if self._idle is idle:
+                idle.append(connection)
+            else:  # the file was replaced meanwhile
+                connection.close()
+
+    def _connect(self) -> "Connection":
+        with _damage(self.path, opening=True):
+            return driver.connect(self.path, durable=False, access="write")
+
+    def _forget_if_forked(self) -> None:
+        if self._pid != os.getpid():
+            # The parent still uses these; closing them here could take its locks away.
+            _abandoned.append(self._idle)
+            self._lock = threading.Lock()
+            self._idle, self._pid = [], os.getpid()
+
+    def close(self) -> None:
+        """Closes every connection."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        if self.path.parent != self._home and self._pid == os.getpid():
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def replace(self, known: tuple[int, int] | None) -> None:
+        """Puts an empty index in the place of the one with this identity, unless that has happened already."""
+        with self._lock:
+            if self._known == known:
+                idle, self._idle = self._idle, []
+                for connection in idle:
+                    connection.close()
+                self._set_aside()
+                self._open_first()
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Tells this file from one that was there before under the same name."""
+        return self._known
+
+    def _open_first(self) -> None:
+        try:
+            try:
+                self._idle.append(self._opened())
+            except Damaged:
+                self._set_aside()
+                self._idle.append(self._opened())
+        except (LibraryReadOnly, OSError):
+            self._begin(self._private_copy())
+            self._idle.append(self._opened())
+
+    def _opened(self) -> "Connection":
+        self._known = _identity(self.path)
+        with _damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
+            connection = driver.connect(self.path, durable=False)
+            unless_ready.callback(connection.close)
+            self._known = self._known or _identity(self.path)
+            driver.set_journal(connection, self.path)
+            if not _is_current(connection):
+                with driver.immediate(connection, self.path):
+                    if not _is_current(connection):
+                        _create(connection)
+            unless_ready.pop_all()
+        return connection
+
+    def _set_aside(self) -> None:
+        """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
+        from filelock import FileLock
+
+        with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS):
+            if _identity(self.path) != self._known:
+                return  # another process was faster
+            for log in ("-wal", "-shm", "-journal"):
+                self.path.with_name(f"{FILE}{log}").unlink(missing_ok=True)
+            self.path.replace(self.path.with_name(f"{FILE}.damaged"))
+
+    def _private_copy(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))
+        weakref.finalize(self, _remove, folder, os.getpid())
+        with contextlib.suppress(OSError):
+            for end in ("", "-wal"):
+                if (self._home / f"{FILE}{end}").exists():
+                    shutil.copyfile(self._home / f"{FILE}{end}", folder / f"{FILE}{end}")
+        return folder / FILE
+
+
+_abandoned: list[object] = []
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextlib.contextmanager
+def _damage(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turns what SQLite says of a bad file into Damaged, and its other errors into ours.
+
+    opening: nothing but the index is used in the body, so our own error about a damaged file is about this one.
+    """
+    try:
+        yield
+    except driver.Errors as error:
+        ours: EvolvableError = driver.translate(error, path)
+        raise (Damaged(str(ours)) if _is_about_content(ours) else ours) from error
+    except LibraryError as error:
+        if opening and _is_about_content(error):
+            raise Damaged(str(error)) from error
+        raise
+
+
+def _is_about_content(error: EvolvableError) -> bool:
+    return type(error) in (LibraryError, LibraryCorrupt)
+
+
+def _is_current(connection: "Connection") -> bool:
+    """Returns whether the file is an index of this schema, False when it is empty. Raises Damaged for any other."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    schema = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, schema) == (APPLICATION_ID, SCHEMA):
+        for field in FIELDS:  # an older SQLite cannot read the tables of a newer one: it says so here
+            connection.execute(f"SELECT 1 FROM text_{field} LIMIT 0")
+        return True
+    if tables or application or schema:
+        raise Damaged(f"application {application:#x}, schema {schema}")
+    return False
+
+
+def _create(connection: "Connection") -> None:
+    import sqlite_utils
+
+    # Without content the tables are a third as large; from 3.43 on they can forget a row all the same.
+    contentless = "content='', contentless_delete=1," if driver.dbapi.sqlite_version_info >= (3, 43, 0) else ""
+    tables = [
+        f'CREATE VIRTUAL TABLE text_{field} USING fts5(text, {contentless} tokenize="porter unicode61");'
+        for field in FIELDS
+    ]
+    sqlite_utils.Database(connection, execute_plugins=False).executescript(_TABLES + "\n".join(tables))
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA}")

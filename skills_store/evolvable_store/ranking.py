@@ -1,0 +1,196 @@
+"""Full-text ranking: BM25 in each field, summed with weights, for a bounded time whatever is asked.
+
+The rarest words decide which resources are looked at. Common ones, whose lists are long, are then weighed for those
+alone: SQLite walks such a list in a tenth of the time that it takes to score all of it.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.index_sqlite import FIELDS
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+WEIGHTS: Mapping[str, float] = {"name": 0.4, "description": 0.7, "triggers": 0.7, "body": 1.0}
+"""Tuned on real queries (benchmarks/lookup.py); a body speaks of more, so its words are weighed against more."""
+
+COVERAGE = 0.5
+"""Share of the score that grows with how much of the query is covered; gains 1 point of hit@1."""
+
+_MOST_WORDS = 64
+_ROWS_SCORED = 2_500  # rows of the rarest words that choose the candidates
+_CANDIDATES = 200
+_FEW = 400  # so many resources are all candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one word of the query adds to a score in one field."""
+
+    word: str
+    field: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One resource by its id. `coverage`: share of the query's weight that its words have, 0 to 1."""
+
+    id: int
+    score: float
+    coverage: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Best first. `mass` is the weight of all words of the query, `unknown` of those that the library never uses."""
+
+    ranked: tuple[Ranked, ...]
+    mass: float
+    unknown: float
+
+
+@dataclass
+class Counts:
+    """How often words occur, as of one state of the index; asked from SQLite once each."""
+
+    applied: int
+    documents: int
+    rows: dict[str, int]
+    by_word: dict[tuple[str, str], int]
+
+    @classmethod
+    def of(cls, db: "Connection", applied: int) -> "Counts":
+        documents = db.execute("SELECT count(*) FROM entry").fetchone()[0]
+        rows = {field: db.execute(f"SELECT count(*) FROM text_{field}_docsize").fetchone()[0] for field in FIELDS}
+        return cls(applied, documents, rows, {})
+
+    def rows_with(self, db: "Connection", field: str, word: str) -> int:
+        """Returns how many resources have the word in the field."""
+        count = self.by_word.get((field, word))
+        if count is None:
+            if len(self.by_word) > 50_000:
+                self.by_word.clear()
+            query = f"SELECT count(*) FROM text_{field} WHERE text_{field} MATCH ?"
+            count = self.by_word[(field, word)] = int(db.execute(query, (f'"{word}"',)).fetchone()[0])
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """Which entries a search may return: a condition over `entry e`, and its values."""
+
+    condition: str
+    values: tuple[Any, ...]
+
+    def ids(self, db: "Connection", limit: int) -> list[int]:
+        """Returns the ids of some that there are, at most `limit`."""
+        return self._select(db, "", (), limit)
+
+    def among(self, db: "Connection", ids: Iterable[int]) -> set[int]:
+        """Returns those of the ids that may be returned."""
+        return set(self._select(db, " AND e.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),), -1))
+
+    def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> list[int]:
+        query = f"SELECT e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
+        return [row[0] for row in db.execute(query, (*self.values, *values, limit)).fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One word in one field: in how many rows it stands, and what each of them is worth before BM25."""
+
+    rows: int
+    field: str
+    word: str
+    weight: float
+    idf: float  # the one that bm25() multiplies with
+
+
+def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts: Counts, limit: int) -> Ranking:
+    """Returns the best `limit` resources for these words (word -> what it counts)."""
+    found = {word: {field: counts.rows_with(db, field, word) for field in FIELDS} for word in words}
+    total = counts.documents
+    weights = {word: count * _idf(total, max(found[word].values())) for word, count in words.items()}
+    unknown = sum(weight for word, weight in weights.items() if not any(found[word].values()))
+    known = [word for word in words if any(found[word].values())]
+    chosen = sorted(known, key=lambda word: max(found[word].values()))[:_MOST_WORDS]
+    terms = [
+        _Term(rows, field, word, words[word] * WEIGHTS[field] * _idf(total, rows), _fts_idf(counts.rows[field], rows))
+        for word in chosen
+        for field, rows in found[word].items()
+        if 0 < rows <= max(total / 2, _FEW / 2)
+    ]
+    shares = _score(db, sorted(terms, key=lambda term: term.rows), visible)
+    covered = sum(weights[word] for word in chosen)
+    every = (_ranked(id_, its, weights, covered) for id_, its in shares.items())
+    ranked = sorted(every, key=lambda ranked: (-ranked.score, ranked.id))
+    return Ranking(tuple(ranked[:limit]), covered + unknown, unknown)
+
+
+def _idf(total: int, rows: int) -> float:
+    return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
+
+
+def _fts_idf(total: int, rows: int) -> float:
+    odds = (total - rows + 0.5) / (rows + 0.5)
+    return max(math.log(odds), 1e-6) if odds > 0 else 1e-6
+
+
+_Shares = dict[int, list[tuple[_Term, float]]]
+"""For each candidate the terms that it has, and what each adds to its score."""
+
+
+def _score(db: "Connection", terms: list[_Term], visible: Visible) -> _Shares:
+    """Returns the shares of every candidate. `terms`: those in the fewest rows first."""
+    shares: _Shares = defaultdict(list)
+    few = visible.ids(db, _FEW + 1)
+    if len(few) <= _FEW:
+        _add(db, terms, shares, few)
+        return shares
+    rows = split = 0
+    while split < len(terms) and (not split or rows + terms[split].rows <= _ROWS_SCORED):
+        rows += terms[split].rows
+        split += 1
+    _add(db, terms[:split], shares)
+    candidates = _candidates(db, shares, visible)
+    chosen: _Shares = defaultdict(list, {id_: shares[id_] for id_ in candidates})
+    _add(db, terms[split:], chosen, candidates)
+    return chosen
+
+
+def _candidates(db: "Connection", shares: _Shares, visible: Visible) -> list[int]:
+    sums = {id_: sum(score for _, score in its) for id_, its in shares.items()}
+    best = sorted(sums, key=lambda id_: (-sums[id_], id_))
+    found: list[int] = []
+    for start in range(0, len(best), 2 * _CANDIDATES):
+        some = best[start : start + 2 * _CANDIDATES]
+        allowed = visible.among(db, some)
+        found += [id_ for id_ in some if id_ in allowed]
+        if len(found) >= _CANDIDATES:
+            break
+    return found[:_CANDIDATES]
+
+
+def _add(db: "Connection", terms: list[_Term], shares: _Shares, only: list[int] | None = None) -> None:
+    # The plus keeps SQLite from looking every id up by itself, which takes longer than to walk the whole list.
+    which = "" if only is None else " AND +rowid IN (SELECT value FROM json_each(?))"
+    values = () if only is None else (json.dumps(only),)
+    for term in terms:
+        table = f"text_{term.field}"
+        query = f"SELECT rowid, bm25({table}) FROM {table} WHERE {table} MATCH ?{which}"
+        factor = -term.weight / term.idf
+        for id_, score in db.execute(query, (f'"{term.word}"', *values)):
+            shares[id_].append((term, score * factor))
+
+
+def _ranked(id_: int, shares: list[tuple[_Term, float]], weights: Mapping[str, float], mass: float) -> Ranked:
+    coverage = sum(weights[word] for word in {term.word for term, _ in shares}) / mass
+    score = sum(score for _, score in shares) * (1 - COVERAGE + COVERAGE * coverage)
+    return Ranked(id_, score, coverage, tuple(Part(term.word, term.field, score) for term, score in shares))

@@ -1,0 +1,62 @@
+"""What the documentation shows is run here."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+ROOT = Path(__file__).parents[2]
+COMMAND = Path(sys.executable).with_name("evolvable")
+
+
+@pytest.mark.anyio
+async def test_the_example_for_claude_desktop_starts_a_server(tmp_path):
+    config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
+    server = config["mcpServers"]["evolvable"]
+    assert Path(server["command"]).is_absolute() and Path(server["command"]).name == "evolvable"
+    assert Path(server["env"]["EVOLVABLE_HOME"]).is_absolute()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EVOLVABLE_HOME": str(tmp_path / "home")}
+    parameters = StdioServerParameters(command=str(COMMAND), args=server["args"], env=environment)
+
+    with anyio.fail_after(30):
+        async with Client(parameters) as client:
+            tools = (await client.list_tools()).tools
+
+    assert "find_skill" in {tool.name for tool in tools}
+
+
+def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+    assert blocks[0].splitlines() == [
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable quickstart"
+    ]
+    assert blocks[1].splitlines() == [
+        "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest"
+    ]
+
+
+def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_path):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    done = subprocess.run(
+        [COMMAND, "quickstart"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "skill:" in done.stdout
+    assert "claude mcp add" in done.stdout and "evolvable init" in done.stdout
+    assert (tmp_path / ".evolvable/library.db").exists()
+
+
+def test_the_golden_tool_list_and_the_readme_name_the_same_tools():
+    golden = {tool["name"] for tool in json.loads((ROOT / "tests/data/tools.json").read_text(encoding="utf-8"))}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert {name for name in golden if f"`{name}`" in readme} == golden

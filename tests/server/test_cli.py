@@ -1,0 +1,773 @@
+"""The command line (design.md section 6): the verbs under the same names, their JSON, their errors and exit codes."""
+
+import shlex
+import sqlite3
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from command_line import CommandLine, skill_text
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client, StdioServerParameters
+from samples import attacks
+
+from evolvable_server.cli.program import COMMANDS, SECTIONS
+from evolvable_server.cli.state import TOOLS, spoken
+from evolvable_server.cli.terminal import count, one_line, safe
+from evolvable_server.config import Config
+from evolvable_server.run import Serving
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+
+MANUAL = Path(__file__).parents[2] / "docs/cli.md"
+
+FROZEN = skill_text("pdf", more='metadata:\n  evolvable: "false"\n')
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """A machine without a library."""
+    line = CommandLine(tmp_path)
+    monkeypatch.chdir(line.project)
+    return line
+
+
+@pytest.fixture
+def pdf(run: CommandLine) -> CommandLine:
+    """A machine whose library holds version 1 of skill:pdf."""
+    Store.open(run.home, create=True).close()
+    run("update", "pdf", "--create", "--file", "SKILL.md=-", stdin=skill_text("pdf"))
+    return run
+
+
+def put(run: CommandLine, name: str, actor: Actor = Actor.AGENT, session: str | None = None, **files: bytes) -> int:
+    """Writes a skill past the command line; returns the operation. `SKILL` is SKILL.md, any other name name.txt."""
+    content = {f"{path}.md" if path == "SKILL" else f"{path}.txt": File(data) for path, data in files.items()}
+    with Store.open(run.home, create=True) as store:
+        with store.transaction(actor, f"write {name}", session=session) as tx:
+            tx.put(Ref.parse(name), content)
+        assert tx.operation is not None
+        return tx.operation.id
+
+
+# The surface
+
+
+def test_every_mcp_tool_has_a_command_of_the_same_verb_and_a_section_in_the_manual(run):
+    """style.md, 13: docs are tested, and a test walks the registry."""
+    serving = Serving(Config(run.home, run.project))
+    try:
+        tools = [tool.name for tool in anyio.run(serving.server.list_tools)]
+    finally:
+        serving.close()
+    headings = [line[3:] for line in MANUAL.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+
+    assert tools == list(TOOLS)
+    assert set(TOOLS.values()) <= set(COMMANDS)
+    assert set(COMMANDS) <= set(headings)
+
+
+def test_the_help_lists_every_command_under_its_section(run):
+    text = run("--help").out
+
+    assert [text.index(f"\n{section}:") for section in SECTIONS] == sorted(
+        text.index(f"\n{section}:") for section in SECTIONS
+    )
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(run, name):
+    text = run(name, "--help").out
+
+    assert text.startswith(f"Usage: evolvable {name}")
+    assert "--home PATH" in text
+    assert name == "serve" or "--json" in text
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_name_of_a_tool_is_understood_as_its_command(run, tool):
+    """Hints and documents speak of find_skill; typed into a shell it is no mistake."""
+    assert run(tool, "--help").out.startswith("Usage: evolvable ")
+
+
+def test_messages_speak_the_language_of_the_command_line():
+    said = "restore_resource with version 3 brings it back; pass its version as expected_version. undo takes it back."
+    heard = "`evolvable restore` with version 3 brings it back; pass its version as --expect. undo takes it back."
+
+    assert spoken(said) == heard
+    assert spoken("`find_skill` my_find_skill find_skills") == "`find_skill` my_find_skill find_skills"
+
+
+# Errors and exit codes
+
+
+def test_without_a_library_a_command_says_how_to_make_one(run):
+    ran = run("history", "pdf", code=1)
+
+    assert ran.out == ""
+    assert ran.err == f"Error: There is no library in {run.home}.\nHint: `evolvable init` makes one.\n"
+
+
+def test_with_json_an_error_is_an_object_on_stdout(run):
+    """A script reads one stream, and knows an error by its exit code and by the key."""
+    ran = run("history", "pdf", "--json", code=1)
+
+    assert ran.json == {"error": f"There is no library in {run.home}.", "hint": "`evolvable init` makes one."}
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["get", "Bad Name"], "'Bad Name' is not a name."),
+        (["get", "recipe:pdf"], "'recipe' is not a kind."),
+        (["get", "pdf@0"], "'0' is not a version."),
+        (["get", "pdff"], "Did you mean pdf? `evolvable find` searches by task, `evolvable list` shows all names."),
+        (["get", "pdf@7"], "skill:pdf has no version 7."),
+        (["get", "pdf", "--path", "notes.md"], "skill:pdf@1 has no file 'notes.md'."),
+        (["get", "pdf", "--path", "../../etc/passwd"], "skill:pdf@1 has no file"),
+        (["restore", "pdf", "7"], "It has versions 1 to 1."),
+        (["undo", "77"], "There is no operation 77."),
+        (["undo", "--session", "none"], "Session 'none' changed nothing."),
+        (["report", "use-000000000000", "failed"], "There is no use"),
+        (["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"], "skill:pdf exists already (version 1)."),
+        (["update", "pdf", "--edit", "SKILL.md", "four", "4"], "The old text is not there in SKILL.md"),
+        (["update", "pdf", "--delete", "notes.md"], "There is no file notes.md to delete."),
+        (["update", "pdf"], "Pass --file, --edit, --delete or --editor."),
+        (["update", "pdf", "--file", "../x=-"], "'../x' is not a path"),
+        (["folders", "drop", "/nowhere"], "/nowhere is not watched."),
+        (["inbox", "show", "5"], "There is no proposal 5."),
+        (["serve", "--http", "0.0.0.0:8000"], "0.0.0.0 can be reached from other machines"),
+        (["import", "."], "has no folder with SKILL.md"),
+    ],
+)
+def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says):
+    ran = pdf(*arguments, code=1)
+
+    assert ran.out == ""
+    assert ran.err.startswith("Error: ")
+    assert says in ran.err.replace("\n", " ")
+    assert "\nHint: " in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["lost"], "No such command 'lost'. Did you mean 'list'?"),
+        (["frobnicate"], "No such command 'frobnicate'. `evolvable --help` lists all commands."),
+        (["get"], "Missing argument 'REF'."),
+        (["get", "pdf", "--wat"], "No such option"),
+        (["undo"], "Name an operation, or a session"),
+        (["undo", "1", "--session", "s"], "Name an operation, or a session"),
+        (["restore", "pdf"], "Name the version"),
+        (["history", "pdf", "--diff", "one..two"], "'one..two' is no range of versions."),
+        (["history", "pdf", "--diff", ".."], "'..' is no range of versions."),
+        (["update", "pdf", "--path", "x"], "--path goes with --editor."),
+        (["update", "pdf", "--editor", "--delete", "x"], "--editor goes with none of"),
+        (["update", "pdf", "--file", "SKILL.md"], "is not PATH=SOURCE"),
+        (["update", "pdf", "--file", "SKILL.md=/no/such"], "'/no/such': No such file or directory."),
+        (["update", "pdf", "--file", "a=-", "--delete", "a"], "a is named twice."),
+        (["report", "pdf", "splendid"], "'splendid' is not one of"),
+        (["serve", "--http", "8000"], "'8000' is not HOST:PORT"),
+        (["serve", "--http", "localhost:99999"], "is not HOST:PORT"),
+        (["inbox", "approve"], "the number of a proposal"),
+        (["init", "/no/such/folder"], "does not exist"),
+    ],
+)
+def test_wrong_usage_ends_with_2(pdf, arguments, says):
+    ran = pdf(*arguments, code=2)
+
+    assert ran.out == ""
+    assert says in " ".join(ran.err.split())
+
+
+def test_a_conflict_names_both_versions(pdf):
+    pdf("update", "pdf", "--edit", "SKILL.md", "one", "1")
+
+    ran = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--expect", "1", code=1)
+
+    assert ran.err == (
+        "Error: skill:pdf is not at version 1: its head is version 2.\n"
+        "Hint: Read the head, apply your change to it, and pass its version as --expect.\n"
+    )
+    assert "\ntwo\n" in pdf("get", "pdf").out
+
+
+def test_every_reason_against_a_resource_has_a_line_of_its_own(pdf):
+    ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin="---\nname: Pdf\n---\n", code=1)
+
+    assert ran.err.startswith("Error: skill:pdf cannot be taken in:\n  - ")
+    assert ran.err.count("\n  - ") >= 2
+
+
+def test_a_place_where_no_library_can_be_made_is_an_error(run):
+    run.home.write_text("a file", encoding="utf-8")
+
+    assert f"{run.home} cannot be made" in run("init", "--yes", code=1).err
+
+
+def test_a_file_that_is_no_library_is_an_error(run):
+    run.home.mkdir()
+    (run.home / "library.db").write_text(
+        "not a database at all, but long enough to be looked at" * 20, encoding="utf-8"
+    )
+
+    ran = run("log", code=1)
+
+    assert "is not a library." in ran.err and "evolvable backup" in ran.err
+    assert "is not a library." in run("doctor", code=1).out
+
+
+def test_a_library_of_a_newer_program_is_not_touched(pdf):
+    with sqlite3.connect(pdf.home / "library.db") as db:
+        db.execute("PRAGMA user_version=999")
+    db.close()
+
+    assert "written by a newer Evolvable (schema 999" in pdf("log", code=1).err
+
+
+def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path):
+    """design.md section 4: a frozen resource refuses every actor but a person."""
+    pdf("update", "pdf", "--file", "SKILL.md=-", stdin=FROZEN)
+    pdf.save(tmp_path / "theirs", "pdf", FROZEN.replace("three", "3"))
+
+    refused = pdf("import", tmp_path / "theirs", "--replace", "--json", code=1).json
+    changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--json").json
+
+    assert "frozen" in refused["refused"][0]["problems"][0]
+    assert changed["version"] == 3
+
+
+# What is written to a terminal
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_no_text_can_steer_a_terminal(text):
+    """attacks.json unicode-09: ANSI and OSC sequences in text that is shown."""
+    shown = safe(text)
+
+    assert not [c for c in shown if not (c.isprintable() or c in "\n\t\u200c\u200d" or c.isspace() and c >= "\xa0")]
+    assert all(end not in shown for end in "\r\x85\u2028\u2029")
+    shown.encode("utf-8")
+
+
+@pytest.mark.parametrize("attack", attacks("unicode"), ids=lambda attack: attack["id"])
+def test_the_hostile_texts_are_shown_in_a_harmless_form(attack):
+    text = attack.get("input")
+    if isinstance(text, str):
+        assert not {"\x1b", "\x07", "\r", "\x85", "\u202e", "\u2028"} & set(safe(text))
+        assert len(one_line(text).splitlines()) <= 1
+
+
+def test_ordinary_text_is_shown_as_it_is():
+    text = "Größe 日本語 \u3000 \u00a0 👩\u200d💻 naïve\n\ttab"
+
+    assert safe(text) == text
+    assert safe("a\r\nb\x1b[31m") == "a\nb\\x1b[31m"
+
+
+def test_numbers_agree_with_their_nouns():
+    assert [count(1, "memory"), count(2, "memory"), count(1200, "skill")] == ["1 memory", "2 memories", "1,200 skills"]
+
+
+def test_hostile_text_in_the_library_reaches_no_output(pdf):
+    evil = "\x1b[2J\x1b]0;pwn\x07"
+    put(pdf, "pdf", SKILL=skill_text("pdf", body=evil).encode(), notes=f"a\rb {evil} \u202e".encode())
+    with Store.open(pdf.home) as store, store.transaction(Actor.AGENT, f"{evil} why\nnew line", session=evil) as tx:
+        tx.put(Ref.parse("pdf"), {"SKILL.md": File(skill_text("pdf").encode())})
+
+    shown = [
+        pdf(*command)
+        for command in (
+            ["history", "pdf"],
+            ["history", "pdf", "--diff", "1..2"],
+            ["log"],
+            ["load", "pdf@2"],
+            ["load", "pdf@2", "--path", "notes.txt"],
+            ["history", "pdf", "--json"],
+            ["get", "pdf@2", "--json"],
+        )
+    ]
+
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set("".join(ran.out + ran.err for ran in shown))
+    assert r"\x1b[2J\x1b]0;pwn\x07 why new line" in shown[0].out
+
+
+# The verbs
+
+
+def test_a_change_is_made_seen_restored_and_undone(pdf):
+    """issue 2: CLI with the same verbs under the same names."""
+    changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
+    assert changed.out == "skill:pdf is now version 2, before it was 1: SKILL.md\nTake it back: evolvable undo 2\n"
+    assert "-two\n+second\n" in pdf("history", "pdf", "--diff", "1..2").out
+
+    assert pdf("restore", "pdf", 1).out.startswith("skill:pdf is now version 3, before it was 2")
+    assert "\ntwo\n" in pdf("get", "pdf").out
+
+    assert pdf("undo", 3).out == "back: skill:pdf@4\nThis is operation 4; it took back 1 operation.\n"
+    assert "\nsecond\n" in pdf("get", "pdf").out
+
+    assert pdf("remove", "pdf").out.startswith("skill:pdf is removed; its versions are kept.")
+    assert "`evolvable restore skill:pdf 4` brings it back." in pdf("history", "pdf").out
+    assert pdf("restore", "pdf@4").out.startswith("skill:pdf is now version 4")
+    reasons = [operation["reason"] for operation in pdf("log", "--json").json["operations"]]
+    assert reasons[:4] == [f"{verb} on the command line" for verb in ("restored", "removed", "undone", "restored")]
+
+
+def test_files_come_from_files_and_from_stdin_byte_for_byte(pdf, tmp_path):
+    data = bytes(range(256)) + b"\r\n"
+    (tmp_path / "picture.bin").write_bytes(data)
+
+    pdf("update", "pdf", "--file", f"assets/picture.bin={tmp_path / 'picture.bin'}", "--file", "a.txt=-", stdin="a\r\n")
+
+    assert pdf("get", "pdf", "--path", "assets/picture.bin").data == data
+    assert pdf("get", "pdf", "--path", "a.txt").data == b"a\r\n"
+    assert pdf("get", "pdf", "--path", "assets/picture.bin", "--json").json["text"] is None
+
+
+def test_equal_content_makes_no_version(pdf):
+    ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin=skill_text("pdf"))
+
+    assert ran.out == "skill:pdf is as it was (version 1): nothing had to be changed.\n"
+
+
+def test_a_new_resource_can_start_as_a_copy(pdf):
+    pdf("update", "pdf-forms", "--create", "--copy-of", "pdf", "--edit", "SKILL.md", "one", "first")
+
+    text = pdf("get", "pdf-forms").out
+    assert "name: pdf-forms\n" in text and "\nfirst\n" in text
+
+
+def editor(tmp_path: Path, body: str) -> str:
+    """Returns an $EDITOR that runs these lines of Python on the bytes `data` of the file."""
+    script = tmp_path / "editor.py"
+    lines = ["import os, sys", "path = sys.argv[-1]", "data = open(path, 'rb').read()", body]
+    # click asks the file's time whether it was saved; a clock of whole seconds would not show it.
+    lines += ["open(path, 'wb').write(data)", "os.utime(path, (0, 0))"]
+    script.write_text("\n".join(lines), encoding="utf-8")
+    return shlex.join([sys.executable, str(script)])
+
+
+def test_the_editor_opens_the_main_file_and_keeps_its_line_ends(pdf, tmp_path):
+    crlf = skill_text("pdf").replace("\n", "\r\n").encode()
+    put(pdf, "pdf", SKILL=crlf)
+
+    pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, "data = data.replace(b'two', b'second')"), VISUAL="")
+
+    assert pdf("get", "pdf").data == crlf.replace(b"two", b"second")
+
+
+def test_the_editor_makes_a_new_resource(pdf, tmp_path):
+    write = "data = data.replace(b'description: ', b'description: Reads CSV files.') + b'Do this.\\n'"
+
+    pdf("update", "csv", "--create", "--editor", EDITOR=editor(tmp_path, write), VISUAL="")
+
+    assert pdf("get", "csv").out == "---\nname: csv\ndescription: Reads CSV files.\n---\n\nDo this.\n"
+
+
+def test_an_editor_that_saves_nothing_changes_nothing(pdf, tmp_path):
+    ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, ""), VISUAL="", code=1)
+
+    assert ran.err == "Error: Nothing was saved in the editor, so nothing was changed.\n"
+
+
+def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_it(pdf, tmp_path):
+    """design.md section 4: a person's edit is never lost."""
+    change = (
+        "from pathlib import Path; from evolvable_store.store import Store; from evolvable_store.objects import File;"
+        "from evolvable_store.operation import Actor; from evolvable_store.resource import Ref;"
+        f"store = Store.open(Path({str(pdf.home)!r}));"
+        "tx = store.transaction(Actor.AGENT, 'faster'); tx.put(Ref.parse('pdf'), {'SKILL.md': File(b'x')});"
+        "tx.__exit__(None, None, None); store.close(); data = data.replace(b'two', b'mine')"
+    )
+    ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, change), VISUAL="", code=1)
+
+    assert "is not at version 1: its head is version 2" in ran.err
+    kept = Path(ran.err.strip().rpartition("Your text is kept in ")[2])
+    assert "\nmine\n" in kept.read_text(encoding="utf-8")
+    kept.unlink()
+
+
+def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
+    first = put(pdf, "csv", SKILL=b"one", session="s-1")
+    put(pdf, "csv", SKILL=b"two")
+
+    ran = pdf("undo", first, code=1)
+
+    assert ran.out.startswith("left alone: skill:csv: operation ")
+
+
+def test_a_session_is_listed_and_taken_back(pdf):
+    put(pdf, "csv", SKILL=b"one", session="s-1")
+    put(pdf, "xml", SKILL=b"one", session="s-1")
+
+    assert [o["changes"][0]["ref"] for o in pdf("log", "--session", "s-1", "--json").json["operations"]] == [
+        "skill:xml",
+        "skill:csv",
+    ]
+    assert pdf("undo", "--session", "s-1", "--json").json["restored"] == ["skill:csv removed", "skill:xml removed"]
+
+
+def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
+    loaded = pdf("load", "pdf")
+    assert skill_text("pdf") in loaded.out
+    use = loaded.out.rpartition("evolvable report ")[2].split()[0]
+
+    told = pdf("report", use, "succeeded", "--usage", "used", "--task-type", "forms")
+    assert told.out == "skill:pdf: Growing; loaded 1, 1 succeeded, 100% well\n"
+    assert pdf("report", "pdf@1", "failed", "--json").json["success"] == 0.5
+
+
+def test_a_proposal_waits_until_a_person_decides(pdf):
+    proposed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--propose", "-m", "shorter", "--json").json
+    assert (proposed["version"], proposed["proposal_id"]) == (None, 1)
+    assert "\ntwo\n" in pdf("get", "pdf").out
+    assert "skill:pdf" in pdf("inbox").out and "shorter" in pdf("inbox").out
+    assert "-two\n+2\n" in pdf("inbox", "show", 1).out
+
+    assert pdf("inbox", "approve", 1).out.startswith("Proposal 1 is approved; skill:pdf is now version 2.")
+    assert "\n2\n" in pdf("get", "pdf").out
+    assert pdf("inbox").out == "Nothing waits for a decision.\n"
+    assert "approved already" in pdf("inbox", "reject", 1, code=1).err
+
+
+def test_the_best_skill_for_a_task_is_found(pdf):
+    put(pdf, "csv", SKILL=skill_text("csv", "Clean and summarise CSV tables.").encode())
+
+    ran = pdf("find", "summarise", "a", "csv", "table")
+
+    assert ran.out.startswith("skill:csv@1  ")
+    assert "evolvable load skill:csv --search search-" in ran.out
+
+
+def test_when_nothing_fits_find_ends_with_3(pdf):
+    ran = pdf("find", "tune a grand piano", code=3)
+
+    assert ran.out.startswith("Nothing in the library fits this task.")
+    assert pdf("find", "tune a grand piano", "--json", code=3).json["none_fits"] is True
+
+
+def test_a_listing_goes_on_from_its_cursor(pdf):
+    for name in ("csv", "xml"):
+        put(pdf, name, SKILL=skill_text(name).encode())
+
+    page = pdf("list", "--limit", 2, "--json").json
+    rest = pdf("list", "--cursor", page["next_cursor"], "--json").json
+
+    assert [r["ref"] for r in page["resources"] + rest["resources"]] == ["skill:csv", "skill:pdf", "skill:xml"]
+    assert "Works with xml files." in pdf("list", "xml").out
+    assert pdf("list", "nothing-like-it").out.startswith("Nothing.")
+
+
+@pytest.mark.anyio
+async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyio_backend):
+    """design.md section 6. Ids that are drawn anew each time are left out."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
+    )
+    pairs = [
+        ("find_skill", {"task": "work with pdf files"}, ["find", "work with pdf files"]),
+        ("list_resources", {"kind": "skill"}, ["list", "--kind", "skill"]),
+        ("resource_history", {"ref": "pdf", "to_version": 1}, ["history", "pdf", "--diff", "1"]),
+        ("report_outcome", {"ref": "pdf", "outcome": "unknown"}, None),
+        ("restore_resource", {"ref": "pdf", "version": 1, "reason": "r"}, ["restore", "pdf", "1", "-m", "r"]),
+    ]
+    with anyio.fail_after(30):
+        async with Client(server) as client:
+            for tool, arguments, command in pairs:
+                answer = (await client.call_tool(tool, arguments)).structured_content
+                if command is not None:
+                    printed = pdf(*command, "--json").json
+                    assert {k: v for k, v in printed.items() if k != "search_id"} == {
+                        k: v for k, v in answer.items() if k != "search_id"
+                    }
+
+
+# Folders
+
+
+def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
+
+    ran = run("init", tmp_path / "skills")
+    assert ran.err == f"Taking in {tmp_path / 'skills'}\n"
+    assert ran.out.startswith(f"Made the library in {run.home}\n")
+    assert f"Taken in from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
+    assert "1 warning in 1 folder" in ran.out and "color" not in ran.out
+    assert "Next: evolvable find" in ran.out
+
+    again = run("init", tmp_path / "skills", "--json").json
+    assert (again["made"], again["folders"][0]["taken"], again["folders"][0]["refused"]) == (False, [], [])
+    assert [head["ref"] for head in run("list", "--json").json["resources"]] == ["skill:csv", "skill:pdf"]
+
+
+def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
+    """issue 2: every problem of every folder at once."""
+    run.save(tmp_path / "skills", "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
+    (tmp_path / "skills/tag").mkdir()
+    (tmp_path / "skills/tag/SKILL.md").write_bytes(b"---\nname: !!python/object:os.system x\ndescription: d\n---\n")
+    run.save(tmp_path / "skills", "fine", skill_text("fine"))
+
+    ran = run("init", tmp_path / "skills")
+
+    refused = ran.out.partition(f"Refused in {tmp_path / 'skills'}:\n")[2]
+    assert "  anchor\n    - SKILL.md: " in refused and "  tag\n    - SKILL.md: " in refused
+    assert "skill:fine@1" in ran.out
+
+
+def test_with_verbose_init_shows_every_warning(run, tmp_path):
+    run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
+
+    assert "keys that the specification does not know: color" in run("init", tmp_path / "skills", "--verbose").out
+
+
+def test_a_folder_that_is_a_skill_itself_is_refused_with_its_parents_name(run, tmp_path):
+    folder = run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+
+    ran = run("init", folder, code=1)
+
+    assert ran.err == (
+        f"Error: {folder} is a skill itself, not a folder of skills.\n"
+        f"Hint: Name the folder that it lies in: evolvable init {folder.parent}\n"
+    )
+    assert not run.home.exists()
+
+
+def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
+    run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
+    run.save(run.project / ".agents/skills", "csv", skill_text("csv"))
+
+    declined = run("init", stdin="n\n", code=1)
+    assert f"  {run.user / '.claude/skills'}  (1 skill, scope user)" in declined.err
+    assert f"  {run.project / '.agents/skills'}  (1 skill, scope project)" in declined.err
+    assert "Error: Nothing was taken in." in declined.err
+    assert not run.home.exists()
+
+    taken = run("init", "--json", stdin="y\n").json
+    assert [folder["scope"] for folder in taken["folders"]] == ["user", "project"]
+    assert [r["ref"] for r in run("list", "--json").json["resources"]] == ["skill:project/csv", "skill:pdf"]
+
+
+def test_a_question_that_nobody_can_answer_is_an_error(run):
+    run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
+
+    assert "Hint: --yes answers it." in run("init", code=1).err
+    assert run("init", "--yes", "--json").json["folders"][0]["taken"][0]["ref"] == "skill:pdf"
+
+
+def test_without_any_client_init_makes_an_empty_library(run):
+    assert "No folder of a client's skills was found." in run("init").out
+    assert run("log").out == "Nothing has happened yet.\n"
+
+
+def test_a_scope_can_be_named(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+
+    run("init", tmp_path / "skills", "--scope", "acme")
+
+    assert run("get", "acme/pdf", "--json").json["ref"] == "skill:acme/pdf"
+    assert "'Ac me' is not a scope" in run("init", tmp_path / "skills", "--scope", "Ac me", code=1).err
+
+
+def test_folders_are_listed_and_dropped(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+    assert run("folders", "--json").json["folders"] == [
+        {
+            "path": str(tmp_path / "skills"),
+            "scope": "user",
+            "kind": "skill",
+            "there": True,
+            "resources": 1,
+            "behind": [],
+            "conflicts": [],
+        }
+    ]
+    assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "step"]
+
+    assert "is not watched any more" in run("folders", "drop", tmp_path / "skills").out
+    assert run("folders").out == "No folder is watched. `evolvable init FOLDER` watches one.\n"
+    assert run("get", "pdf").out == (tmp_path / "skills/pdf/SKILL.md").read_text(encoding="utf-8")
+
+
+def test_sync_takes_in_what_was_saved_and_writes_out_what_was_changed(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run.save(tmp_path / "skills", "csv", skill_text("csv"))
+    run("init", tmp_path / "skills")
+
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf", body="by hand"))
+    assert "skill:pdf@2" in run("sync").out
+
+    put(run, "csv", SKILL=skill_text("csv", body="by an agent").encode())
+    assert run("folders", "--json").json["folders"][0]["behind"] == ["csv"]
+    assert run("sync", "--json").json["folders"][0]["written"] == ["csv"]
+    assert "by an agent" in (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8")
+
+
+def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+
+    run("update", "pdf", "--edit", "SKILL.md", "two", "second")
+    assert "second" in (tmp_path / "skills/pdf/SKILL.md").read_text(encoding="utf-8")
+
+    run("remove", "pdf")
+    assert not (tmp_path / "skills/pdf").exists()
+
+
+# In and out
+
+
+def test_a_json_archive_brings_the_whole_history(pdf, tmp_path):
+    pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
+    assert "1 resource written" in pdf("export", tmp_path / "all.json").out
+    assert "is there already." in pdf("export", tmp_path / "all.json", code=1).err
+
+    (tmp_path / "other").mkdir()
+    other = CommandLine(tmp_path / "other")
+    assert (
+        "added: skill:pdf\n1 added, 0 updated, 0 unchanged, 0 refused.\n" in other("import", tmp_path / "all.json").out
+    )
+    assert other("history", "pdf", "--json").json["versions"] == pdf("history", "pdf", "--json").json["versions"]
+
+
+@pytest.mark.parametrize("name", ["out.zip", "out"])
+def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
+    pdf("export", tmp_path / name, "pdf")
+
+    (tmp_path / "other").mkdir()
+    other = CommandLine(tmp_path / "other")
+    imported = other("import", tmp_path / name, "--scope", "acme", "--json").json
+    assert (imported["added"], imported["refused"]) == (["skill:acme/pdf"], [])
+    assert other("undo", imported["operation"]).out.startswith("back: skill:acme/pdf removed")
+
+
+def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_path):
+    pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
+
+    ran = pdf("import", tmp_path / "theirs", code=1)
+    assert "refused: pdf\n  - it is here with other content (version 1); --replace does that\n" in ran.out
+    assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--replace").out
+
+
+def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
+    (tmp_path / "skills").mkdir()
+    pdf("init", tmp_path / "skills")
+    pdf.save(tmp_path / "theirs", "csv", skill_text("csv"))
+
+    pdf("import", tmp_path / "theirs")
+
+    assert (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8") == skill_text("csv")
+
+
+@pytest.mark.parametrize(
+    "name, says", [("x.tar", "is neither .json nor .zip"), ("x.zip", "refused"), ("x.json", "JSON")]
+)
+def test_what_is_no_archive_is_an_error(pdf, tmp_path, name, says):
+    (tmp_path / name).write_text("nothing", encoding="utf-8")
+
+    assert says in pdf("import", tmp_path / name, code=1).err
+
+
+def test_a_backup_is_a_library(pdf, tmp_path):
+    made = pdf("backup", tmp_path / "backup", "--json").json
+
+    assert made["bytes"] > 0
+    assert pdf("--home", made["target"], "get", "pdf").out == skill_text("pdf")
+    assert pdf("get", "pdf", "--home", made["target"]).out == skill_text("pdf")
+    assert "pass --replace" in pdf("backup", tmp_path / "backup", code=1).err
+    pdf("backup", tmp_path / "backup", "--replace")
+
+
+# Care
+
+
+def test_fsck_finds_a_damaged_blob_and_ends_with_1(pdf):
+    assert pdf("fsck").out == "Checked 1 resource, 1 version, 1 blob, 1 operation.\nAll is well.\n"
+
+    db = sqlite3.connect(pdf.home / "library.db")
+    db.execute("UPDATE blob SET data = x'00'")
+    db.commit()
+    db.close()
+
+    ran = pdf("fsck", code=1)
+    assert ran.out.endswith("1 fault found.\n")
+    assert ran.err.startswith("Warning: blob ")
+    assert len(pdf("fsck", "--json", code=1).json["faults"]) == 1
+
+
+def test_gc_removes_only_what_nothing_refers_to(pdf):
+    db = sqlite3.connect(pdf.home / "library.db")
+    db.execute("INSERT INTO blob (sha256, size, codec, data) VALUES ('x', 1, 'raw', x'00')")
+    db.commit()
+    db.close()
+
+    assert pdf("gc", "--dry-run").out == "1 blob would be removed, 1 bytes.\n"
+    assert pdf("gc", "--json").json == {"blobs": 1, "bytes": 1}
+    assert pdf("get", "pdf").out == skill_text("pdf")
+
+
+def test_a_sound_library_makes_the_doctor_happy(pdf):
+    health = pdf("doctor", "--json").json
+
+    assert health["problems"] == []
+    assert health["library"]["resources"] == {"skill": 1}
+    assert health["library"]["tables"]["operation"] == 1
+    assert health["sqlite"]["journal"] in ("wal", "delete") and health["sqlite"]["why"]
+    assert health["program"]["packages"]["mcp"]
+    assert pdf("doctor").out.endswith("All is well.\n")
+
+
+def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):
+    gone, skills = tmp_path / "gone", tmp_path / "skills"
+    gone.mkdir()
+    pdf.save(skills, "csv", skill_text("csv", more="color: red\n"))
+    pdf("init", gone, skills)
+    gone.rmdir()
+    put(pdf, "csv", SKILL=skill_text("csv", body="newer").encode())
+    pdf.save(skills, "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
+
+    ran = pdf("doctor", "--json", code=1)
+
+    wrong = [problem["what"] for problem in ran.json["problems"]]
+    assert wrong[0] == f"{gone} is watched and not there."
+    assert wrong[1] == f"{skills} is behind in csv."
+    assert wrong[2].startswith(f"{skills / 'anchor'} is not in the library: SKILL.md: ")
+    assert len(wrong) == 3
+    assert pdf("doctor", code=1).out.endswith("3 problems.\n")
+
+
+def test_the_doctor_shows_the_warnings_when_asked(pdf):
+    put(pdf, "csv", SKILL=skill_text("csv", more="color: red\n").encode())
+
+    assert "1 warning about 1 resource" in pdf("doctor").out
+    assert "color" in pdf("doctor", "--verbose").out
+
+
+def test_without_a_library_the_doctor_still_tells_about_the_program(run):
+    health = run("doctor", "--json", code=1).json
+
+    assert health["library"] is None
+    assert health["problems"] == [
+        {"what": f"There is no library in {run.home}.", "next": "`evolvable init` makes one."}
+    ]
+    assert health["program"]["python"]
+
+
+def test_looking_changes_nothing(pdf, tmp_path):
+    pdf.save(tmp_path / "skills", "csv", skill_text("csv"))
+    pdf("init", tmp_path / "skills")
+    pdf.save(tmp_path / "skills", "csv", skill_text("csv", body="edited"))
+    before = pdf("log", "--json").json
+
+    for command in ("doctor", "folders", "fsck", "list", "log"):
+        pdf(command, code=None)
+
+    assert pdf("log", "--json").json == before

@@ -1,0 +1,108 @@
+"""The command line as a person uses it: in this process, as a process of its own, and on a terminal."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from evolvable_server.cli.program import cli
+
+_OURS = ("EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SESSION_ID")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+    data: bytes = b""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class CommandLine:
+    """A person's machine below `root`: a home folder, a project that is open, and a library that is not made yet."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.user, self.home, self.project = root, root / "user", root / "library", root / "project"
+        self.user.mkdir()
+        self.project.mkdir()
+
+    def __call__(self, *arguments: object, stdin: str | bytes | None = None, code: int | None = 0, **env: str) -> Ran:
+        """Runs one command in this process. Fails unless it ends with `code`; None accepts any."""
+        settings: dict[str, str | None] = {**dict.fromkeys(_OURS), **self._own(), **env}
+        result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, env=settings)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert code in (None, result.exit_code), result.output
+        return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
+
+    def _own(self) -> dict[str, str]:
+        user = str(self.user)
+        return {"HOME": user, "USERPROFILE": user, "EVOLVABLE_HOME": str(self.home), "COLUMNS": ""}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The whole environment of a process of its own."""
+        kept = ("PATH", "PYTHONPATH", "SYSTEMROOT", "TEMP", "TMP")
+        return {**{name: os.environ[name] for name in kept if name in os.environ}, **self._own()}
+
+    def start(self, *arguments: object, flags: tuple[str, ...] = (), **options: Any) -> "subprocess.Popen[str]":
+        """Starts a command as a process of its own, in the project's folder."""
+        command = [sys.executable, "-P", *flags, "-m", "evolvable_server", *map(str, arguments)]
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        given |= {"env": self.environment, "cwd": self.project, "encoding": "utf-8"}
+        return subprocess.Popen(command, **{**given, **options})
+
+    def process(self, *arguments: object, **options: Any) -> Ran:
+        """Runs a command as a process of its own."""
+        with self.start(*arguments, **options) as process:
+            out, err = process.communicate(timeout=60)
+        return Ran(process.returncode, out or "", err or "")
+
+    def on_terminal(self, *arguments: object, columns: int = 80) -> str:
+        """Returns what a command writes to a terminal of this width. POSIX only."""
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        env = {**self.environment, "TERM": "xterm-256color"}
+        del env["COLUMNS"]
+        process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        written = bytearray()
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # Linux says so when the other side is closed
+                break
+            if not part:
+                break
+            written += part
+        os.close(ours)
+        process.wait(timeout=60)
+        return written.decode("utf-8").replace("\r\n", "\n")
+
+    def save(self, folder: Path, name: str, text: str, path: str = "SKILL.md") -> Path:
+        """Writes a file of the skill `name` below `folder`; returns the skill's folder."""
+        target = folder / name / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        return folder / name
+
+
+def skill_text(name: str, description: str = "", body: str = "one\n\ntwo\n\nthree", more: str = "") -> str:
+    """Returns a SKILL.md; `more` goes into its frontmatter."""
+    return f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n{more}---\n\n{body}\n"
