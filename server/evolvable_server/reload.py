@@ -51,6 +51,7 @@ class Reloader:
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
         self._watched: Sequence[Folder] = ()
+        self._said: set[str] = set()
         self._later: list[tuple[float, Folder, set[str]]] = []
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
@@ -94,7 +95,7 @@ class Reloader:
         self._library.index.catch_up()
         with self._busy:
             for sync in self._copies.behind({change.ref for change in changes}):
-                _log(sync)
+                self._log(sync)
 
     def _notice_folders(self) -> None:
         if [f.id for f in self._copies.folders()] != [f.id for f in self._watched]:
@@ -160,7 +161,7 @@ class Reloader:
         with self._busy:
             copy = self._copies.copy(folder)
             sync = copy.sync(copy.directories_at(places))
-        _log(sync)
+        self._log(sync)
         if again or sync.waiting:
             # Events of files in a directory that has only just been made get lost, and editors save in steps.
             now = time.monotonic()
@@ -180,11 +181,14 @@ class Reloader:
         for folder in self._watched:
             with self._busy:
                 sync = self._copies.copy(folder).sync()
-            _log(sync)
+            self._log(sync)
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
 
-
-def _log(sync: Sync) -> None:
-    for refusal in (*sync.refused, *sync.conflicts):
-        log.warning("%s/%s: %s", sync.folder.path, refusal.directory, "; ".join(refusal.problems))
+    def _log(self, sync: Sync) -> None:
+        for refusal in (*sync.refused, *sync.conflicts):
+            text = f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}"
+            if text not in self._said:
+                # Every look finds it again; it is said once.
+                self._said.add(text)
+                log.warning("%s", text)

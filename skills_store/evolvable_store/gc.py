@@ -3,16 +3,14 @@
 Versions are kept for ever, so there are few: what a program left that was not ours, or an import that broke off.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from evolvable_store.batches import batches
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
     from evolvable_store.store import Store
-
-BATCH_BLOBS, BATCH_BYTES = 200, 8 * 2**20
-"""What is removed under one write lock; others wait that long."""
 
 # A manifest is {"path": [sha256, size, mode]}.
 _NAMED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
@@ -49,7 +47,7 @@ def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> C
     seen, unnamed = _survey(store)
     removed = Collected(len(unnamed), sum(blob.size for blob in unnamed))
     if not dry_run:
-        batches = [_remove(store, batch, seen) for batch in _batches(unnamed)]
+        batches = [_remove(store, batch, seen) for batch in batches(unnamed, lambda blob: blob.size)]
         removed = Collected(sum(done.blobs for done in batches), sum(done.bytes for done in batches))
         if shrink:
             _shrink(store)
@@ -61,19 +59,6 @@ def _survey(store: "Store") -> tuple[int, list[_Blob]]:
         # In this order: a version that comes between the two is only kept twice.
         seen = int(db.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()[0])
         return seen, [_Blob(*row) for row in db.execute(_UNNAMED, (0,))]
-
-
-def _batches(blobs: Iterable[_Blob]) -> Iterator[list[_Blob]]:
-    batch: list[_Blob] = []
-    size = 0
-    for blob in blobs:
-        if batch and (len(batch) >= BATCH_BLOBS or size + blob.size > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(blob)
-        size += blob.size
-    if batch:
-        yield batch
 
 
 def _remove(store: "Store", batch: list[_Blob], seen: int) -> Collected:

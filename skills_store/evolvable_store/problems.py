@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidRef
+from evolvable_store.folder import is_ignored
 from evolvable_store.frontmatter import (
     MAX_DESCRIPTION,
     NO_FRONTMATTER,
@@ -91,6 +92,9 @@ def _path_problems(files: Files) -> Iterator[Problem]:
             yield Problem(Severity.REFUSE, path, f"its path is refused: {reason}")
             continue
         parts = path.split("/")
+        if any(map(is_ignored, parts)):
+            # Written into a folder it would not be read back, and look deleted.
+            yield Problem(Severity.ERROR, path, "names like this are left out of every version")
         for end in range(1, len(parts) + 1):
             part = "/".join(parts[:end])
             twin = seen.setdefault(part.casefold(), part)

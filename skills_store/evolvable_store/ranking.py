@@ -24,7 +24,7 @@ COVERAGE = 0.5
 
 _MOST_WORDS = 64
 _ROWS_SCORED = 2_500  # rows of the rarest words that choose the candidates
-_CANDIDATES = 200
+_CANDIDATES = 120
 _FEW = 400  # so many resources are all candidates
 
 
@@ -104,13 +104,12 @@ class Visible:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One word in one field: in how many rows it stands, and what each of them is worth before BM25."""
+    """One word in one field: in how many rows it stands, and what turns their bm25 into our score."""
 
     rows: int
     field: str
     word: str
-    weight: float
-    idf: float  # the one that bm25() multiplies with
+    factor: float
 
 
 def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts: Counts, limit: int) -> Ranking:
@@ -122,16 +121,15 @@ def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts:
     known = [word for word in words if any(found[word].values())]
     chosen = sorted(known, key=lambda word: max(found[word].values()))[:_MOST_WORDS]
     terms = [
-        _Term(rows, field, word, words[word] * WEIGHTS[field] * _idf(total, rows), _fts_idf(counts.rows[field], rows))
+        _Term(rows, field, word, -words[word] * WEIGHTS[field] * _idf(total, rows) / _fts_idf(counts.rows[field], rows))
         for word in chosen
         for field, rows in found[word].items()
         if 0 < rows <= max(total / 2, _FEW / 2)
     ]
     shares = _score(db, sorted(terms, key=lambda term: term.rows), visible)
     covered = sum(weights[word] for word in chosen)
-    every = (_ranked(id_, its, weights, covered) for id_, its in shares.items())
-    ranked = sorted(every, key=lambda ranked: (-ranked.score, ranked.id))
-    return Ranking(tuple(ranked[:limit]), covered + unknown, unknown)
+    best = _best(shares, weights, covered, limit)
+    return Ranking(tuple(best), covered + unknown, unknown)
 
 
 def _idf(total: int, rows: int) -> float:
@@ -139,34 +137,54 @@ def _idf(total: int, rows: int) -> float:
 
 
 def _fts_idf(total: int, rows: int) -> float:
+    """Returns what bm25() of FTS5 multiplies with; it is next to nothing for what stands in half of the rows."""
     odds = (total - rows + 0.5) / (rows + 0.5)
     return max(math.log(odds), 1e-6) if odds > 0 else 1e-6
 
 
-_Shares = dict[int, list[tuple[_Term, float]]]
-"""For each candidate the terms that it has, and what each adds to its score."""
+@dataclass(slots=True)
+class _Shares:
+    """What each term adds to the score of each candidate: all of it together, and one by one."""
+
+    sums: dict[int, float]
+    each: dict[int, list[tuple[_Term, float]]]
 
 
 def _score(db: "Connection", terms: list[_Term], visible: Visible) -> _Shares:
     """Returns the shares of every candidate. `terms`: those in the fewest rows first."""
-    shares: _Shares = defaultdict(list)
     few = visible.ids(db, _FEW + 1)
     if len(few) <= _FEW:
-        _add(db, terms, shares, few)
-        return shares
+        return _shares(few, _rows(db, terms, few))
     rows = split = 0
     while split < len(terms) and (not split or rows + terms[split].rows <= _ROWS_SCORED):
         rows += terms[split].rows
         split += 1
-    _add(db, terms[:split], shares)
-    candidates = _candidates(db, shares, visible)
-    chosen: _Shares = defaultdict(list, {id_: shares[id_] for id_ in candidates})
-    _add(db, terms[split:], chosen, candidates)
-    return chosen
+    first = _rows(db, terms[:split])
+    candidates = _candidates(db, first, visible)
+    return _shares(candidates, first + _rows(db, terms[split:], candidates))
 
 
-def _candidates(db: "Connection", shares: _Shares, visible: Visible) -> list[int]:
-    sums = {id_: sum(score for _, score in its) for id_, its in shares.items()}
+_Rows = list[tuple[_Term, list[tuple[int, float]]]]
+
+
+def _rows(db: "Connection", terms: list[_Term], only: list[int] | None = None) -> _Rows:
+    """Returns the rows of each term with their bm25, which is the better the lower; `only` those of some ids."""
+    # The plus keeps SQLite from looking every id up by itself, which takes longer than to walk the whole list.
+    which = "" if only is None else " AND +rowid IN (SELECT value FROM json_each(?))"
+    values = () if only is None else (json.dumps(only),)
+    query = f"SELECT rowid, bm25(text_{{0}}) FROM text_{{0}} WHERE text_{{0}} MATCH ?{which}"
+    return [
+        (term, db.execute(query.format(term.field), (f'"{term.word}"', *values)).fetchall())  # the word has no quotes
+        for term in terms
+    ]
+
+
+def _candidates(db: "Connection", rows: _Rows, visible: Visible) -> list[int]:
+    sums: dict[int, float] = defaultdict(float)
+    for term, its in rows:
+        factor = term.factor
+        for id_, bm25 in its:
+            sums[id_] += bm25 * factor
     best = sorted(sums, key=lambda id_: (-sums[id_], id_))
     found: list[int] = []
     for start in range(0, len(best), 2 * _CANDIDATES):
@@ -178,19 +196,30 @@ def _candidates(db: "Connection", shares: _Shares, visible: Visible) -> list[int
     return found[:_CANDIDATES]
 
 
-def _add(db: "Connection", terms: list[_Term], shares: _Shares, only: list[int] | None = None) -> None:
-    # The plus keeps SQLite from looking every id up by itself, which takes longer than to walk the whole list.
-    which = "" if only is None else " AND +rowid IN (SELECT value FROM json_each(?))"
-    values = () if only is None else (json.dumps(only),)
-    for term in terms:
-        table = f"text_{term.field}"
-        query = f"SELECT rowid, bm25({table}) FROM {table} WHERE {table} MATCH ?{which}"
-        factor = -term.weight / term.idf
-        for id_, score in db.execute(query, (f'"{term.word}"', *values)):
-            shares[id_].append((term, score * factor))
+def _shares(candidates: list[int], rows: _Rows) -> _Shares:
+    sums = dict.fromkeys(candidates, 0.0)
+    each: dict[int, list[tuple[_Term, float]]] = {id_: [] for id_ in candidates}
+    for term, its in rows:
+        factor = term.factor
+        for id_, bm25 in its:
+            if id_ in sums:
+                share = bm25 * factor
+                sums[id_] += share
+                each[id_].append((term, share))
+    return _Shares(sums, each)
 
 
-def _ranked(id_: int, shares: list[tuple[_Term, float]], weights: Mapping[str, float], mass: float) -> Ranked:
-    coverage = sum(weights[word] for word in {term.word for term, _ in shares}) / mass
-    score = sum(score for _, score in shares) * (1 - COVERAGE + COVERAGE * coverage)
-    return Ranked(id_, score, coverage, tuple(Part(term.word, term.field, score) for term, score in shares))
+def _best(shares: _Shares, weights: Mapping[str, float], mass: float, limit: int) -> list[Ranked]:
+    """Returns the best few. A score is never over its sum, so the rest need not be looked at."""
+    best: list[Ranked] = []
+    for id_ in sorted(shares.sums, key=lambda id_: (-shares.sums[id_], id_)):
+        total = shares.sums[id_]
+        if total <= 0 or (len(best) >= limit and total < best[limit - 1].score):
+            break
+        its = shares.each[id_]
+        coverage = sum(weights[word] for word in {term.word for term, _ in its}) / mass
+        score = total * (1 - COVERAGE + COVERAGE * coverage)
+        parts = tuple(Part(term.word, term.field, share) for term, share in its)
+        best.append(Ranked(id_, score, coverage, parts))
+        best.sort(key=lambda ranked: (-ranked.score, ranked.id))
+    return best[:limit]

@@ -131,6 +131,8 @@ class WorkingCopy:
         with self._lock():
             self._recover(sync)
             wanted = sorted(set(self._directories() if directories is None else directories))
+            if directories is None:
+                sync.refused += self._links()
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -204,6 +206,13 @@ class WorkingCopy:
                 yield directory
             elif depth < MAX_DEPTH:
                 yield from self._found(Path(entry.path), f"{directory}/", depth + 1)
+
+    def _links(self) -> list[Refusal]:
+        with contextlib.suppress(OSError):
+            linked = (e for e in os.scandir(self.folder.path) if e.is_symlink() and self._holds_main(Path(e.path)))
+            why = "it is a symbolic link, and those are not followed; watch the folder that it points into"
+            return [Refusal(entry.name, (why,)) for entry in linked]
+        return []
 
     def _holds_main(self, place: Path) -> bool:
         main = main_file(self.folder.kind, place.name)
@@ -314,7 +323,7 @@ class WorkingCopy:
         main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
         if main not in look.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
-            if look.binding is not None or main in look.reading.left_out:
+            if (look.binding is not None and look.binding.version is not None) or main in look.reading.left_out:
                 why = look.reading.left_out.get(main, "is missing")
                 sync.refused.append(Refusal(look.directory, (f"{main}: {why}",)))
             return False
@@ -415,8 +424,8 @@ class WorkingCopy:
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
         if replaced is not None and look.tree and not still_holds(replaced.old, look.tree):
-            # Somebody saved between our look and the swap. The sweep finds it too; sooner is better.
-            self._recover(sync, keep=0.0)
+            # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
+            self._take_late(look.directory, head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
 
     def _merge(self, look: _Look, sync: Sync) -> None:
         assert look.head is not None and look.reading is not None and look.binding is not None
@@ -450,21 +459,27 @@ class WorkingCopy:
             sync.taken.append(Taken(look.directory, head.ref, new.version, "merged"))
         self._write(look, new, merged.files, sync, conflict)
 
-    def _recover(self, sync: Sync, keep: float = KEEP_SECONDS) -> None:
+    def _recover(self, sync: Sync) -> None:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
         with contextlib.suppress(EvolvableError, OSError):
-            staging = staging_for(self.folder.path)
-            for found in sweep(staging, time.time(), keep):
+            bindings = self._bindings.of_folder(self.folder)
+            for found in sweep(staging_for(self.folder.path), time.time(), KEEP_SECONDS):
                 directory = found.target.relative_to(self.folder.path).as_posix()
-                binding = self._bindings.of_folder(self.folder).get(directory)
-                if binding is None:
-                    continue
-                head = self.store.backend.heads_by_id([binding.resource])[binding.resource]
-                base = self._version_of(head, found.believed)
-                if head.version is not None and base is not None and found.files:
-                    look = self._look(directory, binding, head, head.name, signature(found.target))
-                    if look.tree == head.tree:
-                        self._merge_in(look, head, base, found.files, sync, found.old)
+                binding = bindings.get(directory)
+                heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
+                head = next(iter(heads.values()), None)
+                if head is None or not self._take_late(directory, head, found.believed, found.files, found.old, sync):
+                    kept = f"something of yours that belongs to no version was replaced; it is kept in {found.old}"
+                    sync.refused.append(Refusal(directory, (kept,)))
+
+    def _take_late(self, directory: str, head: Head, believed: str, files: Files, old: Path, sync: Sync) -> bool:
+        """Merges what was written into a replaced directory; returns whether it could be made a version."""
+        base = self._version_of(head, believed)
+        look = self._look(directory, None, head, head.name, signature(self.folder.path / directory))
+        if head.version is None or base is None or not files or look.tree != head.tree:
+            return False
+        self._merge_in(look, head, base, files, sync, old)
+        return True
 
     def _version_of(self, head: Head, tree: str) -> int | None:
         for past in self.store.backend.versions(head.id, 50):

@@ -117,7 +117,8 @@ def test_an_interrupt_at_a_question_ends_with_130(machine):
             assert part, asked
             asked += part
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        process.wait(timeout=30)  # with its stdin open: the end of it would be an answer
+        _, err = process.communicate()
 
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -133,7 +134,8 @@ def test_an_interrupt_while_reading_ends_with_130_and_changes_nothing(machine):
         while time.monotonic() < deadline and "pipe" not in _waits_in(process.pid):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        process.wait(timeout=30)  # with its stdin open: the end of it would be an answer
+        _, err = process.communicate()
 
     assert process.returncode == 130
     assert "Traceback" not in err

@@ -118,6 +118,7 @@ async def test_a_change_by_another_process_is_found_and_written_out_by_it(place,
         await until(written)
 
 
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_clients_of_both_eras_are_told(place, era):
     told: list[str] = []
 

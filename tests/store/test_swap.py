@@ -138,8 +138,11 @@ def test_permissions_that_a_person_set_stay(pdf: Path, update: Update) -> None:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_writes_keeps_its_owner(pdf: Path, update: Update) -> None:
     """A server in a container runs as root on a person's folder."""
-    for path in (pdf, *pdf.rglob("*")):
-        os.chown(path, 1234, 2345)
+    try:
+        for path in (pdf, *pdf.rglob("*")):
+            os.chown(path, 1234, 2345)
+    except PermissionError:
+        pytest.skip("this root may not")
     update({**NEW, "new/new.md": File(b"new")})
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in (pdf, *pdf.rglob("*"))}
     assert owners == {(1234, 2345)}

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing 
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -95,6 +96,7 @@ class Program(click.Group):
         except click.Abort as abort:
             code = _aborted(state, abort)
         except OSError as error:
+            state.json = _stdout_works() and state.json
             state.fail(_as_ours(error))
             code = 1
         sys.exit(code if isinstance(code, int) else 0)
@@ -106,6 +108,16 @@ def _aborted(state: State, abort: click.Abort) -> int:
     click.echo(err=True)
     state.fail(InvalidArgument("A question was asked, and there was nobody to answer it.", "--yes answers it."))
     return 1
+
+
+def _stdout_works() -> bool:
+    """Returns whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _as_ours(error: OSError) -> LibraryError:

@@ -11,6 +11,7 @@ from evolvable_store.archive.history_check import check_history
 from evolvable_store.archive.history_staging import Staging
 from evolvable_store.archive.output import Stream
 from evolvable_store.archive.taking_in import Imported
+from evolvable_store.batches import batches
 from evolvable_store.errors import InvalidArchive
 from evolvable_store.operation import Head, Intent
 from evolvable_store.resource import Ref
@@ -29,11 +30,13 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
     one step, or nothing. What `undoes` says of an operation are ids of the library that made it.
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
-    with Staging() as staging, _opened(source) as stream:
+    with Staging(store.home) as staging, _opened(source) as stream:
         staging.load(stream)
         checked = {ref: check_history(staging, ref) for ref in staging.refs()}
-        merge = _Merge(store, staging, [ref for ref, found in checked.items() if not found])
-        replay(store.backend, merge.operations())
+        sound = [ref for ref, found in checked.items() if not found]
+        _send_blobs(store, staging, sound)
+        merge = _Merge(store, staging)
+        replay(store.backend, merge.operations(sound))
     unsound = [(str(ref), found) for ref, found in checked.items() if found]
     return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
 
@@ -49,22 +52,32 @@ def _opened(source: Path | Stream) -> Iterator[Stream]:
         yield stream
 
 
+def _send_blobs(store: "Store", staging: Staging, sound: list[Ref]) -> None:
+    """Brings the bulk of an import in by small steps, so that others do not wait for it.
+
+    The steps that name the blobs bring them once more: until then, gc may remove them.
+    """
+    _Merge(store, staging).compare(sound)
+    for batch in batches(staging.wanted_blobs(), lambda blob: blob[1]):
+        with store.backend.write() as writer:
+            for sha256, _ in batch:
+                writer.add_blob(*staging.packed(sha256))
+
+
 @dataclass
 class _Merge:
-    """Compares sound histories with the library, while nobody else writes."""
+    """Compares sound histories with the library, and so finds what is missing here."""
 
     store: "Store"
     staging: Staging
-    refs: list[Ref]
     added: list[Ref] = field(default_factory=list)
     updated: list[Ref] = field(default_factory=list)
     unchanged: list[Ref] = field(default_factory=list)
     refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    def operations(self) -> Iterator[tuple[Intent, Iterator[Step]]]:
+    def operations(self, sound: list[Ref]) -> Iterator[tuple[Intent, Iterator[Step]]]:
         """Yields what is missing here, in the order of the archive's log."""
-        for ref in self.refs:
-            self._compare(ref)
+        self.compare(sound)
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
 
@@ -72,6 +85,12 @@ class _Merge:
         intent = self.staging.intent(operation)
         assert intent is not None  # a change without one is not sound
         return intent
+
+    def compare(self, sound: list[Ref]) -> None:
+        """Sorts the resources, and notes in the staging what is missing here."""
+        self.staging.want_nothing()
+        for ref in sound:
+            self._compare(ref)
 
     def _compare(self, ref: Ref) -> None:
         head = self.store.head_or_none(ref)

@@ -3,10 +3,13 @@
 import base64
 import binascii
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -71,9 +74,15 @@ class Verdict:
 class Staging:
     """A context that ends with everything in it forgotten. Raises InvalidArchive or TooLarge for bad records."""
 
-    def __init__(self) -> None:
-        # No name: SQLite keeps it in memory as long as it is small, then in a file that nobody else sees.
-        self._db: Connection = driver.dbapi.connect("", isolation_level=None)
+    def __init__(self, beside: Path) -> None:
+        """beside: the folder on whose disk there is room for the whole archive."""
+        # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
+        self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
+        self._db: Connection = driver.dbapi.connect(str(Path(self._folder.name) / "staging.db"), isolation_level=None)
+        if os.name == "posix":
+            self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
+        self._db.execute("PRAGMA journal_mode=OFF")
+        self._db.execute("PRAGMA synchronous=OFF")
         self._db.executescript(_TABLES)
 
     def __enter__(self) -> Self:
@@ -84,6 +93,7 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
+        self._folder.cleanup()
 
     def load(self, stream: Stream) -> None:
         """Reads the whole archive."""
@@ -192,9 +202,19 @@ class Staging:
         query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
+    def want_nothing(self) -> None:
+        """Forgets what was noted as missing."""
+        self._db.execute("UPDATE change SET missing = 0 WHERE missing")
+
     def want(self, ref: Ref, behind: int) -> None:
         """Notes that the changes of a resource behind this position are missing in the library."""
         self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
+
+    def wanted_blobs(self) -> Iterator[tuple[str, int]]:
+        """Yields the blobs that missing changes bring, each once, with its size as packed."""
+        query = """SELECT sha256, length(data) FROM blob
+            WHERE sha256 IN (SELECT value FROM change, json_each(change.blobs) WHERE missing)"""
+        yield from self._db.execute(query)
 
     def wanted(self) -> Iterator[tuple[int, Step]]:
         """Yields the missing changes in the order of the log, each with its operation."""
