@@ -135,7 +135,8 @@ class _Run:
         for (text,) in self._all("PRAGMA integrity_check"):
             if text != "ok":
                 self._fault(f"SQLite finds it damaged ({text})", path)
-        query = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
+        query = """SELECT
+            (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
             (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*) FROM operation)"""
         self._end, claimed, self._total = self._all(query)[0]
         if claimed > self._end:

@@ -47,8 +47,8 @@ def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> C
     seen, unnamed = _survey(store)
     removed = Collected(len(unnamed), sum(blob.size for blob in unnamed))
     if not dry_run:
-        batches = [_remove(store, batch, seen) for batch in batches(unnamed, lambda blob: blob.size)]
-        removed = Collected(sum(done.blobs for done in batches), sum(done.bytes for done in batches))
+        gone = [_remove(store, batch, seen) for batch in batches(unnamed, lambda blob: blob.size)]
+        removed = Collected(sum(done.blobs for done in gone), sum(done.bytes for done in gone))
         if shrink:
             _shrink(store)
     return removed

@@ -116,6 +116,7 @@ def test_an_interrupt_at_a_question_ends_with_130(machine):
             part = process.stderr.read(1)
             assert part, asked
             asked += part
+        _wait_until_it_reads(process.pid)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)  # with its stdin open: the end of it would be an answer
         _, err = process.communicate()
@@ -129,10 +130,7 @@ def test_an_interrupt_at_a_question_ends_with_130(machine):
 def test_an_interrupt_while_reading_ends_with_130_and_changes_nothing(machine):
     put(machine, "pdf", skill_text("pdf").encode())
     with machine.start("update", "pdf", "--file", "SKILL.md=-", stdin=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 30
-        # It reads its stdin when all modules are loaded: until then there is nothing to interrupt.
-        while time.monotonic() < deadline and "pipe" not in _waits_in(process.pid):
-            time.sleep(0.01)
+        _wait_until_it_reads(process.pid)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)  # with its stdin open: the end of it would be an answer
         _, err = process.communicate()
@@ -142,13 +140,16 @@ def test_an_interrupt_while_reading_ends_with_130_and_changes_nothing(machine):
     assert machine.process("get", "pdf").out == skill_text("pdf")
 
 
-def _waits_in(process: int) -> str:
-    """Returns what a process waits for in the kernel, 'pipe' where the system does not say."""
-    try:
-        return Path(f"/proc/{process}/wchan").read_text(encoding="utf-8")
-    except OSError:
-        time.sleep(2)
-        return "pipe"
+def _wait_until_it_reads(process: int) -> None:
+    """Returns when a process waits for its stdin, a pipe: a signal just before would not wake it from there."""
+    where = Path(f"/proc/{process}/wchan")
+    if not where.exists():
+        time.sleep(3)
+        return
+    deadline = time.monotonic() + 30
+    while "pipe" not in where.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @posix
@@ -173,6 +174,16 @@ def test_a_reader_that_went_away_is_no_traceback(machine):
             err = process.stderr.read()
             process.wait(timeout=30)
         assert "Traceback" not in err and "Exception" not in err, arguments
+
+
+def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(machine):
+    put(machine, "pdf", skill_text("pdf", body="caf\u00e9 \u65e5\u672c").encode(), "caf\u00e9")
+    env = {**machine.environment, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    for arguments in (["load", "pdf"], ["log"], ["history", "pdf", "--diff", "1"]):
+        ran = machine.process(*arguments, env=env)
+        assert (ran.code, ran.err) == (0, ""), arguments
+        assert "caf\\xe9" in ran.out
 
 
 @posix
@@ -221,7 +232,7 @@ def test_a_diff_is_coloured_on_a_terminal(machine):
 
 
 @pytest.mark.parametrize(
-    "module", ["program", "serving", "finding", "reading", "changing", "folders", "doctor", "caring", "archives"]
+    "module", ["program", "serving", "finding", "reading", "updating", "folders", "doctor", "caring", "archives"]
 )
 def test_no_command_loads_what_it_may_not_need(machine, module):
     """issue 2: start to first answer. `serve` loads the MCP SDK itself, and nothing else of these."""

@@ -37,7 +37,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 else:
                     tx.restore(Ref.parse("pdf"), 5 if change == "return" else 2)
         with store.transaction(Actor.HUMAN, "freeze") as tx:
-            tx.put(Ref.parse("kept"), {"SKILL.md": File(FROZEN.encode()), "big.bin": File(random.Random(0).randbytes(9000))})
+            tx.put(
+                Ref.parse("kept"),
+                {"SKILL.md": File(FROZEN.encode()), "big.bin": File(random.Random(0).randbytes(9000))},
+            )
     return home / "library.db"
 
 
@@ -72,7 +75,7 @@ DAMAGE = {
     "a blob's codec": ("UPDATE blob SET codec = 'lzma' WHERE id = 1", "its codec 'lzma' is unknown"),
     "a blob's size": ("UPDATE blob SET size = size + 1 WHERE id = 1", "its record says"),
     "a blob is gone": ("DELETE FROM blob WHERE id = 1", "is missing"),
-    "a manifest's mode": ("UPDATE change SET manifest = replace(manifest, '420', '493')", "list of files does not match"),
+    "a manifest's mode": ("UPDATE change SET manifest = replace(manifest, '420', '493')", "list of files does not"),
     "a manifest is no JSON": ("UPDATE change SET manifest = '{' WHERE sequence = 1", "list of files cannot be read"),
     "a manifest is a list": ("UPDATE change SET manifest = '[1]' WHERE sequence = 1", "list of files cannot be read"),
     "a manifest is gone": ("UPDATE change SET manifest = NULL WHERE sequence = 3", "makes none"),
@@ -138,7 +141,9 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
 
 def test_the_check_ends_where_there_is_no_end_of_faults(damaged: Path) -> None:
     with closing(sqlite3.connect(damaged)) as db, db:
-        db.executemany("INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')", ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500)))
+        db.executemany(
+            "INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')", ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500))
+        )
     assert len(run(damaged).faults) == 1000
 
 

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import Children, Gate
-from samples import Clock, skill
+from samples import skill
 from soundness import assert_sound, whole_history
 
 from evolvable_store.operation import Actor
@@ -131,14 +130,9 @@ def test_eight_processes_at_a_hundred_updates_a_second_wait_under_a_quarter_seco
     assert waits(said)[-1] < 0.25
 
 
-@contextmanager
-def two_openings(home: Path) -> Iterator[tuple[Store, Store]]:
-    with Store.open(home, create=True, clock=Clock()) as one, Store.open(home) as other:
-        yield one, other
-
-
 def test_a_change_is_seen_at_once_through_another_opening(tmp_path: Path) -> None:
-    with two_openings(tmp_path / "home") as (one, other):
+    home = tmp_path / "home"
+    with Store.open(home, create=True) as one, Store.open(home) as other:
         for number in range(1, 20):
             with one.transaction(Actor.AGENT, "count") as tx:
                 tx.put(Ref.parse("pdf"), skill(f"{number}"))

@@ -17,6 +17,10 @@ MAX_DEPTH = 4
 """How deep below a folder skills are looked for."""
 
 
+BATCH = 200
+"""Skills that become one operation."""
+
+
 @dataclass(slots=True)
 class Copied:
     """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
@@ -28,7 +32,7 @@ class Copied:
 
 
 def copy_in(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Returns what became of each skill in `folder`: those new here become version 1, in one operation.
+    """Returns what became of each skill in `folder`: those new here become version 1.
 
     As with a person's own folder, what breaks the specification is taken in where that is safe.
     """
@@ -40,12 +44,18 @@ def copy_in(store: Store, folder: Path, reason: str, progress: Progress) -> Copi
             copied.known.append(str(ref))
         elif files := _fit(place, copied):
             new[ref] = files
+        if len(new) == BATCH or done == len(places):
+            _put(store, new, reason, copied)
+            new = {}
         progress(done, len(places))
+    return copied
+
+
+def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
     with store.transaction(Actor.IMPORT, reason) as tx:
         for ref, files in new.items():
             tx.put(ref, files, expected_version=0)
     copied.added += [str(ref) for ref in new]
-    return copied
 
 
 def _skills(place: Path, depth: int) -> Iterator[Path]:

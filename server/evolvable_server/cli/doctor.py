@@ -40,7 +40,7 @@ def _show(health: "Health", verbose: bool) -> None:
             say(f"  - {text}")
     say()
     for problem in health.problems:
-        click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}')}")
+        click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
 
 

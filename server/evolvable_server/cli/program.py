@@ -21,7 +21,7 @@ SECTIONS = {
     "Use": {"find": "finding", "load": "reading", "report": "reporting"},
     "Look": {"list": "finding", "get": "reading", "history": "reading", "log": "operations"},
     "Change": {
-        "update": "changing",
+        "update": "updating",
         "restore": "changing",
         "remove": "changing",
         "undo": "changing",
@@ -66,7 +66,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+        if args and not args[0].startswith("-") and TOOLS.get(args[0], args[0]) not in COMMANDS:
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)

@@ -116,11 +116,12 @@ def _connect(place: Path) -> list[str]:
 
 def _show(result: Quickstart) -> None:
     say(f"The library is in {result.home}")
-    for copied in result.copied:
+    for number, copied in enumerate(result.copied):
+        path = copied.path if number else "skills that come with evolvable"
         parts = [f"{len(copied.added)} added"]
         parts += [f"{len(copied.known)} there already"] * bool(copied.known)
         parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
-        say(f"  {copied.path}: {', '.join(parts)}")
+        say(f"  {path}: {', '.join(parts)}")
         for name, reasons in copied.refused:
             say(f"    {name}: {'; '.join(reasons)}")
     say(f'\nfind_skill("{result.task}") over MCP answered:')

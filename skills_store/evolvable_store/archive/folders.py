@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.archive.output import chosen_heads
 from evolvable_store.archive.taking_in import Candidate, Imported, is_main, take_in
-from evolvable_store.build import build_folder
 from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError
 from evolvable_store.folder import is_ignored, read_folder
+from evolvable_store.objects import Files
+from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
@@ -36,13 +39,22 @@ def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = No
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
             for head in heads:
-                build_folder(draft / head.name, store.files(head), target)
+                _write(draft / head.name, store.files(head))
                 os.rename(draft / head.name, target / head.name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error
     return tuple(head.ref for head in heads)
+
+
+def _write(folder: Path, files: Files) -> None:
+    folder.mkdir()
+    for path, file in files.items():
+        place = folder / check_path(path)  # whoever wrote the library's file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(place, _NEW, file.mode), "wb") as stream:
+            stream.write(file.data)
 
 
 def import_folders(

@@ -34,9 +34,12 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
         staging.load(stream)
         checked = {ref: check_history(staging, ref) for ref in staging.refs()}
         sound = [ref for ref, found in checked.items() if not found]
-        _send_blobs(store, staging, sound)
-        merge = _Merge(store, staging)
-        replay(store.backend, merge.operations(sound))
+        merge = _Merge(store, staging, sound)
+        merge.compare()
+        if merge.added or merge.updated:
+            _send_blobs(store, staging)
+            merge = _Merge(store, staging, sound)
+            replay(store.backend, merge.operations())
     unsound = [(str(ref), found) for ref, found in checked.items() if found]
     return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
 
@@ -52,12 +55,11 @@ def _opened(source: Path | Stream) -> Iterator[Stream]:
         yield stream
 
 
-def _send_blobs(store: "Store", staging: Staging, sound: list[Ref]) -> None:
+def _send_blobs(store: "Store", staging: Staging) -> None:
     """Brings the bulk of an import in by small steps, so that others do not wait for it.
 
     The steps that name the blobs bring them once more: until then, gc may remove them.
     """
-    _Merge(store, staging).compare(sound)
     for batch in batches(staging.wanted_blobs(), lambda blob: blob[1]):
         with store.backend.write() as writer:
             for sha256, _ in batch:
@@ -70,14 +72,15 @@ class _Merge:
 
     store: "Store"
     staging: Staging
+    sound: list[Ref]
     added: list[Ref] = field(default_factory=list)
     updated: list[Ref] = field(default_factory=list)
     unchanged: list[Ref] = field(default_factory=list)
     refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    def operations(self, sound: list[Ref]) -> Iterator[tuple[Intent, Iterator[Step]]]:
-        """Yields what is missing here, in the order of the archive's log."""
-        self.compare(sound)
+    def operations(self) -> Iterator[tuple[Intent, Iterator[Step]]]:
+        """Compares, and yields what is missing here in the order of the archive's log."""
+        self.compare()
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
 
@@ -86,10 +89,10 @@ class _Merge:
         assert intent is not None  # a change without one is not sound
         return intent
 
-    def compare(self, sound: list[Ref]) -> None:
+    def compare(self) -> None:
         """Sorts the resources, and notes in the staging what is missing here."""
         self.staging.want_nothing()
-        for ref in sound:
+        for ref in self.sound:
             self._compare(ref)
 
     def _compare(self, ref: Ref) -> None:

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -93,10 +94,12 @@ def refusal(why: str) -> InvalidArchive:
 
 
 def _members(stream: IO[bytes]) -> dict[str, Member]:
-    directory, size = _find_directory(stream)
+    directory, entries, size = _find_directory(stream)
     try:
         with zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
+        if len(infos) != entries:
+            raise refusal("it has other entries than its end says")
         for info in infos:
             _check_entry(info)
         members = [_member(stream, info) for info in infos]
@@ -108,8 +111,11 @@ def _members(stream: IO[bytes]) -> dict[str, Member]:
     return {member.path: member for member in members if not member.path.endswith("/")}
 
 
-def _find_directory(stream: IO[bytes]) -> tuple[int, int]:
-    """Returns where the directory starts and how many bytes the zip has; there must be one reading of both."""
+def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
+    """Returns where the directory starts, how many entries it has, and how many bytes the zip has.
+
+    The end that says so must be the only one that any program could take for it.
+    """
     size = stream.seek(0, 2)
     if size > MAX_ARCHIVE:
         raise TooLarge(f"The archive has {size:,} bytes.", f"The limit is {MAX_ARCHIVE:,}.")
@@ -126,11 +132,13 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int]:
     _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
     if start + at + _END.size + comment != size or directory + length != start + at or disk or first_disk:
         raise refusal("it has several parts, or something before or behind it")
-    if entries > MAX_ENTRIES or here != entries or length > MAX_ENTRIES * 1024:
+    if here != entries or length < 46 * entries:
+        raise refusal("its directory is damaged")
+    if entries > MAX_ENTRIES or length > 1024 * MAX_ENTRIES:
         raise TooLarge(f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}.")
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):
         raise refusal("it uses the format for huge archives (zip64)")
-    return directory, size
+    return directory, entries, size
 
 
 def _check_entry(info: zipfile.ZipInfo) -> None:
@@ -172,7 +180,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> Member:
 def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[Member], directory: int) -> None:
     """Raises InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
     places = sorted((info.header_offset, member.end) for info, member in zip(infos, members, strict=True))
-    for (_, end), (start, _) in zip(places, [*places[1:], (directory, 0)], strict=True):
+    for (_, end), (start, _) in pairwise([*places, (directory, directory)]):
         if end > start:
             raise refusal("its entries overlap")
 

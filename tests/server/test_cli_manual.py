@@ -1,0 +1,101 @@
+"""The examples in docs/cli.md are one story; told again, it ends as written. Run with EVOLVABLE_UPDATE_GOLDEN=1 to
+write what is printed now into the manual."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evolvable_server.cli.program import cli
+
+MANUAL = Path(__file__).parents[2] / "docs/cli.md"
+
+ADA = "/home/ada-king"
+"""The home folder in the manual; as long as the real one, so that the tables look right."""
+
+CODES = {"Error:": 1, "left alone:": 1, "Wrong:": 1, "Nothing in the library fits": 3}
+"""What an example says that does not end with 0."""
+
+SKILLS = {
+    "pdf": "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nUse qpdf.\n",
+    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\ncolor: green\n---\n\n# CSV\n\nUse csvkit.\n",
+    "scan": "---\nname: scan\ndescription: &d Scan pages.\nlicense: *d\n---\n\n# Scan\n",
+}
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home folder with the skills of the story, and a project that is the working directory."""
+    if os.name != "posix":
+        pytest.skip("the story uses a shell")
+    root = Path(tempfile.mkdtemp(prefix="a", dir="/tmp"))
+    for name, text in SKILLS.items():
+        folder = root / ".claude/skills" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(text, encoding="utf-8")
+    (root / "project").mkdir()
+    monkeypatch.chdir(root / "project")
+    for name in ("EVOLVABLE_HOME", "EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(root))
+    yield root
+    shutil.rmtree(root)
+
+
+def test_the_examples_in_the_manual_are_true(home):
+    """style.md, 13: docs are tested."""
+    lines = MANUAL.read_text(encoding="utf-8").split("\n")
+    told: list[str] = []
+    wrong: list[str] = []
+    while lines:
+        line = lines.pop(0)
+        told.append(line)
+        if line.startswith("$ "):
+            written = list(takewhile(lambda line: not line.startswith(("$ ", "```")), lines))
+            lines = lines[len(written) :]
+            code, output = _run(line[2:], home)
+            shown = output.rstrip("\n").split("\n") if output.strip() else []
+            told += shown
+            if code != _code(shown) or ("doctor" not in line and _plain(shown) != _plain(written)):
+                wrong.append("\n".join([f"{line}  [{code}]", *shown]))
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        MANUAL.write_text("\n".join(told), encoding="utf-8")
+        return
+
+    assert wrong == []
+
+
+def _run(line: str, home: Path) -> tuple[int, str]:
+    """Returns the exit code and the output of an example, with Ada's folders instead of ours."""
+    command, _, target = line.partition(" > ")
+    program, *arguments = [re.sub("^~", str(home), word) for word in shlex.split(command)]
+    if program != "evolvable":
+        subprocess.run(["bash", "-c", line], check=True)
+        return 0, ""
+    result = CliRunner().invoke(cli, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    if target:
+        return result.exit_code, ""
+    scripts = sysconfig.get_path("scripts")
+    text = result.output.replace(scripts, f"{ADA}/.venv/bin")
+    return result.exit_code, text.replace(str(home.resolve()), ADA).replace(str(home), ADA)
+
+
+def _code(shown: list[str]) -> int:
+    return next((code for text, code in CODES.items() if any(line.startswith(text) for line in shown)), 0)
+
+
+def _plain(lines: list[str]) -> str:
+    """Returns the text without what differs each time: numbers, ids, and the width of columns."""
+    text = re.sub(r"\b(use|search)-[0-9a-f]{12}\b", r"\1-id", " ".join(" ".join(lines).split()))
+    return re.sub(r"\d[\d,.:-]*", "0", text)
