@@ -1,5 +1,6 @@
 """What an update costs: against the bare commit of the same bytes, against git, and to read any version again."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -30,15 +31,14 @@ from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
 SKILLS = 1000
+BLOCK = 50
+"""Updates between two commits of git."""
 
-
-def texts(ref: Ref, marks: list[object]) -> list[bytes]:
-    """Returns new contents for a skill, made before the clock runs."""
-    return [skill_text(ref.name, mark).encode() for mark in marks]
+REASON = "made the steps clearer"
 
 
 def update(store: Store, ref: Ref, data: bytes) -> None:
-    with store.transaction(Actor.AGENT, "made the steps clearer") as tx:
+    with store.transaction(Actor.AGENT, REASON) as tx:
         tx.put(ref, {"SKILL.md": File(data)})
 
 
@@ -70,35 +70,53 @@ def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int
 
 
 def against_git(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
-    """Measures updates and git commits of the same files in turn: ten updates for one commit."""
+    """Measures blocks of updates and of git commits of the same files in turn.
+
+    What git leaves unwritten is flushed between the blocks, or our updates would wait for it.
+    """
     if shutil.which("git") is None:
         return [Row("git", "not installed, left out")]
-    repository = folder / "repository"
-    for ref in refs:
-        (repository / ref.name).mkdir(parents=True)
-        (repository / ref.name / "SKILL.md").write_bytes(store.file(store.head(ref), "SKILL.md").data)
-
-    def git(*words: str) -> None:
-        author = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *author, *words], cwd=repository, check=True, stdout=subprocess.DEVNULL)
-
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-q", "-m", "start")
-    updates, commits = 0.0, 0.0
+    repository = Repository(folder / "repository", store, refs)
+    updates, commits, durable = 0.0, 0.0, 0.0
     for number in range(rounds):
-        ref = refs[number * 37 % len(refs)]
-        for data in texts(ref, [f"git {number} {again}" for again in range(10)]):
-            updates += timed(lambda ref=ref, data=data: update(store, ref, data))
-        path = f"{ref.name}/SKILL.md"
-        (repository / path).write_bytes(data)
-        commits += timed(lambda path=path: (git("add", path), git("commit", "-q", "-m", "made the steps clearer")))
-    ours, theirs = rounds * 10 / updates, rounds / commits
+        block = [refs[(number * 37 + step) % len(refs)] for step in range(BLOCK)]
+        contents = [skill_text(ref.name, f"git {number}").encode() for ref in block]
+        os.sync()
+        updates += sum(timed(lambda r=r, c=c: update(store, r, c)) for r, c in zip(block, contents, strict=True))
+        os.sync()
+        commits += timed(lambda b=block, c=contents: repository.commit(b[0], c[0]))
+        durable += timed(lambda b=block, c=contents: repository.commit(b[1], c[1], "-c", "core.fsync=all"))
+    ours, theirs = rounds * BLOCK / updates, rounds / commits
     return [
         Row("updates a second", f"{ours:,.0f}"),
         Row("git add + git commit a second", f"{theirs:,.1f}"),
+        Row("  the same with core.fsync=all, as durable as an update", f"{rounds / durable:,.1f}"),
         at_least("updates / git commits", ours / theirs, 50, lambda value: f"{value:.0f} x"),
     ]
+
+
+class Repository:
+    """A git repository that holds the skills of a library."""
+
+    def __init__(self, place: Path, store: Store, refs: list[Ref]) -> None:
+        self._place = place
+        for ref in refs:
+            (place / ref.name).mkdir(parents=True)
+            (place / ref.name / "SKILL.md").write_bytes(store.file(store.head(ref), "SKILL.md").data)
+        self._git("init", "-q")
+        self._git("add", ".")
+        self._git("commit", "-q", "-m", "start")
+
+    def commit(self, ref: Ref, data: bytes, *options: str) -> None:
+        """Changes a skill, adds it and commits it, as a script would."""
+        path = f"{ref.name}/SKILL.md"
+        (self._place / path).write_bytes(data)
+        self._git(*options, "add", path)
+        self._git(*options, "commit", "-q", "-m", REASON)
+
+    def _git(self, *words: str) -> None:
+        author = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *author, *words], cwd=self._place, check=True, stdout=subprocess.DEVNULL)
 
 
 def any_version(home: Path, versions: int, reads: int) -> list[Row]:
@@ -130,7 +148,7 @@ def main() -> None:
         with Store.open(folder / "home", create=True) as store:
             refs = seed(store, SKILLS)
             rows = against_bare_commit(folder, store, refs, 500 if options.quick else 5000)
-            rows += against_git(folder, store, refs, 10 if options.quick else 60)
+            rows += against_git(folder, store, refs, 10 if options.quick else 40)
         rows += any_version(folder / "large", 5_000 if options.quick else 50_000, 500 if options.quick else 5_000)
     conclude("Updates of a 6 KB skill, durable", rows)
 

@@ -80,7 +80,7 @@ def place_of(record: dict[str, Any], taken: set[str]) -> str:
     parts = [part for part in inside.split("/") if part not in ("", ".", "..")] or [repository.split("/")[-1]]
     above = repository.replace("/", "-").lstrip(".")
     for start in range(len(parts) - 1, -1, -1):
-        place = f"{above}/{'-'.join(parts[start:])[-200:]}"
+        place = f"{above}/{'-'.join(parts[start:])[-200:].lstrip('.')}"
         if place.casefold() not in taken:
             break
     else:

@@ -35,22 +35,24 @@ SAVED = tuple(f"saved-{number}" for number in range(6))
 """Skills that only the person changes."""
 
 PATHS = ("SKILL.md", "scripts/run.py", "references/one.md", "references/deep/two.md", "assets/three.txt")
-FSCK_EVERY = 25
+FSCK_EVERY = 50
+"""Rounds between two checks of everything."""
 
 
 def files(name: str, token: str) -> Files:
     """Returns the files of a version; which of them there are differs from token to token."""
     paths = PATHS if sum(token.encode()) % 2 else PATHS[:3]
-    more = f"\n<!-- token {token} -->\n"
-    return {path: File((skill_text(name, token, 1500) + more).encode()) for path in paths}
+    top = f"---\nname: {name}\ndescription: Written by {token}\n---\n"
+    return {path: File((top + f"{token} in {path}\n" * 60).encode()) for path in paths}
 
 
 def token_of(found: Files) -> str | None:
-    """Returns the token that these files share, None when they are a mix of versions."""
-    tokens = {file.data.decode().rpartition("<!-- token ")[2].removesuffix(" -->\n") for file in found.values()}
-    token = tokens.pop() if len(tokens) == 1 else ""
-    name = found["SKILL.md"].data.decode().splitlines()[1].removeprefix("name: ") if "SKILL.md" in found else ""
-    return token if token and dict(found) == dict(files(name, token)) else None
+    """Returns the token that these files share, None when they are not the whole of one version."""
+    lines = found["SKILL.md"].data.decode().splitlines() if "SKILL.md" in found else []
+    if len(lines) < 3:
+        return None
+    name, token = lines[1].removeprefix("name: "), lines[2].removeprefix("description: Written by ")
+    return token if dict(found) == files(name, token) else None
 
 
 def update(home: Path, worker: str) -> None:

@@ -28,7 +28,7 @@ def install(place: Path) -> Path:
     """Installs the project as a user would, compiled files included, and returns its site-packages."""
     venv.create(place, with_pip=True)
     python = next(path for path in (place / "bin/python", place / "Scripts/python.exe") if path.exists())
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", str(ROOT)], check=True)
     told = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,

@@ -75,6 +75,7 @@ class Reloader:
 
     def _follow_library(self) -> None:
         seen = -1
+        self._guarded(lambda: self._library.index.catch_up())
         with self._library.store.backend.watching() as data_version:
             while not self._stop.wait(POLL_SECONDS):
                 try:
@@ -113,14 +114,14 @@ class Reloader:
             else:
                 self._folders_changed.wait(self._rescan)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], object]) -> None:
         try:
             work()
         except EvolvableError as error:
-            log.warning("following the folders: %s", error.text)
+            log.warning("%s", error.text)
             self._stop.wait(1)
         except OSError as error:
-            log.warning("following the folders: %s", error)
+            log.warning("%s", error)
             self._stop.wait(1)
 
     def _watch(self) -> None:

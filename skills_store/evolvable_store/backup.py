@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evolvable_store.driver import Connection
     from evolvable_store.store import Store
 
-_STEP = 1000  # pages: 4 MB between two calls of `progress`
+_STEP = 1000  # pages: some MB between two calls of `progress`
 _BESIDE = ("-wal", "-shm", "-journal")
 
 

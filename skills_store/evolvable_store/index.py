@@ -79,11 +79,15 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has."""
+    """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+
+    `documents`: how many resources the index holds.
+    """
 
     scored: tuple[Scored, ...]
     mass: float
     unknown: float
+    documents: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,7 @@ class Index:
             found = ranking.rank(db, asked(query), _visible(kind, scopes), self._counted(db), limit)
             entries = {e.id: e for e in _entries(db, (ranked.id for ranked in found.ranked))}
         scored = tuple(Scored(entries[r.id], r.score, r.coverage, r.parts) for r in found.ranked)
-        return Ranking(scored, found.mass, found.unknown)
+        return Ranking(scored, found.mass, found.unknown, found.documents)
 
     def _counted(self, db: "Connection") -> Counts:
         applied = _applied(db)

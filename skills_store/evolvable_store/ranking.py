@@ -49,11 +49,15 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Best first. `mass` is the weight of all words of the query, `unknown` of those that the library never uses."""
+    """Best first. `mass` is the weight of all words of the query, `unknown` of those that the library never uses.
+
+    `documents`: how many resources were weighed against each other.
+    """
 
     ranked: tuple[Ranked, ...]
     mass: float
     unknown: float
+    documents: int
 
 
 @dataclass
@@ -129,7 +133,7 @@ def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts:
     shares = _score(db, sorted(terms, key=lambda term: term.rows), visible)
     covered = sum(weights[word] for word in chosen)
     best = _best(shares, weights, covered, limit)
-    return Ranking(tuple(best), covered + unknown, unknown)
+    return Ranking(tuple(best), covered + unknown, unknown, total)
 
 
 def _idf(total: int, rows: int) -> float:

@@ -323,9 +323,12 @@ class WorkingCopy:
         main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
         if main not in look.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
-            if (look.binding is not None and look.binding.version is not None) or main in look.reading.left_out:
-                why = look.reading.left_out.get(main, "is missing")
-                sync.refused.append(Refusal(look.directory, (f"{main}: {why}",)))
+            like = next((path for path in look.reading.left_out if path.casefold() == main.casefold()), "")
+            if like:
+                self._refused[look.directory] = look.reading.signature if look.signature else ""
+                sync.refused.append(Refusal(look.directory, (f"{like}: {look.reading.left_out[like]}",)))
+            elif look.binding is not None and look.binding.version is not None:
+                sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False
         found = problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
         stops = refused(found, strict=False)

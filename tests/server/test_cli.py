@@ -21,6 +21,7 @@ from evolvable_server.run import Serving
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.seed import seed_folder
 from evolvable_store.store import Store
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
@@ -438,12 +439,12 @@ def test_a_proposal_waits_until_a_person_decides(pdf):
 
 
 def test_the_best_skill_for_a_task_is_found(pdf):
-    put(pdf, "csv", SKILL=skill_text("csv", "Clean and summarise CSV tables.").encode())
+    pdf("import", seed_folder() / "skills")
 
-    ran = pdf("find", "summarise", "a", "csv", "table")
+    ran = pdf("find", "write", "a", "good", "commit", "message")
 
-    assert ran.out.startswith("skill:csv@1  ")
-    assert "evolvable load skill:csv --search search-" in ran.out
+    assert ran.out.startswith("skill:write-commit-messages@1  ")
+    assert "evolvable load skill:write-commit-messages --search search-" in ran.out
 
 
 def test_when_nothing_fits_find_ends_with_3(pdf):
@@ -483,7 +484,7 @@ async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyi
             for tool, arguments, command in pairs:
                 answer = (await client.call_tool(tool, arguments)).structured_content
                 if command is not None:
-                    printed = pdf(*command, "--json").json
+                    printed = pdf(*command, "--json", code=None).json
                     assert {k: v for k, v in printed.items() if k != "search_id"} == {
                         k: v for k, v in answer.items() if k != "search_id"
                     }

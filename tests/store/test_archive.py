@@ -16,7 +16,7 @@ from evolvable_store.archive import Imported, export_json, import_json
 from evolvable_store.archive import json_stream as stream_module
 from evolvable_store.errors import EvolvableError, InvalidArchive, LibraryError, NoSuchResource, TooLarge
 from evolvable_store.fsck import check
-from evolvable_store.objects import EXECUTABLE, File, blob_hash, chain_hash, manifest_of
+from evolvable_store.objects import EXECUTABLE, Entry, File, Manifest, blob_hash, chain_hash, manifest_of
 from evolvable_store.operation import Actor, Intent
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
@@ -238,7 +238,7 @@ def changed(document: dict[str, Any], where: str, index: int, **fields: Any) -> 
 
 
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a file's text": (lambda d: changed(d, "blobs", 0, text="forged"), "is missing or does not match its hash"),
+    "a file's text": (lambda d: changed(d, "blobs", 0, text="eno"), "is missing or does not match its hash"),
     "a file's name": (lambda d: changed(d, "blobs", 0, sha256="0" * 64), "is missing or does not match its hash"),
     "a missing file": (lambda d: d["blobs"].pop(0), "is missing or does not match its hash"),
     "a hash": (lambda d: changed(d, "changes", 0, hash="0" * 64), "version 1 does not match its hash"),
@@ -282,20 +282,20 @@ class Forger:
         self.document |= {"operations": [], "changes": [], "blobs": []}
         self._hash, self._number = "", 0
 
-    def add(self, actor: str, files: dict[str, tuple[bytes, int]], ref: str = "skill:pdf") -> "Forger":
+    def add(self, actor: str, files: dict[str, tuple[bytes, int]], ref: str = "skill:pdf", larger: int = 0) -> "Forger":
         intent = Intent("2026-01-01T00:00:00Z", Actor(actor), "forged")
-        entries = {path: (manifest_of({"x": File(data)})["x"], mode) for path, (data, mode) in files.items()}
-        lines = (f"{mode:o} {e.sha256} {e.size} {path}\n" for path, (e, mode) in sorted(entries.items()))
-        tree = blob_hash("".join(lines).encode())
+        manifest = Manifest(
+            {path: Entry(blob_hash(data), len(data) + larger, mode) for path, (data, mode) in files.items()}
+        )
         self._number += 1
-        self._hash = chain_hash(self._hash, self._number, tree, intent.digest)
+        self._hash = chain_hash(self._hash, self._number, manifest.tree, intent.digest)
         record = {"id": self._number, "at": intent.at, "actor": actor, "reason": "forged", "session": None}
         self.document["operations"].append({**record, "evidence": [], "undoes": []})
-        listed = {path: [e.sha256, e.size, mode] for path, (e, mode) in entries.items()}
+        listed = json.loads(manifest.to_json())
         step = {"operation": self._number, "ref": ref, "after": self._number, "hash": self._hash, "files": listed}
         self.document["changes"].append(step)
-        for (data, _), (e, _) in zip(files.values(), entries.values(), strict=True):
-            self.document["blobs"].append({"sha256": e.sha256, "text": data.decode("latin-1")})
+        for data, _ in files.values():
+            self.document["blobs"].append({"sha256": blob_hash(data), "text": data.decode("latin-1")})
         return self
 
 
@@ -317,6 +317,10 @@ def test_an_agent_cannot_have_changed_what_was_frozen(store: Store) -> None:
     frozen = {"SKILL.md": (FROZEN.encode(), 0o644)}
     assert refusal(store, Forger().add("human", frozen).add("agent", MAIN)) == "agent changed it while it was frozen"
     assert imported(store, Forger().add("agent", frozen).add("human", MAIN).document).added == (PDF,)
+
+
+def test_a_size_that_is_not_the_files_is_refused(store: Store) -> None:
+    assert "is missing or does not match" in refusal(store, Forger().add("agent", MAIN, larger=1))
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o600, 0o120777, 0, -1])
@@ -450,6 +454,17 @@ def test_an_archive_may_be_written_with_other_spaces_and_orders(full: Store, oth
     text = json.dumps({**head, "blobs": document["blobs"], **document}, indent=3)
     assert import_json(other, io.BytesIO(b"\xef\xbb\xbf" + text.encode())).refused == ()
     assert histories(exported(other)) == histories(exported(full))
+
+
+def test_an_archive_may_come_in_any_pieces() -> None:
+    class Trickle(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(1)
+
+    document = {"number": 1234, "text": "\u2028\U0001f600", "list": [12, -3.5e2, {"a": [1]}], "none": [], "last": 99}
+    pieces = list(stream_module.pieces(Trickle(json.dumps(document, ensure_ascii=False).encode())))
+    listed = [("list", element) for element in document["list"]]  # type: ignore[attr-defined]
+    assert pieces == [("number", 1234), ("text", document["text"]), *listed, ("last", 99)]
 
 
 def test_a_file_that_is_not_there_says_so(store: Store, tmp_path: Path) -> None:

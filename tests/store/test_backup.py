@@ -143,10 +143,13 @@ def test_a_place_that_cannot_be_written_is_named(store: Store, tmp_path: Path) -
 def test_a_damaged_copy_is_not_kept(store: Store, put: Put, tmp_path: Path) -> None:
     for number in range(40):
         put(f"s{number}", "text" * 2000)
+    with store.backend.reading() as db:
+        root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'blob'").fetchone()[0]
     store.close()
     file = store.home / "library.db"
     content = bytearray(file.read_bytes())
-    content[8 * 4096 : 9 * 4096] = bytes(4096)
+    page = int.from_bytes(content[16:18])
+    content[(root - 1) * page : root * page] = bytes(page)
     file.write_bytes(content)
     with Store.open(store.home) as damaged, pytest.raises(LibraryCorrupt):
         backup(damaged, tmp_path / "backup")

@@ -74,6 +74,7 @@ DAMAGE = {
     "a blob's packing": ("UPDATE blob SET data = x'00' WHERE codec = 'zlib'", "cannot be unpacked"),
     "a blob's codec": ("UPDATE blob SET codec = 'lzma' WHERE id = 1", "its codec 'lzma' is unknown"),
     "a blob's size": ("UPDATE blob SET size = size + 1 WHERE id = 1", "its record says"),
+    "a size beside its manifest": ("UPDATE blob SET size = size + 1 WHERE id = 1", "bytes, its blob"),
     "a blob is gone": ("DELETE FROM blob WHERE id = 1", "is missing"),
     "a manifest's mode": ("UPDATE change SET manifest = replace(manifest, '420', '493')", "list of files does not"),
     "a manifest is no JSON": ("UPDATE change SET manifest = '{' WHERE sequence = 1", "list of files cannot be read"),
@@ -137,6 +138,19 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
         db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row)
     with Store.open(damaged.parent) as store:
         assert any("SQLite finds it damaged" in fault.what for fault in check(store).faults)
+
+
+def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
+    """Two cells of a page swapped: reading on behind the last row would come round again and again."""
+    with closing(sqlite3.connect(damaged)) as db:
+        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()[0]
+    content = bytearray(damaged.read_bytes())
+    start = (page - 1) * int.from_bytes(content[16:18])
+    assert content[start] == 13, "a page of rows"
+    last = start + 8 + 2 * (int.from_bytes(content[start + 3 : start + 5]) - 1)
+    content[last - 2 : last + 2] = content[last : last + 2] + content[last - 2 : last]
+    damaged.write_bytes(content)
+    assert any("out of order" in fault.what for fault in run(damaged).faults)
 
 
 def test_the_check_ends_where_there_is_no_end_of_faults(damaged: Path) -> None:

@@ -389,6 +389,14 @@ def test_paths_of_events_lead_to_the_directories_of_resources(desk):
     assert copy.directories_at([".git/index", "nothing"]) == set()
 
 
+def test_a_main_file_in_another_case_is_told(desk):
+    """Real corpora have Skill.md; it is not taken in, and nobody should have to guess why."""
+    desk.save("pdf", text("pdf"), "Skill.md")
+    (refusal,) = desk.copies.add(desk.folder).refused
+    assert refusal.directory == "pdf"
+    assert "Skill.md" in refusal.problems[0] and "case" in refusal.problems[0]
+
+
 def test_folders_in_one_another_and_whole_homes_are_refused(desk, tmp_path):
     desk.copies.add(desk.folder)
     (desk.folder / "inner").mkdir()

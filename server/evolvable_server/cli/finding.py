@@ -3,12 +3,18 @@
 import click
 
 from evolvable_server.cli.state import KIND, State, command
-from evolvable_server.cli.terminal import Row, count, one_line, say, show_table, show_text
+from evolvable_server.cli.terminal import Row, count, one_line, say, shortened, show_table, show_text
 from evolvable_store.resource import Kind, check_scope
 from evolvable_tools import finding
 
 NONE_FITS = 3
 """The exit code of `find` when the library holds nothing for the task."""
+
+NOISE = 0.05
+"""Where nothing fits, what is less sure than this is not shown to a person."""
+
+MAX_SHOWN = 200
+"""Characters of a description; `list` and `load` show all of it."""
 
 
 @command("find")
@@ -37,12 +43,13 @@ def find_command(
 
 def show_found(found: finding.FoundSkills) -> None:
     """Writes the matches, each with how sure it is and why, and what to type next."""
+    matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
-        say("Nothing in the library fits this task." + (" The nearest:" if found.matches else ""))
-    for match in found.matches:
+        say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
+    for match in matches:
         how = f"{match.stage}, {match.confidence:.0%} sure, {match.maturity}"
         click.echo(f"{click.style(one_line(f'{match.ref}@{match.version}'), bold=True)}  {one_line(how)}")
-        show_text(match.description, indent=4)
+        show_text(shortened(match.description, MAX_SHOWN), indent=4)
         show_text(match.why, "dim", indent=4)
     if found.matches and not found.none_fits:
         say(f"\nOpen it: evolvable load {found.matches[0].ref} --search {found.search_id}")

@@ -114,7 +114,7 @@ def _program() -> Program:
         __version__,
         platform.python_version(),
         sys.executable,
-        platform.platform(),
+        f"{platform.system()} {platform.machine()}",
         {name: _version_of(name) for name in PACKAGES},
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import one_line, progress, remark, say
+from evolvable_server.cli.terminal import one_line, progress, remark, say, shortened
 from evolvable_server.config import client_folders, read_config
 from evolvable_store.errors import EvolvableError, LibraryError
 
@@ -139,4 +139,4 @@ def _show_answer(found: dict[str, Any]) -> None:
     for match in found["matches"]:
         name = click.style(one_line(f"{match['ref']}@{match['version']}"), bold=True)
         click.echo(f"  {name}  {match['confidence']:.0%} sure: {one_line(match['why'])}")
-        say(f"    {one_line(match['description'])[:200]}")
+        say(f"    {shortened(match['description'], 100)}")

@@ -33,7 +33,11 @@ class Remarks:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What a sync of one folder did; directories are relative to it. missing: the folder itself is not there."""
+    """What a sync of one folder did; directories are relative to it.
+
+    missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
+    has.
+    """
 
     path: str
     scope: str
@@ -79,7 +83,7 @@ def _remarks(refusals: "Sequence[Refusal]") -> list[Remarks]:
 
 def show(results: Sequence[SyncResult], verbose: bool) -> None:
     """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "taken in", "written", "removed", "refused", "conflicts", "warnings")
+    columns = ("folder", "taken in", "in step", "written", "removed", "refused", "conflicts", "warnings")
     show_table(columns, [_row(one) for one in results], wide=("folder",))
     for one in results:
         _show_details(one, verbose)
@@ -87,7 +91,7 @@ def show(results: Sequence[SyncResult], verbose: bool) -> None:
 
 def _row(one: SyncResult) -> Row:
     path = f"{one.path} ({one.scope}{', missing' if one.missing else ''})"
-    done = [str(len(what)) for what in (one.taken, one.written, one.removed)]
+    done = [str(len(what)) for what in (one.taken, one.in_step, one.written, one.removed)]
     alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
     return [path, *done, *alarming, str(len(one.warnings))]
 

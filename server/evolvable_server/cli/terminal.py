@@ -5,6 +5,7 @@ rich is imported where it is used, so that a command that prints JSON or serves 
 
 import contextlib
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -48,6 +49,11 @@ def _is_harmless(char: str) -> bool:
 def one_line(text: str) -> str:
     """Returns the safe text on one line."""
     return " ".join(safe(text).split())
+
+
+def shortened(text: str, length: int) -> str:
+    """Returns the safe text on one line of at most `length` characters, cut between words."""
+    return textwrap.shorten(one_line(text), length, placeholder=" ...")
 
 
 def say(text: str = "") -> None:

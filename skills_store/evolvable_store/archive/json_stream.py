@@ -82,8 +82,8 @@ class _Text:
         while True:
             try:
                 value, end = _decode(self._window, self._at)
-                # A number at the end of the window may go on behind it.
-                if end < len(self._window) or not self._more():
+                # A number at the end of the window may go on behind it ('' is in every text).
+                if self._window[end : end + 1] not in ".eE" or not self._more():
                     self._at = end
                     return value
             except json.JSONDecodeError as error:

@@ -1,0 +1,1 @@
+"""Lookup: from a task, in anybody's words, to the resources that fit it."""
