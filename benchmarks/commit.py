@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from support import (
@@ -40,6 +41,10 @@ REASON = "made the steps clearer"
 def update(store: Store, ref: Ref, data: bytes) -> None:
     with store.transaction(Actor.AGENT, REASON) as tx:
         tx.put(ref, {"SKILL.md": File(data)})
+
+
+def get(store: Store, ref: Ref, version: int) -> None:
+    store.files(store.head(ref), version)
 
 
 def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
@@ -82,10 +87,10 @@ def against_git(folder: Path, store: Store, refs: list[Ref], rounds: int) -> lis
         block = [refs[(number * 37 + step) % len(refs)] for step in range(BLOCK)]
         contents = [skill_text(ref.name, f"git {number}").encode() for ref in block]
         os.sync()
-        updates += sum(timed(lambda r=r, c=c: update(store, r, c)) for r, c in zip(block, contents, strict=True))
+        updates += sum(timed(partial(update, store, ref, data)) for ref, data in zip(block, contents, strict=True))
         os.sync()
-        commits += timed(lambda b=block, c=contents: repository.commit(b[0], c[0]))
-        durable += timed(lambda b=block, c=contents: repository.commit(b[1], c[1], "-c", "core.fsync=all"))
+        commits += timed(partial(repository.commit, block[0], contents[0]))
+        durable += timed(partial(repository.commit, block[1], contents[1], "-c", "core.fsync=all"))
     ours, theirs = rounds * BLOCK / updates, rounds / commits
     return [
         Row("updates a second", f"{ours:,.0f}"),
@@ -130,10 +135,10 @@ def any_version(home: Path, versions: int, reads: int) -> list[Row]:
                     tx.put(ref, {"SKILL.md": File(skill_text(ref.name, number).encode())})
             progress(f"{number * SKILLS:,} of {versions:,} versions")
         chosen = [(rng.choice(refs), rng.randint(1, versions // SKILLS)) for _ in range(reads)]
-        seconds = [timed(lambda r=ref, n=number: store.files(store.head(r), n)) for ref, number in chosen]
+        seconds = [timed(partial(get, store, ref, number)) for ref, number in chosen]
         with store.backend.reading() as db:
-            ids = [rng.randint(1, versions) for _ in range(reads)]
-            bare = [timed(lambda i=i: db.execute("SELECT data FROM blob WHERE id = ?", (i,)).fetchone()) for i in ids]
+            query = "SELECT data FROM blob WHERE id = ?"
+            bare = [timed(partial(db.execute, query, (rng.randint(1, versions),))) for _ in range(reads)]
     return [
         Row("bare read of a random blob, p50", ms(median(bare))),
         at_most(f"get of a random version of {versions:,}, p50", median(seconds), 0.0005, ms),

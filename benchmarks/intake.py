@@ -124,7 +124,7 @@ def kind_of(problem: str) -> str:
 
 
 def report(sync: Sync, count: int, seconds: float, bare: float, faults: int) -> list[Row]:
-    rows = [
+    return [
         Row("reading and hashing the same files", f"{bare:.1f} s"),
         Row("taking them in", f"{seconds:.1f} s"),
         Row("skills a second", f"{count / seconds:,.0f}"),
@@ -136,7 +136,6 @@ def report(sync: Sync, count: int, seconds: float, bare: float, faults: int) -> 
         none_of("neither taken in nor refused", count - len(sync.taken) - len(sync.refused)),
         none_of("faults that fsck finds", faults),
     ]
-    return rows
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,9 +150,9 @@ class Scene:
             self.save(rng)
             time.sleep(rng.uniform(0, 0.05))
         acknowledged: list[str] = []
-        killers: list[Callable[[], None]] = [lambda c=child: acknowledged.extend(c.kill()) for child in children]
-        for kill in rng.sample([*killers, server.kill], 4):
-            kill()
+        victims: list[Child | Server] = [*children, server]
+        for victim in rng.sample(victims, 4):
+            acknowledged += victim.kill()
             self.save(rng)
             time.sleep(rng.choice((0.0, 0.0, rng.uniform(0, 0.02))))
         self.counts.update({"kills": 4, "kills of servers": 1, "acknowledged": len(acknowledged)})

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def bare_commits(place: Path, count: int) -> list[float]:
         bare.execute("COMMIT")
 
     contents = [skill_text("bare", number).encode() for number in range(count)]
-    seconds = [timed(lambda data=data: commit(data)) for data in contents]
+    seconds = [timed(partial(commit, data)) for data in contents]
     bare.close()
     return seconds
 

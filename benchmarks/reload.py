@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from support import (
@@ -73,6 +74,10 @@ def until(check: Callable[[], bool], seconds: float, pause: float = 0.002) -> bo
     return True
 
 
+def shows(server: Server, name: str, text: str) -> bool:
+    return text.strip() in server.text("get_resource", ref=name)
+
+
 def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Row]:
     """Measures from the end of a save to the answer of the second server that shows its version."""
     rng, delays, alone, missed = random.Random(3), [], [], 0
@@ -81,10 +86,10 @@ def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Ro
         for number in range(count):
             time.sleep(rng.uniform(*BETWEEN))
             name = rng.choice(names)
-            path, before = folder / name / "SKILL.md", server.call("resource_history", ref=name, limit=1)["head"]
-            path.write_text(skill_text(name, f"save {number}"), encoding="utf-8")
+            path, text = folder / name / "SKILL.md", skill_text(name, f"save {number}")
+            path.write_text(text, encoding="utf-8")
             saved = time.perf_counter()
-            if until(lambda n=name, b=before: server.call("resource_history", ref=n, limit=1)["head"] == b + 1, 5):
+            if until(partial(shows, server, name, text), 5):
                 delays.append(time.perf_counter() - saved)
             else:
                 missed += 1

@@ -24,17 +24,22 @@ SIZE = 6 * 1024
 PATIENCE = 30.0
 """Seconds after which a server that does not answer is a failure."""
 
-_SUBJECTS = """invoices contracts spreadsheets migrations dashboards changelogs schemas tickets logs backups
-    screenshots transcripts pipelines fixtures endpoints queries archives manuals forecasts receipts""".split()
-_VERBS = """review summarise convert validate merge split compare translate redact index measure plan repair
-    document deploy profile refactor schedule extract check""".split()
-_WORDS = """the a each every one before after only when until with without from into over under first last next
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_SUBJECTS = _words("""invoices contracts spreadsheets migrations dashboards changelogs schemas tickets logs backups
+    screenshots transcripts pipelines fixtures endpoints queries archives manuals forecasts receipts""")
+_VERBS = _words("""review summarise convert validate merge split compare translate redact index measure plan repair
+    document deploy profile refactor schedule extract check""")
+_WORDS = _words("""the a each every one before after only when until with without from into over under first last next
     file folder table column header value record field page section script command option error warning result
     output input test change version branch release report summary example template request answer user client
     server service library module function argument name path key list map number date text line word image
     read write open close keep move copy delete create update run start stop wait ask tell show find load save
     must should may never always often exactly roughly quickly slowly again already carefully together apart
-    small large short long new old empty full missing broken valid invalid same other same different safe""".split()
+    small large short long new old empty full missing broken valid invalid same other different safe""")
 
 
 def skill_text(name: str, seed: object, size: int = SIZE) -> str:
@@ -228,12 +233,13 @@ class Server:
             self.process.wait()
         self._out.close()
 
-    def kill(self) -> None:
-        """Ends the process with SIGKILL."""
+    def kill(self) -> list[str]:
+        """Ends the process with SIGKILL; nothing that it said is waited for."""
         self.process.kill()
         self.process.wait()
         self._in.close()
         self._out.close()
+        return []
 
     def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """Returns the result of a request. Raises RuntimeError for an error, and when the server is gone or silent."""
@@ -249,6 +255,10 @@ class Server:
         """Returns the structured content of a tool's result, or None when the tool says that it failed."""
         result = self.request("tools/call", {"name": tool, "arguments": values})
         return None if result.get("isError") else result.get("structuredContent")
+
+    def text(self, tool: str, **values: Any) -> str:
+        """Returns the first text of a tool's result."""
+        return str(self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"])
 
     def _send(self, method: str, params: dict[str, Any]) -> int:
         self._id += 1

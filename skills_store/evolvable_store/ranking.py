@@ -22,6 +22,7 @@ WEIGHTS: Mapping[str, float] = {"name": 0.4, "description": 0.7, "triggers": 0.7
 COVERAGE = 0.5
 """Share of the score that grows with how much of the query is covered; gains 1 point of hit@1."""
 
+_PRIOR = 50  # documents that are thought to be there and to have none of the words: in a library of three every word is rare
 _MOST_WORDS = 64
 _ROWS_SCORED = 2_500  # rows of the rarest words that choose the candidates
 _CANDIDATES = 120
@@ -72,8 +73,7 @@ class Counts:
     @classmethod
     def of(cls, db: "Connection", applied: int) -> "Counts":
         documents = db.execute("SELECT count(*) FROM entry").fetchone()[0]
-        rows = {field: db.execute(f"SELECT count(*) FROM text_{field}_docsize").fetchone()[0] for field in FIELDS}
-        return cls(applied, documents, rows, {})
+        return cls(applied, documents, {field: _rows_of(db, field) for field in FIELDS}, {})
 
     def rows_with(self, db: "Connection", field: str, word: str) -> int:
         """Returns how many resources have the word in the field."""
@@ -84,6 +84,20 @@ class Counts:
             query = f"SELECT count(*) FROM text_{field} WHERE text_{field} MATCH ?"
             count = self.by_word[(field, word)] = int(db.execute(query, (f'"{word}"',)).fetchone()[0])
         return count
+
+
+def _rows_of(db: "Connection", field: str) -> int:
+    """Returns how many rows FTS5 thinks a field has: a table without contents goes on counting those deleted.
+
+    What bm25() multiplies with follows from it. It is the first number of the record 1, as a SQLite varint.
+    """
+    row = db.execute(f"SELECT block FROM text_{field}_data WHERE id = 1").fetchone()
+    number = 0
+    for byte in bytes(row[0]) if row else b"":
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            break
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,7 @@ def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts:
 
 
 def _idf(total: int, rows: int) -> float:
+    total += _PRIOR
     return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
 
 

@@ -1,7 +1,6 @@
 """A backup is whole, checked and one file, whoever writes meanwhile (reliability.md T14)."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +46,8 @@ def test_a_backup_can_be_read_where_nothing_can_be_written(store: Store, put: Pu
 
 def test_a_write_after_every_step_does_not_start_it_anew(store: Store, put: Put, tmp_path: Path) -> None:
     """As SQLite's copy in steps does by itself: it would never end."""
+    if store.backend.journal != "wal":
+        pytest.skip("with a rollback journal, writers wait for the backup")
     for number in range(30):
         put(f"large-{number}", os.urandom(200_000).hex())
     steps = []
@@ -104,16 +105,13 @@ def test_what_is_there_already_is_not_overwritten(store: Store, put: Put, tmp_pa
 def test_an_older_backup_makes_room_when_told(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     target = backup(store, tmp_path / "backup")
-    with Store.open(target) as copy:  # somebody looked into it, and was killed: a log lies beside it
-        copy.sequence()
-        shutil.copy(target / "library.db-wal", tmp_path / "kept")
-    shutil.copy(tmp_path / "kept", target / "library.db-wal")
+    (target / "library.db-wal").write_bytes(b"left by somebody who looked into it and was killed")
     put("pdf", "two")
     backup(store, target, replace=True)
     assert os.listdir(target) == ["library.db"]
     with Store.open(target) as copy:
         assert copy.sequence() == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"backup", "home", "kept"}
+    assert {path.name for path in tmp_path.iterdir()} == {"backup", "home"}
 
 
 def test_an_empty_folder_is_taken(store: Store, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from evolvable_store.operation import Change
     from evolvable_store.store import Store
 
-MAX_REFS_SHOWN = 10
+MAX_REFS_SHOWN = 5
 """Resources that a table names of one operation."""
 
 

@@ -28,17 +28,16 @@ def written_whole(target: Path | Stream) -> Iterator[Stream]:
         yield target
         return
     try:
-        with tempfile.NamedTemporaryFile(
-            prefix=f".{target.name}.", suffix=".part", dir=target.parent, delete=False
-        ) as stream:
-            draft = Path(stream.name)
-            try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        draft = Path(name)
+        try:
+            with open(handle, "w+b") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-                os.replace(draft, target)
-            finally:
-                draft.unlink(missing_ok=True)
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
         sync_folder(target.parent)
     except OSError as error:
         raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another file.") from error

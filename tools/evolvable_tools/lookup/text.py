@@ -17,8 +17,10 @@ def text(index: Index, query: Query) -> Answer:
     ranking = index.search(query.task, kind=query.kind, scopes=query.scopes, limit=query.limit)
     if not ranking.scored:
         return Answer((), "no word of the task occurs in the library" if ranking.mass else "the task has no words")
+    content = {word for word in asked(query.task) if word not in FUNCTION_WORDS}
+    rated = (max(confidence(scored, ranking), in_few_words(scored, content)) for scored in ranking.scored)
     # The order is that of the scores, which is the best known; no confidence rises against it.
-    falling = accumulate((confidence(scored, ranking) for scored in ranking.scored), min)
+    falling = accumulate(rated, min)
     candidates = tuple(Candidate(s.entry, sure, _why(s.parts)) for s, sure in zip(ranking.scored, falling, strict=True))
     best = ranking.scored[0]
     said = f"{best.entry.ref} is the best, {best.coverage * known(ranking):.0%} of the task's weight is in it"

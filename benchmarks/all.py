@@ -1,0 +1,36 @@
+"""Runs every benchmark, one after the other, and says which targets were missed. Rewrites nothing."""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ALL = ("start", "commit", "processes", "reload", "size", "kill")
+
+
+def run(name: str, *words: str) -> bool:
+    """Runs one benchmark and returns whether it met its targets."""
+    started = time.monotonic()
+    print(f"\n== {name}", flush=True)
+    code = subprocess.run([sys.executable, str(HERE / f"{name}.py"), *words], check=False).returncode
+    print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
+    return code == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
+    parser.add_argument("--corpus", metavar="CORPUS.jsonl[.gz]", help="also run intake.py on this corpus")
+    options = parser.parse_args()
+    quick = ("--quick",) if options.quick else ()
+    met = {name: run(name, *quick) for name in ALL}
+    if options.corpus:
+        met["intake"] = run("intake", *quick, options.corpus)
+    print("\n" + "\n".join(f"{name:<10}  {'met' if good else 'MISSED'}" for name, good in met.items()))
+    sys.exit(not all(met.values()))
+
+
+if __name__ == "__main__":
+    main()
