@@ -43,9 +43,7 @@ class Proposals:
     def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
 
-    def add(
-        self, at: str, ref: Ref, base: int, files: Files, reason: str, actor: Actor, session: str | None
-    ) -> int:
+    def add(self, at: str, ref: Ref, base: int, files: Files, reason: str, actor: Actor, session: str | None) -> int:
         """Keeps a proposal with its content and returns its id."""
         manifest = manifest_of(files)
         blobs = [(files[path].data, entry) for path, entry in manifest.items()]

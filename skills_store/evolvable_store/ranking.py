@@ -22,7 +22,9 @@ WEIGHTS: Mapping[str, float] = {"name": 0.4, "description": 0.7, "triggers": 0.7
 COVERAGE = 0.5
 """Share of the score that grows with how much of the query is covered; gains 1 point of hit@1."""
 
-_PRIOR = 50  # documents that are thought to be there and to have none of the words: in a library of three every word is rare
+PRIOR = 50
+"""Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
+
 _MOST_WORDS = 64
 _ROWS_SCORED = 2_500  # rows of the rarest words that choose the candidates
 _CANDIDATES = 120
@@ -151,7 +153,7 @@ def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts:
 
 
 def _idf(total: int, rows: int) -> float:
-    total += _PRIOR
+    total += PRIOR
     return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
 
 

@@ -1,4 +1,4 @@
-"""kill -9 while a folder is followed and written into: a short cut of benchmarks/kill.py (issue 2, T1 and T11)."""
+"""kill -9 while a folder is followed and written into: a short cut of benchmarks/kill.py."""
 
 import subprocess
 import sys

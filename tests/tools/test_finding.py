@@ -1,6 +1,7 @@
 """The verbs that find: for a task, or page by page."""
 
 import pytest
+
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import resources, usage

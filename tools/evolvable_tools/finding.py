@@ -7,10 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evolvable_store.index import Entry
-
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Tally
+from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import StageReport, find
@@ -114,9 +113,7 @@ def list_resources(
 
 def _listed(entry: Entry, tally: Tally) -> Listed:
     summary = summarise(str(entry.ref), tally)
-    return Listed(
-        summary.ref, entry.version, entry.description, summary.maturity, summary.loaded, summary.success
-    )
+    return Listed(summary.ref, entry.version, entry.description, summary.maturity, summary.loaded, summary.success)
 
 
 def page(

@@ -7,9 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from evolvable_store.index import Index
-
 from evolvable_store.evidence import EvidenceLog
+from evolvable_store.index import Index
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.store import Store

@@ -6,12 +6,12 @@ from typing import Any
 
 import mcp_types as types
 from anyio.to_thread import run_sync
-from evolvable_store.index import Entry
 from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import resolve, uri_of
 from evolvable_store.errors import EvolvableError
+from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
 from evolvable_tools import finding
 from evolvable_tools.library import Caller, Library

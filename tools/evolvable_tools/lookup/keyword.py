@@ -116,8 +116,9 @@ def _candidate(place: _Place, task: _Task, claims: int) -> Candidate:
 def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
     """Returns how likely the phrase calls for its resource, and how it stands in the task.
 
-    Of real tasks that call a skill by its name, 97 % meant it. A name that only stands there, quoted even, says little
-    more than the text stage knows from it, and in a long task (with code in it) nothing. A trigger is the author's word.
+    Of real tasks that call a skill by its name, 97 % meant it. A name that only stands there, even quoted, says little
+    that the text stage does not know, and in a long task, which may have code in it, nothing. A trigger is the author's
+    word.
     """
     length = place.end - place.start
     if length == len(task.words):
