@@ -1,14 +1,14 @@
 """Measures lookup on real skills and real tasks: how often it is right, how sure it is, how long it takes.
 
-    python benchmarks/lookup.py CORPUS QUERIES [--mode auto] [--limit 10] [--run RUN.jsonl]
+    python benchmarks/lookup.py CORPUS QUERIES [--mode auto] [--run RUN.jsonl]
 
 CORPUS (.jsonl or .jsonl.gz): one skill a line, {"id", "name", "description", "body", "path", "repo"}.
 QUERIES (.jsonl): one task a line, {"qid", "text", "kind", "gold": [id], "also_ok": [id], "source", "source_repo"}.
 
 hit@1: the first match is right. R@5: share of the right skills among the first five. Both are means over families of
-tasks (the first word of `source`) with at least 20 tasks, the smaller ones taken together. "kept" and "false" tell of `none_fits`: the
+tasks (the first word of `source`) with at least 20 tasks, the smaller ones taken together. Of `none_fits` it tells the
 share of right answers that are given, and the share of tasks that get an answer when their skill and its whole
-repository are taken out of the answer.
+repository are taken out.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def _document(skill: Record) -> str:
 
 @dataclass
 class Asked:
-    """One task, what came of it, and the milliseconds that took."""
+    """One task, what came of it, and the milliseconds that the first few matches took."""
 
     query: Record
     found: Found
@@ -98,8 +98,9 @@ def ask(index: Index, corpus: Corpus, queries: Sequence[Record], mode: str) -> l
     asked = []
     for query in queries:
         wall, cpu = time.perf_counter(), time.thread_time()
-        found = find(index, query["text"], scopes=("user",), limit=DEPTH, mode=mode)
+        find(index, query["text"], scopes=("user",), mode=mode)
         spent = (time.perf_counter() - wall) * 1e3, (time.thread_time() - cpu) * 1e3
+        found = find(index, query["text"], scopes=("user",), limit=DEPTH, mode=mode)
         asked.append(Asked(query, found, [corpus.id_of[match.name] for match in found.matches], *spent))
     return asked
 
@@ -107,12 +108,12 @@ def ask(index: Index, corpus: Corpus, queries: Sequence[Record], mode: str) -> l
 def quality(asked: Sequence[Asked], corpus: Corpus) -> Record:
     """Returns hit@1 and R@5 over families, and how often `none_fits` is right."""
     families: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    sizes = Counter(_family(one) for one in asked)
+    sizes = Counter(family(one.query) for one in asked)
     right, wrong = [], []
     for one in asked:
         gold, near = set(one.query["gold"]), set(one.query.get("also_ok", ()))
         hit, recall = _scores(one.ranked, gold, near)
-        families[_family(one) if sizes[_family(one)] >= _SMALL_FAMILY else "misc"].append((hit, recall))
+        families[family(one.query) if sizes[family(one.query)] >= _SMALL_FAMILY else "misc"].append((hit, recall))
         if hit:
             right.append(not one.found.none_fits)
         wrong.append(_best_of_others(one, gold | near, corpus) >= FITS)
@@ -122,8 +123,9 @@ def quality(asked: Sequence[Asked], corpus: Corpus) -> Record:
     return {"hit@1": hits, "R@5": recalls, **shares, "families": dict(sorted(means.items()))}
 
 
-def _family(one: Asked) -> str:
-    return str(one.query["source"]).partition("-")[0]
+def family(query: Record) -> str:
+    """Returns the family that a task belongs to."""
+    return str(query["source"]).partition("-")[0]
 
 
 def _scores(ranked: Sequence[str], gold: set[str], near: set[str]) -> tuple[float, float]:
