@@ -1,6 +1,7 @@
 """The only reader of the environment: where the library is, who calls, and which project is open."""
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,11 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         scope=_scope(env.get(SCOPE)),
         session=env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None,
     )
+
+
+def process_session() -> str:
+    """Returns a session for this process, used when its client names none; another process never has the same."""
+    return f"process-{os.getpid()}-{time.time_ns():x}"
 
 
 def _scope(text: str | None) -> str | None:

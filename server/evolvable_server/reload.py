@@ -5,6 +5,8 @@ because events do get lost. What changed is decided by content, so nothing we wr
 """
 
 import logging
+import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +37,11 @@ AGAIN_SECONDS = (0.3, 0.9, 2.5)
 """When a place that had an event is looked at again."""
 
 DEBOUNCE_MS, STEP_MS, TICK_MS = 100, 20, 200
+
+AWAY_SECONDS = 1.0
+"""How often it is looked whether folders that are all away have come back."""
+
+BATCH, MAX_SAID = 5_000, 10_000
 
 Listener = Callable[[Sequence[Change]], None]
 
@@ -74,65 +81,65 @@ class Reloader:
     # The library
 
     def _follow_library(self) -> None:
+        self._guarded(self._library.index.catch_up)
+        while not self._stop.is_set():
+            self._guarded(self._poll)
+
+    def _poll(self) -> None:
         seen = -1
-        self._guarded(lambda: self._library.index.catch_up())
         with self._library.store.backend.watching() as data_version:
             while not self._stop.wait(POLL_SECONDS):
-                try:
-                    now = data_version()
-                    if now != seen:
-                        seen = now
-                        self._tell()
-                except EvolvableError as error:
-                    log.warning("following the library: %s", error.text)
+                now = data_version()
+                if now != seen:
+                    self._tell()
+                    seen = now
 
     def _tell(self) -> None:
-        changes = self._library.store.changes(self._sequence, 10_000)
-        if not changes:
-            self._notice_folders()
-            return
-        self._sequence = changes[-1].sequence
-        self._listener(changes)
-        self._library.index.catch_up()
-        with self._busy:
-            for sync in self._copies.behind({change.ref for change in changes}):
-                self._log(sync)
+        self._notice_folders()
+        while changes := self._library.store.changes(self._sequence, BATCH):
+            self._listener(changes)
+            self._library.index.catch_up()
+            with self._busy:
+                for sync in self._copies.behind({change.ref for change in changes}):
+                    self._log(sync)
+            self._sequence = changes[-1].sequence
 
     def _notice_folders(self) -> None:
-        if [f.id for f in self._copies.folders()] != [f.id for f in self._watched]:
+        if [folder.id for folder in self._copies.folders()] != [folder.id for folder in self._watched]:
             self._folders_changed.set()
 
     # The folders
 
     def _follow_folders(self) -> None:
         while not self._stop.is_set():
-            self._folders_changed.clear()
-            self._watched = self._copies.folders()
-            self._guarded(self._sync_all)
-            if self._watched and any(folder.path.is_dir() for folder in self._watched):
-                self._guarded(self._watch)
-            else:
-                self._folders_changed.wait(self._rescan)
+            self._guarded(self._follow_once)
+
+    def _follow_once(self) -> None:
+        self._folders_changed.clear()
+        self._watched = self._copies.folders()
+        self._sync_all()
+        if any(_identity(folder.path) for folder in self._watched):
+            self._watch()
+        else:
+            self._folders_changed.wait(AWAY_SECONDS)
 
     def _guarded(self, work: Callable[[], object]) -> None:
+        """Does the work; whatever goes wrong is said once, and following goes on."""
         try:
             work()
-        except EvolvableError as error:
-            log.warning("%s", error.text)
-            self._stop.wait(1)
-        except OSError as error:
-            log.warning("%s", error)
+        except Exception as error:
+            self._say(error.text if isinstance(error, EvolvableError) else f"{type(error).__name__}: {error}")
             self._stop.wait(1)
 
     def _watch(self) -> None:
-        """Follows events until the set of folders changes; looks at everything every RESCAN_SECONDS."""
+        """Follows events until the folders change; looks at everything every RESCAN_SECONDS."""
         from watchfiles import watch
 
-        paths = [folder.path for folder in self._watched if folder.path.is_dir()]
+        identities = {folder.path: _identity(folder.path) for folder in self._watched}
         # What was saved between the look at everything and the start of the events is seen by one more look.
         next_rescan = time.monotonic() + SETTLE_SECONDS
         events = watch(
-            *paths,
+            *(path for path, identity in identities.items() if identity),
             watch_filter=None,
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
@@ -146,7 +153,10 @@ class Reloader:
             for folder, places in self._by_folder(Path(path) for _, path in batch).items():
                 self._look(folder, places, again=True)
             self._look_again()
+            if any(_identity(path) != identity for path, identity in identities.items()):
+                return  # a folder was replaced, or has come back: its events come from another place now
             if time.monotonic() >= next_rescan:
+                self._notice_folders()
                 self._sync_all()
                 next_rescan = time.monotonic() + self._rescan
 
@@ -188,8 +198,19 @@ class Reloader:
 
     def _log(self, sync: Sync) -> None:
         for refusal in (*sync.refused, *sync.conflicts):
-            text = f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}"
-            if text not in self._said:
-                # Every look finds it again; it is said once.
-                self._said.add(text)
-                log.warning("%s", text)
+            self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
+
+    def _say(self, text: str) -> None:
+        # Every look finds it again; it is said once.
+        if text not in self._said and len(self._said) < MAX_SAID:
+            self._said.add(text)
+            log.warning("%s", text)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Returns what tells this folder from another at the same path, None when there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None

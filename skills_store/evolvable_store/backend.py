@@ -86,3 +86,6 @@ class Writer(Protocol):
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:
         """Notes what a directory of a working copy holds, instead of what was noted before."""
+
+    def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+        """Closes an open proposal; returns False when it is not open."""

@@ -27,7 +27,8 @@ def backup(
 ) -> Path:
     """Returns `target`, made a folder with one file that is the library as it was when the backup began.
 
-    `Store.open(target)` opens it. It appears whole or not at all, checked, and is on the disk when this returns.
+    `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
+    checked, and is on the disk when this returns.
     progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
     Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
     """
@@ -64,6 +65,9 @@ def _copy(store: "Store", file: Path, progress: Callable[[int, int], None]) -> N
         copy.execute("PRAGMA synchronous=OFF")
         with _snapshot(source):
             source.backup(copy, pages=_STEP, progress=lambda _, left, total: progress(total - left, total))
+        # A copy must not write into the folders of the original.
+        copy.execute("DELETE FROM binding")
+        copy.execute("DELETE FROM folder")
         # One file, that opens on a disk that cannot be written too. The library's own mode comes back on opening.
         copy.execute("PRAGMA journal_mode=DELETE")
 

@@ -75,11 +75,10 @@ class Proposals:
             rows = db.execute(f"{_PROPOSAL} WHERE state = ? ORDER BY id LIMIT ?", (OPEN, limit)).fetchall()
         return [_as_proposal(row) for row in rows]
 
-    def decide(self, identity: int, state: str, decision: str, operation: int | None) -> bool:
-        """Closes an open proposal; returns False when somebody else was first."""
-        query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = ?"
-        with self._backend.writing() as db:
-            return bool(db.execute(query, (state, decision, operation, identity, OPEN)).rowcount)
+    def reject(self, identity: int, decision: str) -> bool:
+        """Closes an open proposal without a change; returns False when somebody else was first."""
+        with self._backend.write() as writer:
+            return writer.close_proposal(identity, REJECTED, decision, None)
 
 
 _PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation

@@ -12,7 +12,7 @@ USER_SCOPE = "user"
 MAX_NAME = 64
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_MEMORY_FILES = ("SOUL", "USER", "MEMORY")
+MEMORY_NAMES = ("SOUL", "USER", "MEMORY")
 _WINDOWS_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[1-9]|lpt[1-9])")
 
 
@@ -33,7 +33,7 @@ def main_file(kind: Kind, name: str) -> str:
     Memory has one per name (`memory:USER` is USER.md); any other memory keeps MEMORY.md.
     """
     if kind is Kind.MEMORY:
-        return f"{name}.md" if name in _MEMORY_FILES else "MEMORY.md"
+        return f"{name}.md" if name in MEMORY_NAMES else "MEMORY.md"
     return f"{kind.value.upper()}.md"
 
 
@@ -43,7 +43,7 @@ def check_name(kind: Kind, name: str) -> str:
     The rule is the Agent Skills specification's: 1 to 64 of a-z, 0-9 and single hyphens, none at an end. The
     memories SOUL, USER and MEMORY keep their capital names. A Windows device name is refused as well.
     """
-    if kind is Kind.MEMORY and name in _MEMORY_FILES:
+    if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
     if len(name) <= MAX_NAME and _NAME.fullmatch(name) and not _WINDOWS_DEVICES.fullmatch(name):
         return name

@@ -73,6 +73,11 @@ class SqliteBackend:
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
             _make_home(home)
+        elif not create and self.path.is_file() and not self.path.stat().st_size:
+            raise LibraryCorrupt(
+                f"{self.path} is not a library: it is empty.",
+                "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
+            )
         self._open_first()
         _opened.add(self)
 
@@ -328,6 +333,10 @@ class SqliteWriter:
     ) -> None:
         row = (folder, directory, resource, version, signature, conflict)
         self.db.execute("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+        query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
+        return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
 
 
 _Unusable = (*driver.Errors, ValueError, TypeError, OverflowError)

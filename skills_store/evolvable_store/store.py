@@ -163,7 +163,8 @@ class Store:
         operation = self.backend.operation(identity)
         if operation is None:
             raise NoSuchOperation(
-                f"There is no operation {identity}.", "resource_history shows the operation of each version."
+                f"There is no operation {identity}.",
+                "resource_history shows the operation of each version, `evolvable log` the newest.",
             )
         return operation
 

@@ -92,6 +92,7 @@ class Transaction:
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
         self._plans: list[Callable[[_Publication], Written]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
+        self._approved: tuple[int, str] | None = None
         self.operation: Operation | None = None
         self.written: list[Written] = []
 
@@ -125,6 +126,13 @@ class Transaction:
         """Notes, together with the last write, that a directory of a folder now holds what it made."""
         self._bindings.append((len(self._plans) - 1, folder, directory, signature, conflict))
 
+    def approve(self, proposal: int, decision: str) -> None:
+        """Closes an open proposal together with the change it asked for.
+
+        Raises at the end of the block InvalidArgument when somebody else has decided on it; then nothing changes.
+        """
+        self._approved = (proposal, decision)
+
     def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
         # What a version refers to is never collected, so it need not be packed and sent again. A single file is
         # nearly always the one that changed: not worth a look.
@@ -152,7 +160,13 @@ class Transaction:
                 done = written[write]
                 writer.bind(folder, directory, done.id, done.version, signature, conflict)
             operation = publication.close()
+            if self._approved:
+                self._close_proposal(writer, *self._approved, operation)
         self.written, self.operation = written, operation
+
+    def _close_proposal(self, writer: Writer, proposal: int, decision: str, operation: Operation | None) -> None:
+        if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
+            raise InvalidArgument(f"Proposal {proposal} was decided on already.", "`evolvable inbox` lists the rest.")
 
 
 def replay(backend: Backend, operations: Iterable[tuple[Intent, Iterable[Step]]]) -> list[Operation]:

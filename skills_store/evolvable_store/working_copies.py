@@ -1,6 +1,7 @@
 """All folders of a library together: a change in one place reaches every other."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from evolvable_store.bindings import Bindings, Folder
@@ -8,7 +9,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copy import Refusal, Sync, WorkingCopy
+from evolvable_store.working_copy import Sync, WorkingCopy
 
 
 class WorkingCopies:
@@ -47,38 +48,61 @@ class WorkingCopies:
         refs = {taken.ref for sync in syncs for taken in sync.taken}
         return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
 
-    def behind(self, refs: Iterable[Ref]) -> list[Sync]:
-        """Brings those directories up to date that hold another version of these resources than the head."""
+    def behind(self, refs: Iterable[Ref], *, removals: bool = True) -> list[Sync]:
+        """Brings those directories up to date that hold another version of these resources than the head.
+
+        removals: as for WorkingCopy.sync.
+        """
         heads = [head for ref in refs if (head := self._store.head_or_none(ref)) is not None]
         versions = {head.id: head.version for head in heads}
         directories: dict[int, list[str]] = {}
         for binding in self.bindings.of_resources(versions):
             if binding.version != versions[binding.resource]:
                 directories.setdefault(binding.folder, []).append(binding.directory)
-        return [self.copy(f).sync(directories[f.id]) for f in self.folders() if f.id in directories]
+        return [self.copy(f).sync(directories[f.id], removals=removals) for f in self.folders() if f.id in directories]
+
+    def take_in(self, refs: Iterable[Ref]) -> None:
+        """Makes versions of what was saved in the directories of these resources and nobody has looked at yet."""
+        resources = [head.id for ref in refs if (head := self._store.head_or_none(ref)) is not None]
+        directories: dict[int, list[str]] = {}
+        for binding in self.bindings.of_resources(resources):
+            directories.setdefault(binding.folder, []).append(binding.directory)
+        for folder in self.folders() if directories and not self._store.read_only else ():
+            if folder.id in directories:
+                with contextlib.suppress(EvolvableError, OSError):
+                    self.copy(folder).sync(directories[folder.id], removals=False)
 
     def write_out(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Brings the folders in step with what was just changed; returns what went wrong or was remarkable.
 
-        created: the resources are new; each is written into every folder of its scope and kind.
+        created: the resources are new; each is written into every folder of its scope and kind. Never raises: the
+        change is made already.
         """
         if self._store.read_only:
             return []
         try:
             refs = list(refs)
-            syncs = self.behind(refs)
+            syncs = self.behind(refs, removals=False)
             for ref in refs if created else ():
                 head = self._store.head(ref)
                 if not self.bindings.of_resources([head.id]):
                     syncs += self._place(head)
         except EvolvableError as error:
             return [error.text]
-        return [f"{s.folder.path}/{r.directory}: {'; '.join(r.problems)}" for s in syncs for r in _remarks(s)]
+        except OSError as error:
+            return [f"The folders could not be written ({error}); the library is right."]
+        return [remark for sync in syncs for remark in _remarks(sync)]
 
     def _place(self, head: Head) -> list[Sync]:
         folders = [f for f in self.folders() if (f.scope, f.kind) == (head.scope, head.kind)]
         return [self.copy(folder).place(head) for folder in folders]
 
 
-def _remarks(sync: Sync) -> list[Refusal]:
-    return [*sync.refused, *sync.conflicts]
+def _remarks(sync: Sync) -> Iterator[str]:
+    place = sync.folder.path
+    if sync.stale:
+        yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
+    for refusal in (*sync.refused, *sync.conflicts):
+        yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
+    for directory in sync.missing:
+        yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"

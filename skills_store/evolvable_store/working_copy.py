@@ -15,16 +15,25 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from evolvable_store.bindings import Binding, Bindings, Folder
-from evolvable_store.errors import EvolvableError, LibraryBusy, VersionConflict
+from evolvable_store.discovery import MAX_DEPTH, discover, holds_main
+from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
 from evolvable_store.folder import Reading, Signature, is_ignored, read_folder, signature
-from evolvable_store.merge import merge_files
+from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, manifest_of
 from evolvable_store.operation import Actor, Head
 from evolvable_store.problems import Problem, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
-from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file, slugify
+from evolvable_store.resource import MAX_NAME, MEMORY_NAMES, Kind, Ref, main_file, slugify
 from evolvable_store.store import Store
-from evolvable_store.swap import discard, remove_folder, staging_for, still_holds, sweep, write_folder
+from evolvable_store.swap import (
+    Recovered,
+    discard,
+    remove_folder,
+    staging_for,
+    still_holds,
+    sweep,
+    write_folder,
+)
 from evolvable_store.transaction import Transaction
 
 LOCK_SECONDS = 30.0
@@ -33,13 +42,13 @@ LOCK_SECONDS = 30.0
 BATCH = 200
 """Directories whose edits become one operation."""
 
-MAX_DEPTH = 4
-"""How deep below the folder resources are looked for."""
-
 KEEP_SECONDS = 60.0
 """How long a replaced directory is kept, for readers that still have it open."""
 
 _TRIES = 8
+
+_PASSING = ("unreadable", "it keeps changing")
+"""How reasons begin for which a file was left out that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,8 @@ class Refusal:
 class Sync:
     """What one sync did. Directories are relative to the folder.
 
-    stale: the folder itself is not there; nothing was touched. missing: directories that vanished so recently that
-    they may come back; sync again soon.
+    stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
+    was touched. missing: directories that vanished so recently that they may come back; sync again soon.
     """
 
     folder: Folder
@@ -105,6 +114,20 @@ class _Look:
         return seen.digest if seen.trusted(self.taken_ns) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A directory whose content is to become a version of `ref`. how: as in Taken."""
+
+    look: _Look
+    ref: Ref
+    how: str
+
+    @property
+    def expected(self) -> int:
+        head = self.look.head
+        return (head.version if head is not None and head.ref == self.ref else None) or 0
+
+
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
@@ -114,25 +137,33 @@ class WorkingCopy:
         self._bindings = Bindings(store.backend)
         self._missing: dict[str, float] = {}
         self._refused: dict[str, str] = {}
+        self._removals = True
 
     def sync(
-        self, directories: Iterable[str] | None = None, progress: Callable[[int, int], None] | None = None
+        self,
+        directories: Iterable[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        removals: bool = True,
     ) -> Sync:
         """Brings folder and library together and returns what was done.
 
-        directories: only these, by default all. Raises LibraryBusy when another process works on the folder for
+        directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
+        otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
         longer than LOCK_SECONDS, and the library's own errors; a directory that cannot be read or written is
         reported, not raised.
         """
         sync = Sync(self.folder)
-        if not self.folder.path.is_dir():
+        self._removals = removals
+        if not os.path.isdir(self.folder.path):
             sync.stale = True
+            self._missing.clear()
             return sync
         with self._lock():
             self._recover(sync)
-            wanted = sorted(set(self._directories() if directories is None else directories))
-            if directories is None:
-                sync.refused += self._links()
+            wanted = sorted(set(self._all(sync) if directories is None else directories))
+            if sync.stale:
+                return sync
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -151,26 +182,37 @@ class WorkingCopy:
                 found.add(inside)
             else:
                 found.update(directory for directory in bound if directory.startswith(f"{place}/"))
-                if len(parts) < MAX_DEPTH and not any(part.startswith(".") for part in parts):
-                    found.update(self._found(self.folder.path / place, f"{place}/", len(parts) + 1))
+                if len(parts) < MAX_DEPTH and not any(part.startswith(".") or is_ignored(part) for part in parts):
+                    found.update(discover(str(self.folder.path), self.folder.kind, f"{place}/").directories)
         return found
 
     def _is_resource(self, directory: str) -> bool:
         place = self.folder.path / directory
         hidden = any(part.startswith(".") or is_ignored(part) for part in directory.split("/"))
-        return not hidden and not place.is_symlink() and self._holds_main(place)
+        return not hidden and not os.path.islink(place) and holds_main(str(place), self.folder.kind)
+
+    def _all(self, sync: Sync) -> set[str]:
+        """Returns the directories that hold a resource or are known to have held one; says what is left out."""
+        found = discover(str(self.folder.path), self.folder.kind)
+        sync.refused += [Refusal(directory, (why,)) for directory, why in found.left_out.items()]
+        bound = self._bindings.of_folder(self.folder)
+        held = [directory for directory, binding in bound.items() if binding.version is not None]
+        if len(held) > 1 and not found.directories and not any(os.path.lexists(self.folder.path / d) for d in held):
+            sync.stale = True
+        return {*bound, *found.directories}
 
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = Sync(self.folder)
         target = self.folder.path / head.name
-        if not self.folder.path.is_dir():
-            sync.stale = True
-        elif target.exists() or target.is_symlink():
+        if os.path.lexists(target):
             sync.refused.append(Refusal(head.name, (f"it is in the way of {head.ref}, which is not written here",)))
-        else:
-            with self._lock():
-                self._bindings.bind([Binding(self.folder.id, head.name, head.id, None, "")])
+            return sync
+        with self._lock():
+            # With no version: it is written as soon as the folder is there, if not now.
+            self._bindings.bind([Binding(self.folder.id, head.name, head.id, None, "")])
+            sync.stale = not os.path.isdir(self.folder.path)
+            if not sync.stale:
                 self._sync_batch([head.name], sync)
         return sync
 
@@ -189,40 +231,6 @@ class WorkingCopy:
 
     # Looking
 
-    def _directories(self) -> set[str]:
-        """Returns the directories that hold a resource or are known to have held one."""
-        return {*self._bindings.of_folder(self.folder), *self._found(self.folder.path, "", 1)}
-
-    def _found(self, place: Path, prefix: str, depth: int) -> Iterator[str]:
-        try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-        except OSError:
-            return
-        for entry in entries:
-            if entry.name.startswith(".") or is_ignored(entry.name) or not entry.is_dir(follow_symlinks=False):
-                continue
-            directory = f"{prefix}{entry.name}"
-            if self._holds_main(Path(entry.path)):
-                yield directory
-            elif depth < MAX_DEPTH:
-                yield from self._found(Path(entry.path), f"{directory}/", depth + 1)
-
-    def _links(self) -> list[Refusal]:
-        with contextlib.suppress(OSError):
-            linked = (e for e in os.scandir(self.folder.path) if e.is_symlink() and self._holds_main(Path(e.path)))
-            why = "it is a symbolic link, and those are not followed; watch the folder that it points into"
-            return [Refusal(entry.name, (why,)) for entry in linked]
-        return []
-
-    def _holds_main(self, place: Path) -> bool:
-        main = main_file(self.folder.kind, place.name)
-        if (place / main).exists():
-            return True
-        try:
-            return any(name.casefold() == main.casefold() for name in os.listdir(place))
-        except OSError:
-            return False
-
     def _looks(self, directories: Sequence[str]) -> Iterator[_Look]:
         """Yields those directories that need a step; the cheap check by stat lets the others pass."""
         bindings = self._bindings.of_folder(self.folder)
@@ -232,12 +240,18 @@ class WorkingCopy:
             head = heads[binding.resource] if binding else None
             place = self.folder.path / directory
             now = signature(place)
+            if now is not None:
+                self._missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
                 continue
-            name = head.name if head else slugify(place.name)
+            name = head.name if head else self._name(place.name)
             if head is None and name:
                 head = self.store.head_or_none(Ref(self.folder.kind, name, self.folder.scope))
             yield self._look(directory, binding, head, name, now)
+
+    def _name(self, directory: str) -> str:
+        is_memory = self.folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
+        return directory if is_memory else slugify(directory)
 
     def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
         if now is not None and self._refused.get(directory) == now.digest:
@@ -257,24 +271,30 @@ class WorkingCopy:
             with contextlib.suppress(FileNotFoundError):
                 reading = read_folder(self.folder.path / directory)
         tree = manifest_of(reading.files).tree if reading else None
+        if reading and not reading.files and binding is not None and binding.version is None:
+            tree = None  # what a removal left behind of the person's is no content
         return _Look(directory, binding, head, reading, tree, name, taken_ns)
 
     # Stepping
 
     def _sync_batch(self, directories: Sequence[str], sync: Sync) -> None:
-        for attempt in range(_TRIES):
+        for _ in range(_TRIES):
             try:
-                return self._try_batch(directories, sync)
+                again = self._try_batch(directories, sync)
             except VersionConflict:
-                # Another process moved a head between our look and our write: look again.
-                if attempt == _TRIES - 1:
-                    raise
-        return None
+                continue  # another process moved a head between our look and our write: look again
+            if not again:
+                return
+            directories = again
+        why = "other processes change it all the time; it is looked at again"
+        sync.refused += [Refusal(directory, (why,)) for directory in directories]
 
-    def _try_batch(self, directories: Sequence[str], sync: Sync) -> None:
-        edits: list[tuple[_Look, Ref, str]] = []
+    def _try_batch(self, directories: Sequence[str], sync: Sync) -> list[str]:
+        """Takes one step for each directory; returns those that have to be looked at again after the others."""
+        edits: list[_Edit] = []
         bound: list[Binding] = []
         later: list[tuple[_Look, Step]] = []
+        again: list[str] = []
         names: set[str] = set()
         for look in self._looks(directories):
             step = self._decide(look)
@@ -284,17 +304,18 @@ class WorkingCopy:
                 bound.append(self._binding(look, look.head, look.tree, sync))
             elif step in (Step.SNAPSHOT, Step.RENAME):
                 ref = self._ref_for(look, step, names)
+                if ref.name in names:
+                    again.append(look.directory)  # a second directory of one resource is merged into the first
+                    continue
                 names.add(ref.name)
-                edits.append((look, ref, "new" if step is Step.RENAME else _how(look)))
-                if ref.name != look.name:
-                    other = f"the library has another {self.folder.kind} of this name; this one is kept as {ref}"
-                    sync.warnings.append(Refusal(look.directory, (other,)))
+                edits.append(_Edit(look, ref, "new" if step is Step.RENAME else _how(look)))
             elif step is not Step.NOTHING:
                 later.append((look, step))
         self._bindings.bind(bound)
         self._snapshot(edits, sync)
         for look, step in later:
             self._one(look, step, sync)
+        return again
 
     def _decide(self, look: _Look) -> Step:
         head = look.head
@@ -309,9 +330,14 @@ class WorkingCopy:
         """Returns whether a directory other than this one, in any folder, holds the resource of this name."""
         if look.head is None or (look.binding is not None and look.binding.version is not None):
             return False
-        here = (self.folder.id, look.directory)
-        others = self._bindings.of_resources([look.head.id])
-        return any(b.version is not None and (b.folder, b.directory) != here for b in others)
+        return any(
+            b.version is not None and (b.folder, b.directory) != (self.folder.id, look.directory) and self._is_there(b)
+            for b in self._bindings.of_resources([look.head.id])
+        )
+
+    def _is_there(self, binding: Binding) -> bool:
+        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
+        return binding.folder != self.folder.id or os.path.lexists(self.folder.path / binding.directory)
 
     def _fit(self, look: _Look, sync: Sync) -> bool:
         """Returns whether the directory may be taken in; reports every problem it has, stopping or not."""
@@ -330,6 +356,10 @@ class WorkingCopy:
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False
+        unread = self._unread(look)
+        if unread:
+            sync.refused.append(Refusal(look.directory, unread))
+            return False
         found = problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
         stops = refused(found, strict=False)
         if stops:
@@ -338,6 +368,19 @@ class WorkingCopy:
             return False
         self._warn(look, found, sync)
         return True
+
+    def _unread(self, look: _Look) -> tuple[str, ...]:
+        """Returns why files of the known version cannot be read now; a file that is not read is not deleted."""
+        assert look.reading is not None
+        failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_PASSING)}
+        if not failed or look.head is None or not look.head.latest:
+            return ()
+        known = self.store.manifest(look.head)
+        return tuple(
+            f"{path}: {why}; the directory is taken in when it can be read"
+            for path, why in failed.items()
+            if path in known
+        )
 
     def _warn(self, look: _Look, found: Sequence[Problem], sync: Sync) -> None:
         assert look.reading is not None
@@ -351,26 +394,39 @@ class WorkingCopy:
         if look.binding is not None and look.head is not None and step is Step.SNAPSHOT:
             return look.head.ref
         name, number = look.name, 1
-        while name in names or (number > 1 or step is Step.RENAME) and self._exists(Ref(kind, name, scope)):
+        taken = step is Step.RENAME or look.head is None and name in names
+        while taken:
             number += 1
-            name = f"{look.name[: MAX_NAME - 4]}-{number}"
+            name = f"{look.name[: MAX_NAME - 4].rstrip('-')}-{number}"
+            taken = name in names or self._exists(Ref(kind, name, scope))
         return Ref(kind, name, scope)
 
     def _exists(self, ref: Ref) -> bool:
         return self.store.head_or_none(ref) is not None
 
-    def _snapshot(self, edits: Sequence[tuple[_Look, Ref, str]], sync: Sync) -> None:
+    def _snapshot(self, edits: Sequence[_Edit], sync: Sync) -> None:
         if not edits:
             return
-        with self._transaction(_reason(self.folder, edits)) as tx:
-            for look, ref, _ in edits:
-                assert look.reading is not None
-                head = look.head if look.head is not None and look.head.ref == ref else None
-                tx.put(ref, look.reading.files, expected_version=(head.version if head else None) or 0)
-                tx.bind(self.folder.id, look.directory, look.signature)
-        for (look, ref, how), written in zip(edits, tx.written, strict=True):
+        try:
+            with self._transaction(_reason(self.folder, edits)) as tx:
+                for edit in edits:
+                    assert edit.look.reading is not None
+                    tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
+                    tx.bind(self.folder.id, edit.look.directory, edit.look.signature)
+        except Invalid as error:
+            # One that nobody foresaw must not keep the others out.
+            if len(edits) == 1:
+                sync.refused.append(Refusal(edits[0].look.directory, (error.text,)))
+            else:
+                for edit in edits:
+                    self._snapshot([edit], sync)
+            return
+        for edit, written in zip(edits, tx.written, strict=True):
             assert written.version is not None
-            sync.taken.append(Taken(look.directory, ref, written.version, how))
+            sync.taken.append(Taken(edit.look.directory, edit.ref, written.version, edit.how))
+            if edit.ref.name != edit.look.name:
+                other = f"the library has another {edit.ref.kind} of this name; this one is kept as {edit.ref}"
+                sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
         return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
@@ -399,10 +455,10 @@ class WorkingCopy:
 
     def _tombstone(self, look: _Look, sync: Sync) -> None:
         since = self._missing.setdefault(look.directory, time.monotonic())
-        if time.monotonic() - since < self.grace:
+        if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return
-        del self._missing[look.directory]
+        self._missing.pop(look.directory, None)
         assert look.binding is not None and look.head is not None
         others = [b for b in self._bindings.of_resources([look.head.id]) if b != look.binding and b.version]
         if others:
@@ -417,12 +473,20 @@ class WorkingCopy:
     def _remove_directory(self, look: _Look, sync: Sync) -> None:
         assert look.head is not None and look.tree is not None
         place = self.folder.path / look.directory
-        remove_folder(place, staging_for(self.folder.path), believed=look.tree, now=time.time())
+        replaced = remove_folder(place, staging_for(self.folder.path), believed=look.tree, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
+        if replaced is not None and not still_holds(replaced.old, look.tree):
+            self._take_late(look.directory, look.head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
 
     def _write(self, look: _Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
         place, staging = self.folder.path / look.directory, staging_for(self.folder.path)
+        blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
+        if blocked:
+            raise Refused(
+                f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
+                "Move it away, then `evolvable sync`.",
+            )
         replaced = write_folder(place, files, staging, believed=look.tree or "", now=time.time())
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
@@ -444,12 +508,13 @@ class WorkingCopy:
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
-        merged = merge_files(self.store.files(head, base), self.store.files(head), theirs)
-        conflict = ""
+        merged = _merged(head, self.store.files(head, base), self.store.files(head), theirs)
+        conflict, outcome = "", "merged"
         if merged.conflicts:
             paths = ", ".join(merged.conflicts)
             conflict = f"{paths}: also changed in version {head.version}; the edit on disk was kept (base {base})"
-        reason = f"edited in {self.folder.path} while version {head.version} was made; merged"
+            outcome = f"conflict in {paths}, the edit on disk was kept"
+        reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else []) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
@@ -464,22 +529,39 @@ class WorkingCopy:
 
     def _recover(self, sync: Sync) -> None:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
+        found: list[Recovered] = []
         with contextlib.suppress(EvolvableError, OSError):
-            bindings = self._bindings.of_folder(self.folder)
-            for found in sweep(staging_for(self.folder.path), time.time(), KEEP_SECONDS):
-                directory = found.target.relative_to(self.folder.path).as_posix()
+            found = sweep(staging_for(self.folder.path), time.time(), KEEP_SECONDS)
+        bindings = self._bindings.of_folder(self.folder) if found else {}
+        for late in found:
+            with contextlib.suppress(EvolvableError, OSError, ValueError):
+                directory = late.target.relative_to(self.folder.path).as_posix()
                 binding = bindings.get(directory)
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
                 head = next(iter(heads.values()), None)
-                if head is None or not self._take_late(directory, head, found.believed, found.files, found.old, sync):
-                    kept = f"something of yours that belongs to no version was replaced; it is kept in {found.old}"
+                safe = head is not None and not late.stuck
+                if not safe or not self._take_late(directory, head, late.believed, late.files, late.old, sync):
+                    kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
                     sync.refused.append(Refusal(directory, (kept,)))
 
-    def _take_late(self, directory: str, head: Head, believed: str, files: Files, old: Path, sync: Sync) -> bool:
-        """Merges what was written into a replaced directory; returns whether it could be made a version."""
+    def _take_late(self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: Sync) -> bool:
+        """Makes a version of what was written into a replaced directory; returns whether that could be done."""
+        assert head is not None
+        head = self.store.head_or_none(head.ref)
+        assert head is not None
         base = self._version_of(head, believed)
         look = self._look(directory, None, head, head.name, signature(self.folder.path / directory))
-        if head.version is None or base is None or not files or look.tree != head.tree:
+        if base is None or not files:
+            return False
+        if head.version is None and look.tree is None:
+            with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
+                tx.put(head.ref, files, expected_version=0)
+            discard(old)
+            new = self.store.head(head.ref)
+            sync.taken.append(Taken(directory, head.ref, new.latest, "returned"))
+            self._write(look, new, files, sync)
+            return True
+        if head.version is None or look.tree != head.tree:
             return False
         self._merge_in(look, head, base, files, sync, old)
         return True
@@ -507,8 +589,22 @@ def _how(look: _Look) -> str:
     return "returned" if look.head is not None and look.head.version is None else "edited"
 
 
-def _reason(folder: Folder, edits: Sequence[tuple[_Look, Ref, str]]) -> str:
-    hows = {how for _, _, how in edits}
+def _merged(head: Head, base: Files, ours: Files, theirs: Files) -> Merged:
+    """Returns the merge; where it would make the resource wrong that was right on both sides, a conflict."""
+    merged = merge_files(base, ours, theirs)
+    main = main_path(head.kind, head.name, merged.files)
+    if main in merged.conflicts or not main:
+        return merged
+    wrong = [
+        bool(refused(problems(head.kind, head.name, files), strict=True)) for files in (merged.files, ours, theirs)
+    ]
+    if wrong != [True, False, False]:
+        return merged
+    return Merged({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+
+
+def _reason(folder: Folder, edits: Sequence[_Edit]) -> str:
+    hows = {edit.how for edit in edits}
     what = {"new": "taken in from", "returned": "returned to", "edited": "edited in"}
     verb = what[hows.pop()] if len(hows) == 1 else "changed in"
     return f"{verb} {folder.path}"

@@ -164,3 +164,21 @@ async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path
             return await version() == 2
 
         await until(seen)
+
+
+async def test_a_folder_that_is_replaced_by_another_is_followed_on(place):
+    async with place.client("modern") as client:
+        await follow(client)
+        place.save("pdf", text("pdf", "first"))
+        version = version_of(client, "pdf")
+
+        async def at(number):
+            return await version() == number
+
+        await until(lambda: at(2))
+        shutil.copytree(place.skills, place.root / "copy")
+        shutil.move(place.skills, place.root / "away")
+        shutil.move(place.root / "copy", place.skills)
+        place.save("pdf", text("pdf", "second"))
+
+        await until(lambda: at(3))

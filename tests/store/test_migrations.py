@@ -150,7 +150,7 @@ def test_what_is_no_database_is_refused_and_not_touched(tmp_path: Path, content:
 def test_an_empty_file_becomes_a_library(tmp_path: Path) -> None:
     """What a kill before the first write leaves."""
     (tmp_path / FILE).touch()
-    with Store.open(tmp_path) as store:
+    with Store.open(tmp_path, create=True) as store:
         assert_sound(store)
 
 

@@ -418,6 +418,183 @@ def test_a_frozen_skill_can_be_edited_on_disk(desk):
     assert desk.version() == 2
 
 
+def test_two_directories_of_one_resource_that_were_both_edited_do_not_block_the_rest(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("csv", text("csv"))
+    desk.copies.add(desk.folder)
+    shutil.copytree(desk.folder / "pdf", desk.folder / "old/pdf")
+    desk.copies.sync()
+    desk.save("pdf", text("pdf", "one here", "two", "three"))
+    desk.save("old/pdf", text("pdf", "one", "two", "three there"))
+    desk.save("csv", text("csv", "precious"))
+
+    (sync,) = desk.copies.sync()
+    desk.copies.sync()
+
+    assert desk.history(Ref(Kind.SKILL, "csv", "user"))[-1] == text("csv", "precious")
+    assert desk.read() == text("pdf", "one here", "two", "three there") == desk.history()[-1]
+    assert sync.refused == []
+
+
+def test_what_cannot_be_named_does_not_keep_the_others_out(desk):
+    desk.save("pdf", text("pdf"))
+    strange = os.fsencode(desk.folder) + b"/caf\xe9"
+    os.mkdir(strange)
+    Path(os.fsdecode(strange + b"/SKILL.md")).write_text(text("cafe"), encoding="utf-8")
+    long = "a" * 59 + "-" + "b" * 10
+    desk.save(long, text("a"))
+    desk.save(long + "c", text("a", "another"))
+
+    sync = desk.copies.add(desk.folder)
+
+    assert len(sync.taken) == 3
+    assert [refusal.problems for refusal in sync.refused] == [("its name is not Unicode",)]
+
+
+def test_a_change_never_removes_what_is_away_for_a_moment(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    shutil.move(desk.folder / "pdf", desk.folder.parent / "aside")
+
+    (warning,) = desk.agent(text("pdf", "one", "two", "three by the agent"))
+    shutil.move(desk.folder.parent / "aside", desk.folder / "pdf")
+    desk.copies.sync()
+
+    assert "is not there now" in warning
+    assert desk.read() == text("pdf", "one", "two", "three by the agent")
+    assert desk.version() == 2
+
+
+def test_every_disappearance_has_its_own_time_to_come_back(tmp_path):
+    desk = Desk(tmp_path)
+    desk.save("pdf", text("pdf"))
+    copies = WorkingCopies(desk.store, grace=60)
+    copies.add(desk.folder)
+    for _ in range(2):
+        shutil.move(desk.folder / "pdf", tmp_path / "aside")
+        assert copies.sync()[0].missing == ["pdf"]
+        copy = copies.copy(copies.folders()[0])
+        assert copy._missing
+        shutil.move(tmp_path / "aside", desk.folder / "pdf")
+        copies.sync()
+        assert not copy._missing
+    desk.store.close()
+
+
+def test_an_empty_folder_in_place_of_a_full_one_removes_nothing(desk):
+    """A disk that is not mounted leaves an empty folder."""
+    desk.save("pdf", text("pdf"))
+    desk.save("csv", text("csv"))
+    desk.copies.add(desk.folder)
+    shutil.move(desk.folder, desk.folder.with_name("aside"))
+    desk.folder.mkdir()
+
+    (sync,) = desk.copies.sync()
+
+    assert sync.stale
+    assert desk.version() == 1
+
+
+def test_a_file_of_the_persons_that_no_version_keeps_is_not_overwritten(desk):
+    desk.save("pdf", text("pdf"))
+    big = desk.folder / "pdf/data.txt"
+    big.write_bytes(b"x" * 6_000_000)
+    desk.copies.add(desk.folder)
+    with desk.store.transaction(Actor.AGENT, "same path") as tx:
+        tx.put(PDF, {"SKILL.md": File(text("pdf").encode()), "data.txt": File(b"small")})
+
+    (warning,) = desk.copies.write_out([PDF])
+
+    assert "data.txt: on disk is something else" in warning
+    assert big.stat().st_size == 6_000_000
+
+
+def test_what_comes_back_is_written_beside_what_a_removal_left(desk):
+    desk.save("pdf", text("pdf"))
+    desk.save("pdf", "mine\n", "notes.bak")
+    desk.copies.add(desk.folder)
+    with desk.store.transaction(Actor.AGENT, "not needed") as tx:
+        tx.remove(PDF)
+    desk.copies.write_out([PDF])
+    assert os.listdir(desk.folder / "pdf") == ["notes.bak"]
+
+    with desk.store.transaction(Actor.HUMAN, "needed") as tx:
+        tx.restore(PDF, 1)
+    desk.copies.write_out([PDF])
+
+    assert desk.read() == text("pdf")
+    assert desk.read(path="notes.bak") == "mine\n"
+
+
+def test_a_directory_that_moved_and_was_edited_goes_on_with_its_history(desk):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    (desk.folder / "office").mkdir()
+    shutil.move(desk.folder / "pdf", desk.folder / "office/pdf")
+    desk.save("office/pdf", text("pdf", "moved and edited"))
+
+    desk.copies.sync()
+
+    assert desk.version() == 2
+    assert desk.history()[-1] == text("pdf", "moved and edited")
+    assert [str(head.ref) for head in desk.store.heads()] == ["skill:pdf"]
+
+
+def test_a_merge_that_would_break_the_frontmatter_is_a_conflict(desk):
+    plain = text("pdf").replace("---\n\n", "license: MIT\n---\n\n")
+    desk.save("pdf", plain)
+    desk.copies.add(desk.folder)
+    head = "---\nname: pdf\n"
+    desk.agent_elsewhere(plain.replace(head, head + "metadata:\n  a: agent\n"))
+    desk.save("pdf", plain.replace("license: MIT\n", "license: MIT\nmetadata:\n  a: person\n"))
+
+    (sync,) = desk.copies.sync()
+
+    assert sync.conflicts
+    assert desk.read().count("metadata:") == 1
+
+
+def test_a_save_in_the_moment_of_a_removal_brings_the_resource_back(desk, monkeypatch):
+    desk.save("pdf", text("pdf"))
+    desk.copies.add(desk.folder)
+    real = working_copy.remove_folder
+
+    def saved_meanwhile(target, *arguments, **more):
+        desk.save("pdf", text("pdf", "I am still working on this"))
+        return real(target, *arguments, **more)
+
+    monkeypatch.setattr(working_copy, "remove_folder", saved_meanwhile)
+    with desk.store.transaction(Actor.AGENT, "not needed") as tx:
+        tx.remove(PDF)
+    desk.copies.write_out([PDF])
+
+    assert desk.read() == text("pdf", "I am still working on this") == desk.history()[-1]
+
+
+def test_a_resource_made_while_its_folder_is_away_is_written_when_it_is_back(desk):
+    desk.copies.add(desk.folder)
+    shutil.move(desk.folder, desk.folder.with_name("aside"))
+    csv = Ref(Kind.SKILL, "csv", "user")
+    with desk.store.transaction(Actor.AGENT, "new") as tx:
+        tx.put(csv, {"SKILL.md": File(text("csv").encode())})
+    (warning,) = desk.copies.write_out([csv], created=True)
+    assert "is not there now" in warning
+
+    shutil.move(desk.folder.with_name("aside"), desk.folder)
+    desk.copies.sync()
+
+    assert desk.read("csv") == text("csv")
+
+
+def test_a_memory_keeps_its_capital_name(desk, tmp_path):
+    (tmp_path / "memory/USER").mkdir(parents=True)
+    (tmp_path / "memory/USER/USER.md").write_text("Likes short answers.\n", encoding="utf-8")
+
+    sync = desk.copies.add(tmp_path / "memory", kind=Kind.MEMORY)
+
+    assert [str(taken.ref) for taken in sync.taken] == ["memory:USER"]
+
+
 SYNC_ONE = """
 import sys
 from pathlib import Path

@@ -243,3 +243,38 @@ def test_the_files_of_a_proposal_are_not_collected(library, agent, skill):
     collect(library.store)
 
     assert "only proposed" in inbox.show(library, done.proposal_id).diff
+
+
+def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, agent, tmp_path):
+    """Also when they have just frozen it."""
+    skills = tmp_path / "skills"
+    (skills / "pdf").mkdir(parents=True)
+    text = "---\nname: pdf\ndescription: Works with pdf.\n---\n\none\n"
+    (skills / "pdf/SKILL.md").write_text(text, encoding="utf-8")
+    library.working_copies.add(skills)
+    frozen = text.replace("---\n\n", 'metadata:\n  evolvable: "false"\n---\n\n')
+    (skills / "pdf/SKILL.md").write_text(frozen, encoding="utf-8")
+
+    with pytest.raises(Frozen):
+        resources.update(library, agent, PDF, "x", edits=[Edit("SKILL.md", "one", "ONE")])
+
+    assert usage.get(library, agent, PDF).text == frozen
+
+
+def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkeypatch):
+    from evolvable_store.proposals import Proposals
+    from evolvable_tools import inbox
+
+    skill("pdf")
+    done = resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")], propose=True)
+    real = library.take_in
+
+    def rejected_meanwhile(refs):
+        Proposals(library.store.backend).reject(done.proposal_id, "no")
+        real(refs)
+
+    monkeypatch.setattr(library, "take_in", rejected_meanwhile)
+    with pytest.raises(InvalidArgument, match="decided on already"):
+        inbox.approve(library, person, done.proposal_id, "yes")
+
+    assert usage.get(library, agent, PDF).version == 1

@@ -20,7 +20,10 @@ MAX_DIFF_FILE = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PastVersion:
-    """One version: when, by whom, why, in which operation, and the files it changed against the one before."""
+    """One version: when, by whom, why, in which operation, and the files it changed against the one before.
+
+    evidence: what its operation states about itself, such as a conflict with the version before.
+    """
 
     version: int
     at: str
@@ -29,6 +32,7 @@ class PastVersion:
     operation: int
     session: str | None
     files: list[str]
+    evidence: list[str]
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def history(
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
-        rows.append(PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed))
+        evidence = list(made.intent.evidence)
+        rows.append(PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed, evidence))
     text = None
     if from_version is not None or to_version is not None:
         new = to_version or head.latest

@@ -6,6 +6,7 @@ from evolvable_store.errors import Conflict, InvalidArgument
 from evolvable_store.merge import merge_files
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Head
+from evolvable_store.problems import problems, refused
 from evolvable_store.proposals import APPROVED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.history import changed_files, diff
@@ -61,6 +62,7 @@ def approve(library: Library, caller: Caller, proposal_id: int, reason: str) -> 
     """Publishes a proposal, merged with what happened since. Raises NotFound, InvalidArgument, Conflict, Frozen."""
     proposals = Proposals(library.store.backend)
     proposal = _open(proposals, proposal_id)
+    library.take_in([proposal.ref])
     head = library.store.head_or_none(proposal.ref)
     files = _merged(library, proposal, head)
     why = f"proposal {proposal.id} by {proposal.actor}" + (f", session {proposal.session}" if proposal.session else "")
@@ -68,8 +70,8 @@ def approve(library: Library, caller: Caller, proposal_id: int, reason: str) -> 
         caller.actor, reason or proposal.reason, session=caller.session, evidence=[why, proposal.reason]
     ) as tx:
         tx.put(proposal.ref, files, expected_version=(head.version if head else None) or 0)
+        tx.approve(proposal.id, reason)
     written, operation = tx.written[0], tx.operation.id if tx.operation else None
-    proposals.decide(proposal.id, APPROVED, reason, operation)
     warnings = library.write_out([written.ref], created=written.version == 1)
     return Decided(proposal.id, str(written.ref), APPROVED, written.version, operation, warnings)
 
@@ -78,7 +80,8 @@ def reject(library: Library, proposal_id: int, reason: str) -> Decided:
     """Closes a proposal without a change; it is kept. Raises NotFound, InvalidArgument."""
     proposals = Proposals(library.store.backend)
     proposal = _open(proposals, proposal_id)
-    proposals.decide(proposal.id, REJECTED, reason, None)
+    if not proposals.reject(proposal.id, reason):
+        _open(proposals, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
 
@@ -102,12 +105,17 @@ def _merged(library: Library, proposal: Proposal, head: Head | None) -> Files:
             "Reject it, and propose the change anew.",
         )
     merged = merge_files(store.files(head, proposal.base), store.files(head), theirs)
-    if merged.conflicts:
+    if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
         raise Conflict(
-            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts)}.",
+            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
             "Reject it, and propose the change anew from the head.",
         )
     return merged.files
+
+
+def _made_wrong(proposal: Proposal, merged: Files, theirs: Files) -> bool:
+    wrong = [bool(refused(problems(proposal.kind, proposal.name, files), strict=True)) for files in (merged, theirs)]
+    return wrong == [True, False]
 
 
 def _shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> Waiting:

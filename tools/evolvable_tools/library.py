@@ -55,6 +55,10 @@ class Library:
         """The folders that mirror the library."""
         return WorkingCopies(self.store)
 
+    def take_in(self, refs: Iterable[Ref]) -> None:
+        """Takes in what a person saved in the folders of these resources, so that a change is made on top of it."""
+        self.working_copies.take_in(refs)
+
     def write_out(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Brings the folders in step with what was just changed; returns a warning for each that could not be.
 

@@ -136,13 +136,19 @@ def _propose(library: Library, caller: Caller, draft: _Draft, reason: str) -> Up
 
 def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | None:
     if not create:
-        return library.store.head(ref, caller.scopes)
+        return _looked_at(library, library.store.head(ref, caller.scopes))
     there = library.store.head_or_none(ref.within(ref.scope or USER_SCOPE))
     if there is not None and there.version is not None:
         raise AlreadyExists(
             f"{there.ref} exists already (version {there.version}).", "Update it, or choose a new name."
         )
     return None
+
+
+def _looked_at(library: Library, head: Head) -> Head:
+    """Returns the head with what a person has saved meanwhile, so that nothing is changed behind their back."""
+    library.take_in([head.ref])
+    return library.store.head_or_none(head.ref) or head
 
 
 def _copied(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
@@ -179,15 +185,24 @@ def _apply_edit(files: dict[str, File], edit: Edit, ref: Ref) -> None:
     file = files.get(check_path(edit.path))
     if file is None:
         raise NoSuchFile(f"{ref} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
-    old = _encoded(edit.path, edit.old)
+    old, new = _encoded(edit.path, edit.old), _encoded(edit.path, edit.new)
     count = file.data.count(old) if old else 0
+    crlf = b"\r\n" in file.data
+    if count == 0 and old and crlf:  # clients write \n, whatever the file has
+        old, new = _with_crlf(old), _with_crlf(new)
+        count = file.data.count(old)
     if count != 1:
         found = "is not there" if count == 0 else f"is there {count} times"
+        ends = " Its lines end with CRLF; the old text was looked for with \\n and with CRLF." if crlf else ""
         raise EditConflict(
-            f"The old text {found} in {edit.path} of {ref}.",
+            f"The old text {found} in {edit.path} of {ref}.{ends}",
             "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
         )
-    files[edit.path] = File(file.data.replace(old, _encoded(edit.path, edit.new)), file.mode)
+    files[edit.path] = File(file.data.replace(old, new), file.mode)
+
+
+def _with_crlf(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
 def _check(ref: Ref, before: Files, after: Files) -> list[str]:
@@ -235,7 +250,7 @@ def restore(
     Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen.
     """
     store = library.store
-    head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
+    head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     after = store.manifest(head, version)
     before = store.manifest(head) if head.version else {}
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
@@ -249,7 +264,7 @@ def remove(library: Library, caller: Caller, ref: Ref, reason: str, *, expected_
 
     Raises NoSuchResource, VersionConflict, Frozen.
     """
-    head = library.store.head(ref, caller.scopes)
+    head = _looked_at(library, library.store.head(ref, caller.scopes))
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -46,6 +46,7 @@ def undo(
         undid = sorted(made.id for made in store.operations(limit=10_000, session=session))
         if not undid:
             raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
+    library.take_in({change.ref for change in store.backend.changes_of(undid)})
     conflicts: list[UndoConflict] = []
     with store.transaction(caller.actor, reason, session=caller.session, undoes=undid) as tx:
         for changes in _by_resource(store.backend.changes_of(undid)):
@@ -74,11 +75,12 @@ def _undo_one(
     assert head is not None
     since = [c for c in store.backend.changes_to(head.id, first.sequence) if c.operation not in undid]
     if since:
-        return (
-            f"operation {since[-1].operation} changed it since; undo that first, or restore version {first.before}."
-            if first.before
-            else f"operation {since[-1].operation} changed it since; undo that first, or remove it."
-        )
+        changed = f"operation {since[-1].operation} changed it since"
+        if first.before:
+            return f"{changed}; undo that first, or restore version {first.before}."
+        if head.version is None:
+            return f"{changed}; it is removed already, so nothing is left to take back."
+        return f"{changed}; undo that first, or remove it."
     if head.frozen and caller.actor is not Actor.HUMAN:
         return 'it is frozen (metadata evolvable: "false"); only a person may change it.'
     expected = last.after or 0

@@ -1,6 +1,6 @@
 """The commands that bring resources in and out, and copy the library: import, export, backup."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,11 +92,19 @@ def import_command(
             "replace": replace,
         }
         imported = _take_in(library.store, source, form, options)
-        warnings = library.write_out(imported.updated) + library.write_out(imported.added, created=True)
-    result = _result(imported, warnings)
-    state.show(result, lambda: _show_import(result))
+        # An archive's history may end with a removal.
+        living = [ref for ref in imported.added if _lives(library.store, ref)]
+        warnings = library.write_out(imported.updated) + library.write_out(living, created=True)
+    result = _result(imported, [spoken(text) for text in warnings])
+    removed = {*result.added} - {str(ref) for ref in living}
+    state.show(result, lambda: _show_import(result, removed))
     if result.refused:
         ctx.exit(REFUSED)
+
+
+def _lives(store: "Store", ref: Ref) -> bool:
+    head = store.head_or_none(ref)
+    return head is not None and head.version is not None
 
 
 def _format_of(path: Path) -> str:
@@ -129,18 +137,21 @@ def _result(imported: "Imported", warnings: list[str]) -> ImportResult:
     return ImportResult(imported.operation, added, updated, unchanged, refused, warnings)
 
 
-def _show_import(result: ImportResult) -> None:
+def _show_import(result: ImportResult, removed: Collection[str]) -> None:
+    """removed: those of the added that only have a history, as they were removed where they come from."""
+    added = [ref for ref in result.added if ref not in removed]
     for text in result.warnings:
         warn(text)
-    for what, refs in (("added", result.added), ("updated", result.updated)):
+    for what, refs in (("added", added), ("history only, it is removed", sorted(removed)), ("updated", result.updated)):
         for ref in refs:
             say(f"{what}: {ref}")
     for refused in result.refused:
         say(f"refused: {refused.name}")
         for problem in refused.problems:
             say(f"  - {spoken(problem)}")
+    kept = f" {len(removed):,} removed with their history," if removed else ""
     say(
-        f"{len(result.added):,} added, {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"
+        f"{len(added):,} added,{kept} {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"
         f" {len(result.refused):,} refused."
     )
     if result.operation is not None:

@@ -6,9 +6,12 @@ import click
 
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, progress, say, warn
+from evolvable_store.errors import LibraryCorrupt
 
 if TYPE_CHECKING:
     from evolvable_store.fsck import Report
+
+RESTORE = "Restore the last `evolvable backup`; `evolvable export` saves what can be read."
 
 FAULTY = 1
 """The exit code of `fsck` when something is wrong."""
@@ -25,8 +28,12 @@ def fsck_command(ctx: click.Context, state: State) -> None:
     from evolvable_store import fsck
     from evolvable_store.index import in_step
 
-    with state.library() as (library, _), progress("checking") as show:
-        report = fsck.check(library.store, show, [in_step])
+    try:
+        with state.library() as (library, _), progress("checking") as show:
+            report = fsck.check(library.store, show, [in_step])
+    except LibraryCorrupt as error:
+        error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
+        raise
     state.show(report, lambda: _show_report(report))
     if report.faults:
         ctx.exit(FAULTY)

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 import click
 
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import Row, local_time, say, show_table
+from evolvable_server.cli.terminal import Row, local_time, one_line, say, show_table
+from evolvable_store.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
     from evolvable_store.store import Store
+
+SESSION_SHOWN = 13
+"""Characters that a table shows of a session; the beginning is enough to name it."""
+
+SEARCHED = 10_000
+"""Operations that are looked through for the session that a beginning names."""
 
 MAX_REFS_SHOWN = 5
 """Resources that a table names of one operation."""
@@ -35,6 +42,7 @@ class Logged:
     reason: str
     session: str | None
     undoes: list[int]
+    evidence: list[str]
     changes: list[Moved]
 
 
@@ -54,7 +62,7 @@ def log_command(state: State, limit: int, session: str | None) -> None:
     The newest operation comes first: when it was, who made it and why, and what it changed.
     """
     with state.library() as (library, _):
-        log = read_log(library.store, limit, session)
+        log = read_log(library.store, limit, whole_session(library.store, session) if session else None)
     state.show(log, lambda: _show(log))
 
 
@@ -73,6 +81,7 @@ def read_log(store: "Store", limit: int, session: str | None) -> Log:
                 o.reason,
                 o.session,
                 list(o.intent.undoes),
+                list(o.intent.evidence),
                 [Moved(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
             )
             for o in made
@@ -84,11 +93,42 @@ def _show(log: Log) -> None:
     if not log.operations:
         say("Nothing has happened yet.")
         return
+    named = any(o.session for o in log.operations)
     rows: list[Row] = [
-        [(str(o.operation), "bold"), local_time(o.at), o.actor, o.reason, _moves(o.changes)] for o in log.operations
+        [
+            (str(o.operation), "bold"),
+            local_time(o.at),
+            o.actor,
+            *[_short(o.session or "")] * named,
+            o.reason,
+            _moves(o.changes),
+        ]
+        for o in log.operations
     ]
-    show_table(["operation", "when", "who", "why", "what"], rows, wide=("why", "what"))
+    show_table(["operation", "when", "who", *["session"] * named, "why", "what"], rows, wide=("why", "what"))
+    for o in log.operations:
+        for line in o.evidence:
+            say(f"operation {o.operation}: {one_line(line)}")
     say("\nTake one back: evolvable undo OPERATION")
+
+
+def _short(session: str) -> str:
+    text = one_line(session)
+    return text if len(text) <= SESSION_SHOWN + 3 else f"{text[:SESSION_SHOWN]}..."
+
+
+def whole_session(store: "Store", text: str) -> str:
+    """Returns the session that the text names, in full or by its beginning as `log` shows it; else the text.
+
+    Raises InvalidArgument when several sessions begin so.
+    """
+    start = text.removesuffix("...")
+    if not start or store.operations(1, text):
+        return text
+    found = sorted({o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)})
+    if len(found) > 1:
+        raise InvalidArgument(f"{len(found)} sessions begin so: {', '.join(map(ascii, found[:5]))}.", "Write one out.")
+    return found[0] if found else text
 
 
 def _moves(changes: list[Moved]) -> str:

@@ -129,6 +129,8 @@ def _show(result: Quickstart) -> None:
     say("\nNow connect your client:")
     for line in result.connect:
         say(f"  {line}")
+    say("Codex must be told to wait for the server: in ~/.codex/config.toml, under [mcp_servers.evolvable], add")
+    say("  required = true")
     say("Keep your own folders of skills and the library in step:")
     say("  evolvable init")
 

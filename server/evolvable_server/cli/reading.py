@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.state import REF, State, command
-from evolvable_server.cli.terminal import Row, local_time, remark, safe, say, show_diff, show_table
+from evolvable_server.cli.terminal import Row, local_time, one_line, remark, safe, say, show_diff, show_table
 from evolvable_store.resource import Ref
 from evolvable_tools import history, usage
 from evolvable_tools.library import Library
@@ -125,6 +125,9 @@ def _show_history(past: history.History, limit: int) -> None:
         for v in past.versions
     ]
     show_table(["version", "when", "who", "why", "files", "operation"], rows, wide=("why", "files"))
+    for version in past.versions:
+        for line in version.evidence:
+            say(f"version {version.version}: {one_line(line)}")
     if past.versions and past.versions[-1].version > 1:
         say(f"(the newest {limit}; --limit shows more)")
 

@@ -1,11 +1,13 @@
 """The command that serves clients: serve. It imports nothing that a client would wait for."""
 
+import dataclasses
 import sys
 
 import click
 
 from evolvable_server.cli.state import State, home_option, pass_state
 from evolvable_server.cli.terminal import remark
+from evolvable_server.config import process_session
 
 
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -36,7 +38,8 @@ def serve_command(state: State, http: tuple[str, int] | None) -> None:
             remark(
                 "Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable quickstart` says how to connect one."
             )
-        serve_stdio(state.config())
+        config = state.config()
+        serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
     host, port = http
     if host in LOOPBACK:
         remark(f"Serving http://{f'[{host}]' if ':' in host else host}:{port}/mcp; Ctrl-C ends it.")

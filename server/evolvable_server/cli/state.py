@@ -96,6 +96,15 @@ class State:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
 
 
+class HomeType(click.Path):
+    """A folder's path; an empty one, such as an unset variable leaves, is refused and not taken for this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; name the library's folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _set_home(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
         ctx.ensure_object(State).home = value
@@ -109,7 +118,7 @@ def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 home_option = click.option(
     "--home",
     metavar="PATH",
-    type=click.Path(path_type=Path),
+    type=HomeType(path_type=Path),
     expose_value=False,
     is_eager=True,
     callback=_set_home,

@@ -7,6 +7,7 @@ on their connection, which the SDK 2.3 does not keep a list of: a middleware doe
 import asyncio
 import collections
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from evolvable_store.objects import Entry
 from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
+
+log = logging.getLogger(__name__)
 
 MAX_POSTED = 10_000
 """Changes that wait to be told."""
@@ -60,7 +63,11 @@ class Notifier:
                 await event.wait()
             event = anyio.Event()
             changes = [self._posted.popleft() for _ in range(len(self._posted))]
-            await self.publish(changes)
+            try:
+                await self.publish(changes)
+            except Exception:
+                # Clients find the change with their next question; serving must not end with a notification.
+                log.exception("telling clients of changes failed")
 
     async def publish(self, changes: Sequence[Change]) -> None:
         """Tells all clients of these changes."""

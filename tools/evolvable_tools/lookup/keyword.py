@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from evolvable_store.index import Index, Phrase
+from evolvable_store.resource import Kind
 from evolvable_store.words import MAX_QUERY, words
 from evolvable_tools.lookup.stage import Answer, Candidate, Query
 
@@ -19,7 +20,8 @@ SURE = 0.8
 _SHORT_TASK = 12  # words
 _LONG_TASK = 60
 _QUOTED = re.compile(r'"([^"]{1,200})"|`([^`]{1,200})`|“([^”]{1,200})”|«([^»]{1,200})»|(?<!\w)\'([^\']{1,200})\'(?!\w)')
-_EDGE = r"[\w-]"
+_REF = re.compile(rf"(?<![\w-])(?:{'|'.join(Kind)}):(?:[\w-]{{1,64}}/)?[\w-]{{1,64}}(?![\w-])")
+_COMMAND = re.compile(r"\s*[/$]([\w-]{1,64})(?![\w-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,19 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    text: str
     words: Sequence[str]
     quoted: frozenset[str]
+    """What stands in quotes, as words between single spaces."""
+    called: frozenset[str]
+    """Every ref, and the name after a slash or a dollar at the start."""
 
     @classmethod
     def of(cls, task: str) -> "_Task":
         text = task[:MAX_QUERY].casefold()
         quotes = (" ".join(words(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
-        return cls(text, words(text), frozenset(quotes))
+        command = _COMMAND.match(text)
+        called = {*_REF.findall(text), *([command[1]] if command else ())}
+        return cls(words(text), frozenset(quotes), frozenset(called))
 
 
 def keyword(index: Index, query: Query) -> Answer:
@@ -138,11 +144,8 @@ def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
 
 
 def _is_called(place: _Place, task: _Task) -> bool:
-    """Returns whether the task names it as such: `skill:pdf`, `/pdf` at its start, `$pdf`, "the pdf skill"."""
+    """Returns whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the pdf skill"."""
     entry = place.phrase.entry
+    name, kind = entry.name.casefold(), entry.kind.value
     after = task.words[place.end] if place.end < len(task.words) else ""
-    if after == entry.kind.value:
-        return True
-    name = re.escape(entry.name.casefold())
-    ref = rf"(?<!{_EDGE}){entry.kind}:(?:{re.escape(entry.scope)}/)?{name}(?!{_EDGE})"
-    return bool(re.search(ref, task.text) or re.match(rf"\s*[/$]{name}(?!{_EDGE})", task.text))
+    return after == kind or bool(task.called & {name, f"{kind}:{name}", f"{kind}:{entry.scope}/{name}"})

@@ -104,8 +104,8 @@ def in_few_words(scored: Scored, ranking: Ranking, content: Set[str]) -> float:
 FITS = 0.35
 """Under this confidence nothing fits.
 
-With families of tasks left out of the fit it keeps 75 to 91 % of the right answers, and gives an answer to 3 to 16 % of
-the tasks whose right skill was taken out.
+With families of tasks left out of the fit it keeps 79 to 95 % of the right answers, and gives an answer to 6 to 13 % of
+the tasks whose right skill was taken out (19 % among 30 skills).
 """
 
 

@@ -1,0 +1,493 @@
+"""The text index: always in step with the library, and made anew whenever anything is wrong with it."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import index_children
+import pytest
+from evolvable_store import driver, fsck
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.index import BATCH, Entry, Index, in_step
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.store import Store
+from processes import poll
+
+PDF = """---
+name: pdf
+description: Fill and merge PDF forms.
+metadata:
+  triggers: merge pdf, split pdf
+  delegate: agent:clerk
+---
+Use pypdf. Check every signature.
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "home", create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def index(store: Store) -> Iterator[Index]:
+    with Index.open(store) as index:
+        yield index
+
+
+def put(store: Store, ref: str, text: str) -> None:
+    named = Ref.parse(ref)
+    main = "SKILL.md" if named.kind is Kind.SKILL else f"{named.kind.upper()}.md"
+    with store.transaction(Actor.HUMAN, f"write {ref}") as tx:
+        tx.put(named, {main: File(text.encode())})
+
+
+def remove(store: Store, ref: str) -> None:
+    with store.transaction(Actor.HUMAN, f"remove {ref}") as tx:
+        tx.remove(Ref.parse(ref))
+
+
+def found(index: Index, query: str, **where: Any) -> list[str]:
+    return [str(scored.entry.ref) for scored in index.search(query, **where).scored]
+
+
+def refs(entries: Sequence[Entry]) -> list[str]:
+    return [str(entry.ref) for entry in entries]
+
+
+def child(role: str, home: Path, *values: str, flags: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    command = [sys.executable, index_children.__file__, *flags, role, str(home), *values]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+
+def said(process: "subprocess.Popen[str]") -> Any:
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return json.loads(out) if out else None
+
+
+# In step with the library
+
+
+def test_what_was_just_written_is_found(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    assert found(index, "signature") == ["skill:pdf"]
+    put(store, "pdf", PDF.replace("signature", "checkbox"))
+    assert found(index, "signature") == []
+    assert found(index, "checkbox") == ["skill:pdf"]
+
+
+def test_what_another_process_wrote_is_found(store: Store, index: Index) -> None:
+    assert found(index, "quokka") == []
+    said(child("put", store.home, "marsupial", "All about the quokka."))
+    assert found(index, "quokka") == ["skill:marsupial"]
+
+
+def test_what_was_removed_is_gone_and_what_came_back_is_there(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    assert found(index, "signature") == ["skill:pdf"]
+    head = store.head(Ref.parse("pdf"))
+    remove(store, "pdf")
+    assert found(index, "signature") == []
+    assert index.entries() == [] and index.phrases(["pdf"]) == [] and index.entry(head) is None
+    with store.transaction(Actor.HUMAN, "back") as tx:
+        tx.restore(Ref.parse("pdf"), 1)
+    assert found(index, "signature") == ["skill:pdf"]
+
+
+def test_a_restored_version_is_found_by_its_old_text(store: Store, index: Index) -> None:
+    put(store, "pdf", "about quokkas")
+    put(store, "pdf", "about wombats")
+    assert found(index, "wombats") == ["skill:pdf"]
+    with store.transaction(Actor.HUMAN, "restore") as tx:
+        tx.restore(Ref.parse("pdf"), 1)
+    (scored,) = index.search("quokkas").scored
+    assert scored.entry.version == 3
+    assert found(index, "wombats") == []
+
+
+def test_an_entry_says_what_the_main_file_says(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF.replace("triggers:", 'evolvable: "false"\n  triggers:'))
+    entry = index.entry(store.head(Ref.parse("pdf")))
+    assert entry is not None
+    assert (entry.kind, entry.scope, entry.name, entry.version) == (Kind.SKILL, USER_SCOPE, "pdf", 1)
+    assert (entry.description, entry.triggers) == ("Fill and merge PDF forms.", ("merge pdf", "split pdf"))
+    assert (entry.frozen, entry.delegate) == (True, "agent:clerk")
+
+
+def test_nothing_new_costs_next_to_nothing(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    index.catch_up()
+    spent = []
+    for _ in range(200):
+        started = time.perf_counter()
+        assert index.catch_up() == 0
+        spent.append(time.perf_counter() - started)
+    assert sorted(spent)[100] < 0.0005
+
+
+def test_progress_is_told_after_every_batch(store: Store, index: Index) -> None:
+    with store.transaction(Actor.IMPORT, "many") as tx:
+        for number in range(BATCH + 10):
+            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(f"text {number}".encode())})
+    told: list[tuple[int, int]] = []
+    assert index.catch_up(lambda done, of: told.append((done, of))) == BATCH + 10
+    assert told == [(BATCH, BATCH + 10), (BATCH + 10, BATCH + 10)]
+    assert found(index, "7", limit=1) == ["skill:skill-7"]
+
+
+def test_a_resource_whose_main_file_is_missing_or_odd_is_found_by_its_name(store: Store, index: Index) -> None:
+    with store.transaction(Actor.HUMAN, "odd ones") as tx:
+        tx.put(Ref.parse("no-main-file"), {"notes.md": File(b"notes")})
+        tx.put(Ref.parse("binary-main-file"), {"SKILL.md": File(bytes(range(256)))})
+        tx.put(Ref.parse("empty-main-file"), {"SKILL.md": File(b"")})
+    assert set(found(index, "main file")) == {
+        "skill:no-main-file",
+        "skill:binary-main-file",
+        "skill:empty-main-file",
+    }
+
+
+def test_a_damaged_blob_is_not_the_index_s_trouble(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    put(store, "csv", "Tables of numbers.")
+    with store.backend.writing() as db:
+        db.execute("UPDATE blob SET data = x'00' WHERE id = 1")
+    assert found(index, "pdf") == ["skill:pdf"]
+    assert found(index, "numbers") == ["skill:csv"]
+
+
+def test_a_skill_is_found_by_what_its_file_calls_it_too(store: Store, index: Index) -> None:
+    put(store, "pdf-2", "---\nname: acrobat\ndescription: x\n---\n")
+    assert found(index, "acrobat") == ["skill:pdf-2"]
+    assert {phrase.text for phrase in index.phrases(["acrobat", "pdf 2"])} == {"acrobat", "pdf 2"}
+
+
+# Search
+
+
+def test_words_are_found_in_every_field_by_their_stem(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    for query in ("PDFs", "merging", "splits", "signatures"):
+        assert found(index, query) == ["skill:pdf"], query
+    parts = {part.field for part in index.search("pdf").scored[0].parts}
+    assert parts == {"name", "description", "triggers"}
+
+
+def test_scripts_without_spaces_are_searched_by_pairs(store: Store, index: Index) -> None:
+    put(store, "migration", "---\nname: m\ndescription: 数据库迁移的步骤\n---\n")
+    put(store, "release", "---\nname: r\ndescription: リリースノートを書く\n---\n")
+    assert found(index, "怎么迁移数据库") == ["skill:migration"]
+    assert found(index, "ノートを書きたい") == ["skill:release"]
+
+
+def test_a_near_scope_hides_the_same_name_further_away(store: Store, index: Index) -> None:
+    put(store, "pdf", "about quokkas")
+    put(store, "acme/pdf", "about wombats")
+    put(store, "zoo/csv", "about quokkas")
+    assert found(index, "quokkas wombats", scopes=("acme", "user")) == ["skill:acme/pdf"]
+    assert found(index, "quokkas wombats", scopes=("user", "acme")) == ["skill:pdf"]
+    assert found(index, "quokkas wombats", scopes=()) == []
+    assert set(found(index, "quokkas wombats")) == {"skill:pdf", "skill:acme/pdf", "skill:zoo/csv"}
+    assert refs(index.entries(scopes=("acme", "user"))) == ["skill:acme/pdf"]
+    remove(store, "acme/pdf")
+    assert found(index, "quokkas wombats", scopes=("acme", "user")) == ["skill:pdf"]
+
+
+def test_a_few_of_one_kind_are_found_among_many_of_another(store: Store, index: Index) -> None:
+    """They must not drown among the candidates that the rarest words choose."""
+    with store.transaction(Actor.IMPORT, "many") as tx:
+        for number in range(600):
+            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(b"review the code of a pull request " * 3)})
+        tx.put(Ref.parse("agent:helper"), {"AGENT.md": File(b"review code, and very many other things besides")})
+    assert found(index, "review code", kind=Kind.AGENT) == ["agent:helper"]
+    assert len(found(index, "review code", kind=Kind.SKILL, limit=7)) == 7
+
+
+def test_common_words_count_though_rare_ones_choose(store: Store, index: Index) -> None:
+    """Over 400 resources the search goes in two steps; the second must not forget what the first did not ask."""
+    with store.transaction(Actor.IMPORT, "many") as tx:
+        for number in range(450):
+            text = f"common{number % 2} words about topic{number % 40}"
+            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(text.encode())})
+    best = index.search("topic7 common1", limit=3).scored
+    assert all(int(scored.entry.name.partition("-")[2]) % 40 == 7 for scored in best)
+    assert {part.word for part in best[0].parts} == {"topic7", "common1"}
+
+
+def test_any_number_of_words_is_a_query(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    query = "signature " + " ".join(f"word{number}" for number in range(200_000))
+    started = time.perf_counter()
+    assert found(index, query) == ["skill:pdf"]
+    assert time.perf_counter() - started < 1
+
+
+# Lists
+
+
+def test_pages_follow_each_other_in_the_order_of_names(store: Store, index: Index) -> None:
+    for ref in ("b", "a", "acme/a", "agent:a", "c"):
+        put(store, ref, "text")
+    everything = ["agent:a", "skill:acme/a", "skill:a", "skill:b", "skill:c"]
+    assert refs(index.entries()) == everything
+    paged: list[Entry] = []
+    while page := index.entries(limit=2, after=(paged[-1].name, paged[-1].kind, paged[-1].scope) if paged else None):
+        paged += page
+    assert refs(paged) == everything
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("FORMS", ["skill:pdf"]), ("pdf merge", ["skill:pdf"]), ("100%", ["skill:b"]), ("a_b", []), ("\\", [])],
+)
+def test_a_filter_takes_every_word_literally(store: Store, index: Index, query: str, expected: list[str]) -> None:
+    put(store, "pdf", PDF)
+    put(store, "b", "---\nname: b\ndescription: aXb 100%\n---\n")
+    assert refs(index.entries(query=query)) == expected
+
+
+def test_a_filter_of_a_thousand_words_is_refused(index: Index) -> None:
+    with pytest.raises(InvalidArgument, match="too long"):
+        index.entries(query="word " * 1000)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\0", "a\0b", "'; DROP TABLE entry;--", "\U0010ffff"])
+def test_hostile_text_is_only_text_everywhere(store: Store, index: Index, text: str) -> None:
+    put(store, "pdf", PDF)
+    assert index.entries(query=text.replace(" ", "")) == []
+    assert index.names(prefix=text) == []
+    assert index.phrases([text]) == [] or text == "\0"
+    assert index.search(text, scopes=(text,)).scored == ()
+    assert refs(index.entries(after=(text, text, text))) in ([], ["skill:pdf"])
+    assert refs(index.entries()) == ["skill:pdf"]
+
+
+def test_names_are_completed_in_order_and_each_once(store: Store, index: Index) -> None:
+    for ref in ("pdf", "acme/pdf", "pdf-forms", "prompt:pdf-fill", "csv"):
+        put(store, ref, "text")
+    assert index.names(Kind.SKILL, "pdf", 10) == ["pdf", "pdf-forms"]
+    assert index.names(Kind.SKILL, "", 2) == ["csv", "pdf"]
+    assert index.names(prefix="p") == ["pdf", "pdf-fill", "pdf-forms"]
+
+
+# The file
+
+
+def break_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"not a database, whatever it was before " * 500)
+
+
+def scribble(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096:] = random.Random(7).randbytes(len(data) - 4096)
+    path.write_bytes(data)
+
+
+def outdate(path: Path) -> None:
+    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+        db.execute("PRAGMA user_version=0")
+
+
+def adopt(path: Path) -> None:
+    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+        db.execute("PRAGMA application_id=1")
+
+
+def drop(path: Path) -> None:
+    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+        db.execute("DROP TABLE text_body")
+
+
+DAMAGES = [Path.unlink, break_off, overwrite, scribble, outdate, adopt, drop]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_bad_file_is_made_anew_without_a_word(store: Store, damage: Callable[[Path], None]) -> None:
+    put(store, "pdf", PDF)
+    with Index.open(store) as index:
+        assert found(index, "signature") == ["skill:pdf"]
+        path = index.path
+    damage(path)
+    with Index.open(store) as index:
+        assert found(index, "signature") == ["skill:pdf"]
+        assert index.path == path
+        assert index.in_step() == []
+
+
+def test_a_file_that_goes_bad_while_it_is_open_is_made_anew(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    index.catch_up()
+    drop(index.path)
+    assert found(index, "signature") == ["skill:pdf"]
+    put(store, "csv", "quokka")
+    drop(index.path)
+    assert index.catch_up() == 2
+    assert found(index, "quokka") == ["skill:csv"]
+
+
+def test_the_index_of_another_history_is_not_believed(store: Store, tmp_path: Path) -> None:
+    """A restored backup may have as many changes as the library had, and others."""
+    put(store, "pdf", "about quokkas")
+    store.close()
+    shutil.copytree(store.home, tmp_path / "backup")
+    for home, text in ((store.home, "about wombats"), (tmp_path / "backup", "about lemurs")):
+        with Store.open(home) as library, Index.open(library) as index:
+            put(library, "pdf", text)
+            assert found(index, "quokkas wombats lemurs") == ["skill:pdf"]
+    shutil.copy(tmp_path / "backup" / "library.db", store.home / "library.db")
+    with Store.open(store.home) as library, Index.open(library) as index:
+        assert (found(index, "lemurs"), found(index, "wombats")) == (["skill:pdf"], [])
+
+
+def test_the_index_of_a_longer_history_is_not_believed(store: Store) -> None:
+    put(store, "pdf", "about quokkas")
+    store.close()
+    old = (store.home / "library.db").read_bytes()
+    with Store.open(store.home) as library, Index.open(library) as index:
+        put(library, "pdf", "about wombats")
+        assert found(index, "wombats") == ["skill:pdf"]
+    (store.home / "library.db").write_bytes(old)
+    with Store.open(store.home) as library, Index.open(library) as index:
+        assert (found(index, "quokkas"), found(index, "wombats")) == (["skill:pdf"], [])
+
+
+def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> None:
+    with store.transaction(Actor.IMPORT, "many") as tx:
+        for number in range(BATCH + 100):
+            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(f"quokka{number} text".encode())})
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    children = [child("search", store.home, "quokka550", str(gate)) for _ in range(8)]
+    try:
+        poll(lambda: len(list(gate.glob("ready-*"))) == 8, "the children to be ready")
+        (gate / "go").touch()
+        for process in children:
+            told = said(process)
+            assert (told["found"], told["entries"], told["faults"]) == (["skill-550"], BATCH + 100, [])
+            assert told["path"] == str(store.home / "index.db")
+    finally:
+        for process in children:
+            process.kill()
+
+
+def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Index, tmp_path: Path) -> None:
+    put(store, "pdf", PDF)
+    index.catch_up()
+    index.close()
+    store.close()
+    for path in (store.home, *store.home.iterdir()):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        path.chmod(0o755)
+    try:
+        told = said(child("search", store.home, "signature", flags=("--nobody",)))
+    finally:
+        store.home.chmod(0o755)
+    assert (told["found"], told["faults"]) == (["pdf"], [])
+    assert not Path(told["path"]).is_relative_to(store.home)
+    assert not Path(told["path"]).parent.exists()
+
+
+@pytest.mark.skipif(sqlite3.sqlite_version_info >= (3, 43, 0), reason="the standard library's SQLite is a new one")
+def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    index.catch_up()
+    told = said(child("change", store.home, flags=("--stdlib",)))
+    assert (told["found"], told["entries"], told["faults"]) == ([], 1, [])
+    with Index.open(store) as again:
+        assert found(again, "signature") == ["skill:pdf"]
+        assert again.in_step() == []
+
+
+def test_threads_may_share_it(store: Store, index: Index) -> None:
+    problems: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            for number in range(40):
+                assert found(index, "signature") in ([], ["skill:pdf"])
+                assert number >= 0
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        put(store, "pdf", PDF + str(number))
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    assert found(index, "signature") == ["skill:pdf"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_may_use_it(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    assert found(index, "signature") == ["skill:pdf"]
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if found(index, "signature") == ["skill:pdf"] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    put(store, "csv", "quokka")
+    assert found(index, "quokka") == ["skill:csv"]
+
+
+# fsck
+
+
+def test_fsck_says_when_it_is_not_in_step(store: Store, index: Index) -> None:
+    put(store, "pdf", PDF)
+    put(store, "csv", "numbers")
+    assert fsck.check(store, checks=[in_step]).faults == ()
+    with contextlib.closing(driver.dbapi.connect(str(index.path), isolation_level=None)) as db:
+        db.execute("DELETE FROM text_name WHERE rowid = 1")
+        db.execute("UPDATE entry SET tree = 'x' WHERE name = 'csv'")
+    faults = [str(fault) for fault in fsck.check(store, checks=[in_step]).faults]
+    assert len(faults) == 2
+    assert "skill:csv" in faults[0] and "name texts" in faults[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_in_step_after_any_operations(store: Store, index: Index, seed: int) -> None:
+    rng = random.Random(seed)
+    texts: dict[str, str] = {}
+    names = [f"{scope}skill-{number}" for scope in ("", "acme/") for number in range(4)]
+    for step in range(60):
+        name = rng.choice(names)
+        with store.transaction(Actor.HUMAN, f"step {step}") as tx:
+            if name in texts and rng.random() < 0.3:
+                tx.remove(Ref.parse(name))
+                del texts[name]
+            else:
+                word = f"word{rng.randrange(5)}"
+                tx.put(Ref.parse(name), {"SKILL.md": File(f"{word} and others".encode())})
+                texts[name] = word
+        if rng.random() < 0.5:
+            word = f"word{rng.randrange(5)}"
+            assert sorted(found(index, word)) == sorted(f"skill:{name}" for name in texts if texts[name] == word)
+        if rng.random() < 0.1:
+            index.close()
+            index.path.unlink()
+            index = Index.open(store)
+    assert index.in_step() == []
+    assert refs(index.entries()) == [str(head.ref) for head in sorted(store.heads(), key=lambda h: (h.name, h.scope))]
+    index.close()
