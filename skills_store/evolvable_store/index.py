@@ -36,7 +36,7 @@ MAX_DESCRIPTION = 8_192
 _MOST_PHRASES = 100  # triggers of one resource
 _MOST_FILTERS = 16  # words of a listing's filter
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
-_RESTORE = "The next search mends it."
+_ANEW = "Delete {}: the next search makes it anew."
 
 _ENTRY = "e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree"
 
@@ -246,7 +246,7 @@ class Index:
                     break
             return found
         except Damaged as error:
-            return [Fault(f"the text index cannot be read ({error})", str(self.path), _RESTORE)]
+            return [Fault(f"the text index cannot be read ({error})", str(self.path), _ANEW.format(self.path))]
 
     # Reading
 
@@ -427,18 +427,19 @@ def _as_entry(row: Any) -> Entry:
 
 
 def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Fault]:
+    anew = _ANEW.format(path)
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":
-            yield Fault(f"SQLite finds the text index damaged ({text})", path, _RESTORE)
+            yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)
     rows = db.execute("SELECT id, version, tree FROM entry").fetchall()
     indexed = {id_: (version, tree) for id_, version, tree in rows}
     for head in heads:
         if indexed.pop(head.id, None) != (head.version, head.tree):
-            yield Fault("the text index has another version of it", str(head.ref), _RESTORE)
+            yield Fault("the text index has another version of it", str(head.ref), anew)
     for id_ in indexed:
-        yield Fault("the text index still has it", f"resource {id_}", _RESTORE)
+        yield Fault("the text index still has it", f"resource {id_}", anew)
     for field in FIELDS:
         stray = f"SELECT count(*) FROM text_{field}_docsize WHERE id NOT IN (SELECT id FROM entry)"
         lost = f"SELECT count(*) FROM text_{field}_docsize" if field == "name" else "SELECT count(*) FROM entry"
         if db.execute(stray).fetchone()[0] or db.execute(lost).fetchone()[0] != len(rows):
-            yield Fault(f"its {field} texts are not those of its entries", path, _RESTORE)
+            yield Fault(f"its {field} texts are not those of its entries", path, anew)

@@ -150,8 +150,9 @@ class IndexFile:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
             self._known = self._known or _identity(self.path)
+            current = _is_current(connection)
             driver.set_journal(connection, self.path)
-            if not _is_current(connection):
+            if not current:
                 with driver.immediate(connection, self.path):
                     if not _is_current(connection):
                         _create(connection)

@@ -26,8 +26,9 @@ PRIOR = 50
 """Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
 
 _MOST_WORDS = 64
-_ROWS_SCORED = 2_500  # rows of the rarest words that choose the candidates
+_ROWS_SCORED = 1_500  # rows of the rarest words that choose the candidates
 _CANDIDATES = 120
+_RAREST = 3
 _FEW = 400  # so many resources are all candidates
 
 
@@ -144,9 +145,9 @@ def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts:
         _Term(rows, field, word, -words[word] * WEIGHTS[field] * _idf(total, rows) / _fts_idf(counts.rows[field], rows))
         for word in chosen
         for field, rows in found[word].items()
-        if 0 < rows <= max(total / 2, _FEW / 2)
+        if rows
     ]
-    shares = _score(db, sorted(terms, key=lambda term: term.rows), visible)
+    shares = _score(db, sorted(terms, key=lambda term: term.rows), visible, total)
     covered = sum(weights[word] for word in chosen)
     best = _best(shares, weights, covered, limit)
     return Ranking(tuple(best), covered + unknown, unknown, total)
@@ -171,11 +172,13 @@ class _Shares:
     each: dict[int, list[tuple[_Term, float]]]
 
 
-def _score(db: "Connection", terms: list[_Term], visible: Visible) -> _Shares:
+def _score(db: "Connection", terms: list[_Term], visible: Visible, total: int) -> _Shares:
     """Returns the shares of every candidate. `terms`: those in the fewest rows first."""
     few = visible.ids(db, _FEW + 1)
     if len(few) <= _FEW:
         return _shares(few, _rows(db, terms, few))
+    # What stands in more than half of all says nothing there, unless there is nothing else.
+    terms = [term for term in terms if term.rows <= total / 2] or terms[:_RAREST]
     rows = split = 0
     while split < len(terms) and (not split or rows + terms[split].rows <= _ROWS_SCORED):
         rows += terms[split].rows
@@ -206,7 +209,7 @@ def _candidates(db: "Connection", rows: _Rows, visible: Visible) -> list[int]:
         factor = term.factor
         for id_, bm25 in its:
             sums[id_] += bm25 * factor
-    best = sorted(sums, key=lambda id_: (-sums[id_], id_))
+    best = sorted(sums, key=sums.__getitem__, reverse=True)
     found: list[int] = []
     for start in range(0, len(best), 2 * _CANDIDATES):
         some = best[start : start + 2 * _CANDIDATES]

@@ -73,13 +73,17 @@ class SqliteBackend:
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
             _make_home(home)
-        elif not create and self.path.is_file() and not self.path.stat().st_size:
+        elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
                 "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
             )
         self._open_first()
         _opened.add(self)
+
+    def _is_filled(self) -> bool:
+        # Another process may be about to make it.
+        return any(not self.path.is_file() or self.path.stat().st_size for _ in driver.attempts(1.0, longest=0.02))
 
     @property
     def read_only(self) -> bool:

@@ -1,4 +1,4 @@
-"""The command line (design.md section 6): the verbs under the same names, their JSON, their errors and exit codes."""
+"""The command line: the verbs under the same names, their JSON, their errors and exit codes."""
 
 import shlex
 import sqlite3
@@ -59,7 +59,7 @@ def put(run: CommandLine, name: str, actor: Actor = Actor.AGENT, session: str | 
 
 
 def test_every_mcp_tool_has_a_command_of_the_same_verb_and_a_section_in_the_manual(run):
-    """style.md, 13: docs are tested, and a test walks the registry."""
+    """Docs are tested, and a test walks the registry."""
     serving = Serving(Config(run.home, run.project))
     try:
         tools = [tool.name for tool in anyio.run(serving.server.list_tools)]
@@ -134,6 +134,7 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
         (["get", "pdf", "--path", "../../etc/passwd"], "skill:pdf@1 has no file"),
         (["restore", "pdf", "7"], "It has versions 1 to 1."),
         (["undo", "77"], "There is no operation 77."),
+        (["undo", "77"], "`evolvable log`"),
         (["undo", "--session", "none"], "Session 'none' changed nothing."),
         (["report", "use-000000000000", "failed"], "There is no use"),
         (["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"], "skill:pdf exists already (version 1)."),
@@ -233,7 +234,7 @@ def test_a_library_of_a_newer_program_is_not_touched(pdf):
 
 
 def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path):
-    """design.md section 4: a frozen resource refuses every actor but a person."""
+    """A frozen resource refuses every actor but a person."""
     pdf("update", "pdf", "--file", "SKILL.md=-", stdin=FROZEN)
     pdf.save(tmp_path / "theirs", "pdf", FROZEN.replace("three", "3"))
 
@@ -303,7 +304,7 @@ def test_hostile_text_in_the_library_reaches_no_output(pdf):
 
 
 def test_a_change_is_made_seen_restored_and_undone(pdf):
-    """issue 2: CLI with the same verbs under the same names."""
+    """The same verbs under the same names as over MCP."""
     changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
     assert changed.out == "skill:pdf is now version 2, before it was 1: SKILL.md\nTake it back: evolvable undo 2\n"
     assert "-two\n+second\n" in pdf("history", "pdf", "--diff", "1..2").out
@@ -379,7 +380,7 @@ def test_an_editor_that_saves_nothing_changes_nothing(pdf, tmp_path):
 
 
 def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_it(pdf, tmp_path):
-    """design.md section 4: a person's edit is never lost."""
+    """A person's edit is never lost."""
     change = (
         "from pathlib import Path; from evolvable_store.store import Store; from evolvable_store.objects import File;"
         "from evolvable_store.operation import Actor; from evolvable_store.resource import Ref;"
@@ -413,6 +414,53 @@ def test_a_session_is_listed_and_taken_back(pdf):
         "skill:csv",
     ]
     assert pdf("undo", "--session", "s-1", "--json").json["restored"] == ["skill:csv removed", "skill:xml removed"]
+
+
+def test_the_log_shows_sessions_and_their_beginning_names_one(pdf):
+    assert "session" not in pdf("log").out
+    put(pdf, "csv", SKILL=b"one", session="0199aaaa-bbbb-7000-8000-000000000001")
+    put(pdf, "xml", SKILL=b"one", session="0199aaaa-cccc-7000-8000-000000000002")
+
+    assert " 0199aaaa-cccc... " in pdf("log").out
+    assert "2 sessions begin so" in pdf("undo", "--session", "0199aaaa", code=1).err
+    assert pdf("undo", "--session", "0199aaaa-cccc...", "--json").json["restored"] == ["skill:xml removed"]
+
+
+def test_a_conflict_is_stated_in_history_and_log(pdf):
+    with Store.open(pdf.home) as store:
+        evidence = ["conflict: SKILL.md: also changed in version 1"]
+        with store.transaction(Actor.HUMAN, "edited", evidence=evidence) as tx:
+            tx.put(Ref.parse("pdf"), {"SKILL.md": File(skill_text("pdf", body="mine").encode())})
+
+    assert f"\nversion 2: {evidence[0]}\n" in pdf("history", "pdf").out
+    assert f"\noperation 2: {evidence[0]}\n" in pdf("log").out
+    assert pdf("history", "pdf", "--json").json["versions"][0]["evidence"] == evidence
+
+
+def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run.save(tmp_path / "skills", "csv", skill_text("csv"))
+    taken = run("init", tmp_path / "skills", "--json").json
+    assert taken["made"]
+
+    assert f"removed from disk: {tmp_path / 'skills/csv'}\n" in run("remove", "csv").out
+    run("restore", "csv@1")
+    created = run("log", "--json").json["operations"][-1]["operation"]
+    undone = run("undo", created, code=1)
+
+    assert f"removed from disk: {tmp_path / 'skills/pdf'}\n" in undone.out
+    assert (tmp_path / "skills/csv/SKILL.md").exists() and "skills/csv" not in undone.out
+
+
+def test_a_person_is_asked_before_directories_go(run, tmp_path):
+    if sys.platform == "win32":
+        pytest.skip("needs a terminal of POSIX")
+    run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
+    run("init", tmp_path / "skills")
+
+    assert "Take it back? [y/N]" in run.on_terminal("undo", 1, typed="n\n")
+    assert (tmp_path / "skills/pdf").exists()
+    assert "removed from disk" in run.on_terminal("undo", 1, "--yes", columns=200)
 
 
 def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
@@ -468,7 +516,7 @@ def test_a_listing_goes_on_from_its_cursor(pdf):
 
 @pytest.mark.anyio
 async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyio_backend):
-    """design.md section 6. Ids that are drawn anew each time are left out."""
+    """Ids that are drawn anew each time are left out."""
     server = StdioServerParameters(
         command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
     )
@@ -510,7 +558,7 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
 
 
 def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
-    """issue 2: every problem of every folder at once."""
+    """Every problem of every folder at once."""
     run.save(tmp_path / "skills", "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
     (tmp_path / "skills/tag").mkdir()
     (tmp_path / "skills/tag/SKILL.md").write_bytes(b"---\nname: !!python/object:os.system x\ndescription: d\n---\n")
@@ -650,6 +698,18 @@ def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
     assert other("undo", imported["operation"]).out.startswith("back: skill:acme/pdf removed")
 
 
+def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path):
+    put(pdf, "csv", SKILL=b"one")
+    pdf("remove", "csv")
+    pdf("export", tmp_path / "all.json")
+    (tmp_path / "other").mkdir()
+
+    ran = CommandLine(tmp_path / "other")("import", tmp_path / "all.json")
+
+    assert "1 added, 1 removed with their history, 0 updated" in ran.out
+    assert "added: skill:csv" not in ran.out and ran.err == ""
+
+
 def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_path):
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
@@ -702,6 +762,22 @@ def test_fsck_finds_a_damaged_blob_and_ends_with_1(pdf):
     assert ran.out.endswith("1 fault found.\n")
     assert ran.err.startswith("Warning: blob ")
     assert len(pdf("fsck", "--json", code=1).json["faults"]) == 1
+
+
+def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf):
+    for log in pdf.home.glob("library.db-*"):
+        log.unlink()
+    (pdf.home / "library.db").write_bytes(b"")
+
+    error = pdf("fsck", code=1).err
+
+    assert "is not a library: it is empty" in error and "`evolvable backup`" in error
+    (pdf.home / "library.db").write_bytes(b"no database" * 100)
+    assert "Run `evolvable fsck`" not in pdf("fsck", code=1).err
+
+
+def test_an_empty_home_is_refused(pdf):
+    assert "it is empty; name the library's folder" in pdf("--home", "", "log", code=2).err
 
 
 def test_gc_removes_only_what_nothing_refers_to(pdf):

@@ -55,7 +55,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_examples_in_the_manual_are_true(home):
-    """style.md, 13: docs are tested."""
+    """Docs are tested."""
     lines = MANUAL.read_text(encoding="utf-8").split("\n")
     told: list[str] = []
     wrong: list[str] = []

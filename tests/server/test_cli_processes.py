@@ -235,7 +235,7 @@ def test_a_diff_is_coloured_on_a_terminal(machine):
     "module", ["program", "serving", "finding", "reading", "updating", "folders", "doctor", "caring", "archives"]
 )
 def test_no_command_loads_what_it_may_not_need(machine, module):
-    """issue 2: start to first answer. `serve` loads the MCP SDK itself, and nothing else of these."""
+    """Start to first answer. `serve` loads the MCP SDK itself, and nothing else of these."""
     code = (
         f"import sys, json, evolvable_server.cli.program, evolvable_server.cli.{module};"
         f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]),"

@@ -46,7 +46,7 @@ def test_a_request_a_notification_and_a_response_pass():
     ids=lambda value: ascii(value[:60]) if isinstance(value, bytes) else None,
 )
 def test_a_broken_request_is_refused_with_its_id_when_it_has_a_usable_one(line, request_id, code):
-    """reliability.md 0.5: the SDK answers none of these."""
+    """The SDK answers none of these."""
     refusal = read_frame(line)
     assert isinstance(refusal, Refusal)
     assert (refusal.id, refusal.code) == (request_id, code)

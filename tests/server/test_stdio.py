@@ -260,7 +260,7 @@ def expected_codes(why):
 
 @pytest.mark.parametrize("case", [case for case in FRAMES if case["id"] not in HELD], ids=lambda case: case["id"])
 def test_a_hostile_frame_is_answered_and_the_server_lives(shared, case):
-    """attacks.json, frame cases; reliability.md T7."""
+    """attacks.json, frame cases."""
     codes = expected_codes(case["why"])
     shared.write(frame_bytes(case) + b"\n")
     replies = shared.ping()
@@ -294,7 +294,6 @@ def test_an_id_comes_back_as_it_was_sent(shared):
 
 
 def test_a_frame_may_be_four_mebibytes_and_not_a_byte_more(shared):
-    """reliability.md section 5, limits."""
     frame = b'{"jsonrpc":"2.0","id":"big","method":"ping","params":{"_meta":{"x":"%s"}}}'
     room = 4 * 1024 * 1024 - len(frame) + 2
     shared.write(frame % (b"x" * room) + b"\n")
@@ -304,7 +303,6 @@ def test_a_frame_may_be_four_mebibytes_and_not_a_byte_more(shared):
 
 
 def test_a_huge_line_is_not_kept_in_memory(shared):
-    """reliability.md T9."""
     process = psutil.Process(shared.process.pid)
     before = process.memory_info().rss
     piece = b"x" * 2**20
@@ -371,7 +369,7 @@ def usable_id(line):
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=LINES.filter(lambda line: b"\n" not in line))
 def test_random_frames_are_answered_within_a_second(shared, line):
-    """reliability.md T7: every frame with a usable id."""
+    """Every frame with a usable id."""
     shared.write(line + b"\n")
     if (request_id := usable_id(line)) is not None:
         assert shared.answer(request_id)
@@ -426,7 +424,7 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
 
 @pytest.mark.parametrize(("requests", "size"), [(10_000, 10), (1_500, 10_000)])
 def test_a_client_that_does_not_read_cannot_make_the_server_grow(start, requests, size):
-    """attacks.json frame-32, reliability.md T9: 113 MB more with the SDK's own transport."""
+    """attacks.json frame-32: 113 MB more with the SDK's own transport."""
     peer = start(reading=False)
     peer.said("ready", within=10)
     process = psutil.Process(peer.process.pid)
@@ -494,7 +492,7 @@ def test_a_reply_that_is_nearly_there_is_still_written(start):
 
 @pytest.mark.parametrize("tool", ["block", "wait", pytest.param("hog", marks=posix)])
 def test_it_ends_within_a_second_of_stdin_whatever_runs(start, tool):
-    """mcp.md 1.4: 11.7 s with the SDK's own transport; reliability.md T10."""
+    """11.7 s with the SDK's own transport."""
     peer = start()
     peer.call("slow", tool, seconds=30)
     peer.said("started")
@@ -520,7 +518,7 @@ def test_it_ends_when_the_client_closes_stdin_and_reads_no_replies(start):
     [("SIGTERM", "block"), ("SIGINT", "block"), ("SIGHUP", "block"), ("SIGINT", None), ("SIGTERM", "hog")],
 )
 def test_a_signal_ends_it_within_a_second_and_cleans_up(start, name, tool):
-    """mcp.md 1.4: SIGINT alone does not end the SDK's server, SIGTERM ends it without cleaning up."""
+    """SIGINT alone does not end the SDK's server, SIGTERM ends it without cleaning up."""
     number = getattr(signal, name)
     peer = start()
     if tool:
@@ -575,7 +573,7 @@ time.sleep(60)
 
 @posix
 def test_it_ends_when_the_parent_dies_although_its_pipe_was_leaked(script):
-    """reliability.md 0.6: the SDK's server lives on."""
+    """The SDK's server lives on."""
     command = [sys.executable, "-c", PARENT, script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
         server, leak = map(psutil.Process, map(int, parent.stdout.readline().split()))

@@ -1,4 +1,4 @@
-"""The MCP surface (design.md section 6) through the SDK's own client over real stdio, in both eras."""
+"""The MCP surface through the SDK's own client over real stdio, in both eras."""
 
 import json
 import os
@@ -255,3 +255,15 @@ async def test_the_session_of_the_client_is_kept_with_what_it_changes(place, mon
         csv = await call(client, "resource_history", ref="csv", limit=1)
 
     assert (pdf["versions"][0]["session"], csv["versions"][0]["session"]) == ("claude-1", "codex-1")
+
+
+async def test_where_no_session_is_named_the_server_process_is_one(place):
+    async with place.client("modern") as client:
+        for ref in ("pdf", "csv"):
+            await call(client, "update_resource", ref=ref, reason="x", files={"a.md": "a"})
+        past = await call(client, "resource_history", ref="pdf", limit=1)
+        session = past["versions"][0]["session"]
+        undone = await call(client, "undo", session=session, reason="not wanted")
+
+    assert session.startswith("process-")
+    assert undone["restored"] == ["skill:pdf@3", "skill:csv@3"]

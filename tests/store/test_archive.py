@@ -1,4 +1,4 @@
-"""A JSON archive moves histories between libraries: every version, operation and byte (reliability.md T14)."""
+"""A JSON archive moves histories between libraries: every version, operation and byte."""
 
 import io
 import json

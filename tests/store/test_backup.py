@@ -1,4 +1,4 @@
-"""A backup is whole, checked and one file, whoever writes meanwhile (reliability.md T14)."""
+"""A backup is whole, checked and one file, whoever writes meanwhile."""
 
 import os
 from collections.abc import Callable

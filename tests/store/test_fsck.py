@@ -1,4 +1,4 @@
-"""The check of a whole library: silent when it is sound, and every kind of damage is found (reliability.md T1, T5)."""
+"""The check of a whole library: silent when it is sound, and every kind of damage is found."""
 
 import random
 import shutil
@@ -208,7 +208,7 @@ def content(store: Store) -> object:
 
 
 def test_a_flipped_byte_is_found_or_changes_nothing(sound: Path, damaged: Path) -> None:
-    """reliability.md: three bits flipped at random; SQLite's own check finds four in five."""
+    """Three bits flipped at random; SQLite's own check finds four in five."""
     rng, whole = random.Random(5), sound.read_bytes()
     with Store.open(sound.parent) as store:
         before = content(store)

@@ -16,6 +16,8 @@ from typing import Any
 
 import index_children
 import pytest
+from processes import poll
+
 from evolvable_store import driver, fsck
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.index import BATCH, Entry, Index, in_step
@@ -23,7 +25,6 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
-from processes import poll
 
 PDF = """---
 name: pdf
@@ -268,9 +269,9 @@ def test_a_filter_of_a_thousand_words_is_refused(index: Index) -> None:
 @pytest.mark.parametrize("text", ["\ud800", "\0", "a\0b", "'; DROP TABLE entry;--", "\U0010ffff"])
 def test_hostile_text_is_only_text_everywhere(store: Store, index: Index, text: str) -> None:
     put(store, "pdf", PDF)
-    assert index.entries(query=text.replace(" ", "")) == []
+    assert index.entries(query=text.replace(" ", "") + "x") == []
     assert index.names(prefix=text) == []
-    assert index.phrases([text]) == [] or text == "\0"
+    assert index.phrases([text]) == []
     assert index.search(text, scopes=(text,)).scored == ()
     assert refs(index.entries(after=(text, text, text))) in ([], ["skill:pdf"])
     assert refs(index.entries()) == ["skill:pdf"]
@@ -410,9 +411,11 @@ def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Ind
 def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
     index.catch_up()
+    index.close()
+    store.close()
     told = said(child("change", store.home, flags=("--stdlib",)))
     assert (told["found"], told["entries"], told["faults"]) == ([], 1, [])
-    with Index.open(store) as again:
+    with Store.open(store.home) as library, Index.open(library) as again:
         assert found(again, "signature") == ["skill:pdf"]
         assert again.in_step() == []
 

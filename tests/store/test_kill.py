@@ -1,4 +1,4 @@
-"""kill -9 at any moment: nothing acknowledged is lost, nothing is half there (reliability.md T1, promise 3)."""
+"""kill -9 at any moment: nothing acknowledged is lost, nothing is half there (docs/promises.md)."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""The schema's steps: many processes at once, a kill in the middle, newer and foreign files (reliability.md T15)."""
+"""The schema's steps: many processes at once, a kill in the middle, newer and foreign files."""
 
 import hashlib
 import sqlite3

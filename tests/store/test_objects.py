@@ -1,4 +1,4 @@
-"""Files, manifests and versions: what identifies content, and what no resource may hold (design.md section 4)."""
+"""Files, manifests and versions: what identifies content, and what no resource may hold."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Eight processes on one library: nothing lost, nothing forked, every conflict reported (reliability.md T3, T4)."""
+"""Eight processes on one library: nothing lost, nothing forked, every conflict reported."""
 
 import json
 from collections import Counter
@@ -121,7 +121,7 @@ def test_eight_processes_with_a_rollback_journal_lose_and_fork_nothing(
 def test_eight_processes_at_a_hundred_updates_a_second_wait_under_a_quarter_second(
     children: Children, tmp_path: Path, record_property: Record
 ) -> None:
-    """reliability.md T3, for a quiet machine."""
+    """For a quiet machine."""
     names = [f"name-{number}" for number in range(100)]
     said = worked(children, tmp_path, names, seconds=30.0, pause=0.008)
     report(record_property, said)

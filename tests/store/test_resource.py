@@ -1,4 +1,4 @@
-"""Kinds, names, scopes and the refs that write them (design.md section 3; agentskills.io name rule)."""
+"""Kinds, names, scopes and the refs that write them (the name rule of agentskills.io)."""
 
 from typing import Any
 
@@ -144,7 +144,6 @@ def test_a_device_of_windows_gets_a_slug_that_is_none() -> None:
 
 
 def test_there_are_six_kinds_each_with_its_main_file() -> None:
-    """design.md section 3."""
     assert {kind: main_file(kind, "x") for kind in Kind} == {
         "skill": "SKILL.md",
         "prompt": "PROMPT.md",

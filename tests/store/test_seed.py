@@ -87,7 +87,7 @@ def test_a_seed_skill_has_no_problem_at_all(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_head_of_a_seed_skill_is_short_and_complete(name):
-    """Agent Skills specification; design.md section 4: intent lives in metadata, as texts."""
+    """Agent Skills specification: intent lives in metadata, as texts."""
     document = read(main_text(name).encode())
     assert set(document.fields) == {"name", "description", "license", "metadata"}
     assert document.fields["name"] == name

@@ -1,4 +1,4 @@
-"""The store against a plain model of it: a dict of lists, changed by the same random steps (reliability.md T16)."""
+"""The store against a plain model of it: a dict of lists, changed by the same random steps."""
 
 import tempfile
 from dataclasses import dataclass, field

@@ -575,7 +575,7 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("way", ["exchange", "two renames", "file by file"])
 @posix
 def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: str, operation: str) -> None:
-    """design.md, promise 3. Sweeps die too. With an exchange the folder is right even before a sweep."""
+    """docs/promises.md. Sweeps die too. With an exchange the folder is right even before a sweep."""
     child = start("crash", tmp_path, way, operation)
     out, _ = child.communicate(timeout=120)
     said = json.loads(out)
@@ -585,14 +585,12 @@ def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: st
 
 @posix
 def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(pdf: Path, staging: Path, tmp_path: Path) -> None:
-    """reliability.md, T11: the short cut of it."""
     kill_writers(pdf, staging, tmp_path, kills=60)
 
 
 @posix
 @pytest.mark.nightly
 def test_a_thousand_killed_writers(pdf: Path, staging: Path, tmp_path: Path) -> None:
-    """reliability.md, T11."""
     kill_writers(pdf, staging, tmp_path, kills=1000)
 
 

@@ -56,7 +56,7 @@ def test_each_resource_has_its_own_numbers(store: Store, put: Put) -> None:
 
 
 def test_every_version_can_be_read_byte_for_byte(store: Store, put: Put) -> None:
-    """design.md, promise 1."""
+    """docs/promises.md."""
     files = {
         "SKILL.md": File(b"\xff\x00 any bytes"),
         "scripts/run.sh": File(b"#!/bin/sh\n", EXECUTABLE),
@@ -123,7 +123,7 @@ def test_a_write_that_expects_the_head_or_nothing_succeeds(put: Put, expected: i
 def test_a_write_that_expects_another_version_is_a_conflict_that_names_both(
     store: Store, put: Put, expected: int
 ) -> None:
-    """attacks.json lineage-02 (a negative one), design.md section 4."""
+    """attacks.json lineage-02 (a negative one)."""
     put("pdf", "a")
     put("pdf", "b")
     with pytest.raises(VersionConflict, match=f"version {expected}.*version 2") as conflict:
@@ -188,7 +188,6 @@ def test_create_takes_a_name_that_was_removed(store: Store, put: Put) -> None:
 
 @pytest.mark.parametrize("actor", [actor for actor in Actor if actor is not Actor.HUMAN])
 def test_what_is_frozen_refuses_every_actor_but_a_person(store: Store, put: Put, actor: Actor) -> None:
-    """design.md section 4."""
     put("pdf", "first", Actor.HUMAN)
     put("pdf", FROZEN, Actor.HUMAN)
     assert store.head(PDF).frozen
@@ -254,7 +253,6 @@ def test_the_word_in_another_file_or_in_the_body_freezes_nothing(store: Store) -
 
 
 def test_a_restore_makes_a_new_version_with_the_old_content(store: Store, put: Put) -> None:
-    """design.md section 4."""
     for text in ("a", "b", "c"):
         put("pdf", text)
     with store.transaction(Actor.HUMAN, "a was better") as tx:
@@ -384,7 +382,7 @@ def test_one_conflict_among_several_writes_publishes_nothing(store: Store, put: 
 
 
 def test_an_exception_in_the_block_publishes_nothing(store: Store) -> None:
-    """design.md, promise 2."""
+    """docs/promises.md."""
     with pytest.raises(KeyError), store.transaction(Actor.AGENT, "breaks") as tx:
         tx.put(PDF, skill("a"))
         raise KeyError
@@ -442,7 +440,7 @@ def test_a_version_says_who_made_it_when_and_why(store: Store, clock: Clock) -> 
 
 
 def test_the_order_of_versions_does_not_depend_on_the_clock(store: Store, put: Put, clock: Clock) -> None:
-    """reliability.md T13: jumps of ten years, back and forth."""
+    """Jumps of ten years, back and forth."""
     for number, days in enumerate((0, 3650, -7300, 3650), start=1):
         clock.move(days=days)
         assert put("pdf", f"{number}").version == number

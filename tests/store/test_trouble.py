@@ -1,4 +1,4 @@
-"""Bad disks, bad bytes, bad moments: a typed error or the right content, never wrong content (reliability.md T5)."""
+"""Bad disks, bad bytes, bad moments: a typed error or the right content, never wrong content."""
 
 import os
 import random
@@ -413,7 +413,7 @@ def test_a_fork_with_the_library_open_loses_nothing(children: Children, tmp_path
 def test_a_sqlite_without_the_fix_of_the_log_uses_a_rollback_journal(
     children: Children, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    """reliability.md section 5, decision 1: the bug is the write-ahead log's alone."""
+    """The bug is the write-ahead log's alone."""
     gate = Gate(tmp_path / "gate")
     gate.open()
     said = children.start("open", tmp_path / "home", gate.folder, flags=flags).said()

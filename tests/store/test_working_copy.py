@@ -1,4 +1,4 @@
-"""A folder on disk and the library, kept in step: design.md section 4, "the human's edit is never lost"."""
+"""A folder on disk and the library, kept in step: a person's edit is never lost."""
 
 import os
 import shutil

@@ -69,8 +69,8 @@ class CommandLine:
             out, err = process.communicate(timeout=60)
         return Ran(process.returncode, out or "", err or "")
 
-    def on_terminal(self, *arguments: object, columns: int = 80) -> str:
-        """Returns what a command writes to a terminal of this width. POSIX only."""
+    def on_terminal(self, *arguments: object, columns: int = 80, typed: str = "") -> str:
+        """Returns what a command writes to a terminal of this width, where this is typed. POSIX only."""
         import fcntl
         import pty
         import struct
@@ -82,6 +82,7 @@ class CommandLine:
         del env["COLUMNS"]
         process = self.start(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
         os.close(theirs)
+        os.write(ours, typed.encode("utf-8"))
         written = bytearray()
         while True:
             try:

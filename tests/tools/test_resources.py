@@ -1,4 +1,4 @@
-"""The verbs that change one resource (design.md section 6)."""
+"""The verbs that change one resource."""
 
 import pytest
 
@@ -45,7 +45,6 @@ def test_files_are_added_replaced_and_deleted_beside_the_rest(library, agent, sk
 
 
 def test_equal_content_succeeds_and_makes_no_version(library, agent, skill):
-    """design.md section 4."""
     skill("pdf")
     text = usage.get(library, agent, PDF).text
 
@@ -91,6 +90,19 @@ def test_an_edit_whose_old_text_is_not_there_exactly_once_is_refused(library, ag
 
     with pytest.raises(EditConflict, match=words):
         resources.update(library, agent, PDF, "x", edits=[Edit("SKILL.md", old, "new")])
+
+
+def test_an_edit_matches_across_line_ends(library, agent, skill):
+    """Clients write \\n, whatever the file has; the file keeps its own line ends."""
+    skill("pdf")
+    resources.update(library, agent, PDF, "from Windows", files={"a.md": "one\r\ntwo\r\nthree\r\n"})
+
+    resources.update(library, agent, PDF, "x", edits=[Edit("a.md", "one\ntwo", "one\nnew\ntwo")])
+
+    head = library.store.head(PDF)
+    assert library.store.file(head, "a.md").data == b"one\r\nnew\r\ntwo\r\nthree\r\n"
+    with pytest.raises(EditConflict, match="CRLF"):
+        resources.update(library, agent, PDF, "x", edits=[Edit("a.md", "two\nfour", "x")])
 
 
 def test_a_new_resource_must_have_a_free_name(library, agent, skill):
@@ -143,7 +155,6 @@ def test_nothing_to_do_and_no_reason_are_refused(library, agent, skill):
 
 
 def test_a_frozen_skill_is_changed_by_persons_only(library, agent, person, skill):
-    """design.md section 4."""
     skill("pdf", metadata='metadata:\n  evolvable: "false"\n')
     edit = [Edit("SKILL.md", "one", "ONE")]
 
@@ -179,7 +190,6 @@ def test_a_removed_resource_says_how_to_bring_it_back_and_its_versions_stay(libr
 
 
 def test_a_projects_resource_hides_the_users_of_the_same_name(library, person, skill):
-    """design.md section 3."""
     skill("pdf", "the user's")
     skill("acme/pdf", "the project's")
     from evolvable_tools.library import Caller

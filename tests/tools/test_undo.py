@@ -1,4 +1,4 @@
-"""Taking changes back (design.md section 4 and promise 5)."""
+"""Taking changes back (docs/promises.md)."""
 
 import pytest
 
@@ -99,3 +99,14 @@ def test_either_an_operation_or_a_session_is_named_and_must_exist(library, perso
         undo(library, person, "x", operation=1)
     with pytest.raises(NoSuchOperation):
         undo(library, person, "x", session="s")
+
+
+def test_a_creation_that_was_removed_since_needs_no_undo(library, agent, person, skill):
+    skill("pdf")
+    created = library.store.operations(1)[0].id
+    resources.remove(library, agent, PDF, "not needed")
+
+    undone = undo(library, person, "x", operation=created)
+
+    assert "removed already" in undone.conflicts[0].reason
+    assert "or remove it" not in undone.conflicts[0].reason

@@ -29,7 +29,7 @@ def test_loading_names_the_version_and_the_other_files_and_counts_a_use(library,
 
 
 def test_reading_counts_nothing_and_every_version_stays_readable(library, agent, skill):
-    """design.md promise 1."""
+    """docs/promises.md."""
     skill("pdf")
     first = usage.get(library, agent, PDF).text
     resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")])
