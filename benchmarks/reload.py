@@ -107,10 +107,10 @@ def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Ro
 
 def burst(server: Server, home: Path, folder: Path, names: list[str]) -> list[Row]:
     """Measures from the first of many saves to the second server listing a new version of every skill."""
-    before = listed(server)
+    before, texts = listed(server), {name: skill_text(name, "burst") for name in names}
     started = time.perf_counter()
-    for name in names:
-        (folder / name / "SKILL.md").write_text(skill_text(name, "burst"), encoding="utf-8")
+    for name, text in texts.items():
+        (folder / name / "SKILL.md").write_text(text, encoding="utf-8")
     written = time.perf_counter() - started
     with Store.open(home) as store:
         until(lambda: all(head.version != before[head.name] for head in store.heads()), 20, 0.01)
@@ -139,11 +139,12 @@ def listed(server: Server) -> dict[str, int]:
 def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Row]:
     """Measures from the first to the last of many new folders, each with three files, being in the library whole."""
     names = [f"new-{number}" for number in range(count)]
+    places = [(name, path) for name in names for path in ("SKILL.md", "scripts/run.py", "references/more.md")]
+    texts = [skill_text(name, path, 2000) for name, path in places]
     started = time.perf_counter()
-    for name in names:
-        for path in ("SKILL.md", "scripts/run.py", "references/more.md"):
-            (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name / path).write_text(skill_text(name, path, 2000), encoding="utf-8")
+    for (name, path), text in zip(places, texts, strict=True):
+        (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / path).write_text(text, encoding="utf-8")
     written = time.perf_counter() - started
     trees = {name: manifest_of(read_folder(folder / name).files).tree for name in names}
     with Store.open(home) as store:

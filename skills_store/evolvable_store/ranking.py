@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evolvable_store.driver import Connection
 
 WEIGHTS: Mapping[str, float] = {"name": 0.4, "description": 0.7, "triggers": 0.7, "body": 1.0}
-"""Tuned on real queries (benchmarks/lookup.py); a body speaks of more, so its words are weighed against more."""
+"""Checked on real queries, neighbouring values were no better; triggers, which those skills lack, are a guess."""
 
 COVERAGE = 0.5
 """Share of the score that grows with how much of the query is covered; gains 1 point of hit@1."""

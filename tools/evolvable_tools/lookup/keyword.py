@@ -124,7 +124,7 @@ def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
 
     Of real tasks that call a skill by its name, 97 % meant it. A name that only stands there, even quoted, says little
     that the text stage does not know, and in a long task, which may have code in it, nothing. A trigger is the author's
-    word.
+    word; how much it counts is a guess, since the tasks that were measured are for skills without triggers.
     """
     length = place.end - place.start
     if length == len(task.words):
