@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.index_sqlite import FIELDS
+from evolvable_store.words import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -29,6 +30,7 @@ _MOST_WORDS = 64
 _ROWS_SCORED = 1_500  # rows of the rarest words that choose the candidates
 _CANDIDATES = 120
 _RAREST = 3
+_SMALL = 100  # resources, up to which function words are not asked for
 _FEW = 400  # so many resources are all candidates
 
 
@@ -135,6 +137,9 @@ class _Term:
 
 def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts: Counts, limit: int) -> Ranking:
     """Returns the best `limit` resources for these words (word -> what it counts)."""
+    if counts.documents <= _SMALL:
+        # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
+        words = {word: count for word, count in words.items() if word not in FUNCTION_WORDS} or words
     found = {word: {field: counts.rows_with(db, field, word) for field in FIELDS} for word in words}
     total = counts.documents
     weights = {word: count * _idf(total, max(found[word].values())) for word, count in words.items()}

@@ -6,6 +6,7 @@ on their connection, which the SDK 2.3 does not keep a list of: a middleware doe
 
 import asyncio
 import collections
+import contextlib
 import functools
 import logging
 import weakref
@@ -48,7 +49,8 @@ class Notifier:
     def post(self, changes: Sequence[Change]) -> None:
         """Hands changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
         self._posted.extend(changes)
-        self._wake()
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
+            self._wake()
 
     async def run(self) -> None:
         """Publishes what is posted, for as long as the server runs."""
