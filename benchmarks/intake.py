@@ -22,8 +22,8 @@ from support import Row, conclude, none_of, progress
 
 from evolvable_store import fsck
 from evolvable_store.store import Store
+from evolvable_store.sync import Refusal, Sync
 from evolvable_store.working_copies import WorkingCopies
-from evolvable_store.working_copy import Refusal, Sync
 
 QUICK = 1000
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from evolvable_store.bindings import Folder
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change
+from evolvable_store.sync import Sync
 from evolvable_store.working_copies import WorkingCopies
-from evolvable_store.working_copy import Sync
 from evolvable_tools.library import Library
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copy import Sync, WorkingCopy
+from evolvable_store.sync import Sync
+from evolvable_store.working_copy import WorkingCopy
 
 
 class WorkingCopies:

@@ -9,21 +9,21 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from evolvable_store.bindings import Binding, Bindings, Folder
-from evolvable_store.discovery import MAX_DEPTH, discover, holds_main
 from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
-from evolvable_store.folder import Reading, Signature, is_ignored, read_folder, signature
+from evolvable_store.folder import read_folder, signature
+from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
-from evolvable_store.objects import Files, manifest_of
+from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head
 from evolvable_store.problems import Problem, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
-from evolvable_store.resource import MAX_NAME, MEMORY_NAMES, Kind, Ref, main_file, slugify
+from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
 from evolvable_store.store import Store
 from evolvable_store.swap import (
     Recovered,
@@ -34,6 +34,7 @@ from evolvable_store.swap import (
     sweep,
     write_folder,
 )
+from evolvable_store.sync import Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
 
 LOCK_SECONDS = 30.0
@@ -52,73 +53,10 @@ _PASSING = ("unreadable", "it keeps changing")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A directory whose content became a version. `how`: 'new', 'edited', 'returned' or 'merged'."""
-
-    directory: str
-    ref: Ref
-    version: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A directory that was not taken in, with every reason."""
-
-    directory: str
-    problems: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Sync:
-    """What one sync did. Directories are relative to the folder.
-
-    stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
-    was touched. missing: directories that vanished so recently that they may come back; sync again soon.
-    """
-
-    folder: Folder
-    taken: list[Taken] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    bound: list[str] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    warnings: list[Refusal] = field(default_factory=list)
-    conflicts: list[Refusal] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    stale: bool = False
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a directory is missing that may come back."""
-        return bool(self.missing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """One directory as it was seen: what the library knows of it, and what it holds."""
-
-    directory: str
-    binding: Binding | None
-    head: Head | None
-    reading: Reading | None
-    tree: str | None
-    name: str
-    taken_ns: int
-
-    @property
-    def signature(self) -> str:
-        if self.reading is None:
-            return ""
-        seen = Signature(self.reading.signature, self.reading.newest)
-        return seen.digest if seen.trusted(self.taken_ns) else ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Edit:
     """A directory whose content is to become a version of `ref`. how: as in Taken."""
 
-    look: _Look
+    look: Look
     ref: Ref
     how: str
 
@@ -135,8 +73,7 @@ class WorkingCopy:
         """grace: seconds that a vanished directory may take to come back before its resource is removed."""
         self.store, self.folder, self.grace = store, folder, grace
         self._bindings = Bindings(store.backend)
-        self._missing: dict[str, float] = {}
-        self._refused: dict[str, str] = {}
+        self._looker = Looker(store, self._bindings, folder)
         self._removals = True
 
     def sync(
@@ -157,13 +94,15 @@ class WorkingCopy:
         self._removals = removals
         if not os.path.isdir(self.folder.path):
             sync.stale = True
-            self._missing.clear()
+            self._looker.missing.clear()
             return sync
         with self._lock():
             self._recover(sync)
-            wanted = sorted(set(self._all(sync) if directories is None else directories))
-            if sync.stale:
-                return sync
+            if directories is None:
+                survey = self._looker.everything()
+                directories, sync.stale = survey.directories, survey.gone
+                sync.refused += [Refusal(directory, (why,)) for directory, why in survey.left_out.items()]
+            wanted = sorted(set(directories)) if not sync.stale else []
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -172,34 +111,7 @@ class WorkingCopy:
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
-        bound = self._bindings.of_folder(self.folder)
-        found: set[str] = set()
-        for place in places:
-            parts = place.split("/")
-            above = ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
-            inside = next((d for d in above if d in bound or self._is_resource(d)), None)
-            if inside is not None:
-                found.add(inside)
-            else:
-                found.update(directory for directory in bound if directory.startswith(f"{place}/"))
-                if len(parts) < MAX_DEPTH and not any(part.startswith(".") or is_ignored(part) for part in parts):
-                    found.update(discover(str(self.folder.path), self.folder.kind, f"{place}/").directories)
-        return found
-
-    def _is_resource(self, directory: str) -> bool:
-        place = self.folder.path / directory
-        hidden = any(part.startswith(".") or is_ignored(part) for part in directory.split("/"))
-        return not hidden and not os.path.islink(place) and holds_main(str(place), self.folder.kind)
-
-    def _all(self, sync: Sync) -> set[str]:
-        """Returns the directories that hold a resource or are known to have held one; says what is left out."""
-        found = discover(str(self.folder.path), self.folder.kind)
-        sync.refused += [Refusal(directory, (why,)) for directory, why in found.left_out.items()]
-        bound = self._bindings.of_folder(self.folder)
-        held = [directory for directory, binding in bound.items() if binding.version is not None]
-        if len(held) > 1 and not found.directories and not any(os.path.lexists(self.folder.path / d) for d in held):
-            sync.stale = True
-        return {*bound, *found.directories}
+        return self._looker.directories_at(places)
 
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
@@ -229,52 +141,6 @@ class WorkingCopy:
                 "Try again; `evolvable doctor` shows who has the library open.",
             ) from None
 
-    # Looking
-
-    def _looks(self, directories: Sequence[str]) -> Iterator[_Look]:
-        """Yields those directories that need a step; the cheap check by stat lets the others pass."""
-        bindings = self._bindings.of_folder(self.folder)
-        heads = self.store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
-        for directory in directories:
-            binding = bindings.get(directory)
-            head = heads[binding.resource] if binding else None
-            place = self.folder.path / directory
-            now = signature(place)
-            if now is not None:
-                self._missing.pop(directory, None)
-            if self._unchanged(directory, binding, head, now):
-                continue
-            name = head.name if head else self._name(place.name)
-            if head is None and name:
-                head = self.store.head_or_none(Ref(self.folder.kind, name, self.folder.scope))
-            yield self._look(directory, binding, head, name, now)
-
-    def _name(self, directory: str) -> str:
-        is_memory = self.folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
-        return directory if is_memory else slugify(directory)
-
-    def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
-        if now is not None and self._refused.get(directory) == now.digest:
-            return True
-        if binding is None or head is None:
-            return False
-        if now is None:
-            return binding.version is None and head.version is None
-        return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
-
-    def _look(
-        self, directory: str, binding: Binding | None, head: Head | None, name: str, now: Signature | None
-    ) -> _Look:
-        taken_ns = time.time_ns()
-        reading = None
-        if now is not None:
-            with contextlib.suppress(FileNotFoundError):
-                reading = read_folder(self.folder.path / directory)
-        tree = manifest_of(reading.files).tree if reading else None
-        if reading and not reading.files and binding is not None and binding.version is None:
-            tree = None  # what a removal left behind of the person's is no content
-        return _Look(directory, binding, head, reading, tree, name, taken_ns)
-
     # Stepping
 
     def _sync_batch(self, directories: Sequence[str], sync: Sync) -> None:
@@ -293,10 +159,10 @@ class WorkingCopy:
         """Takes one step for each directory; returns those that have to be looked at again after the others."""
         edits: list[_Edit] = []
         bound: list[Binding] = []
-        later: list[tuple[_Look, Step]] = []
+        later: list[tuple[Look, Step]] = []
         again: list[str] = []
         names: set[str] = set()
-        for look in self._looks(directories):
+        for look in self._looker.looks(directories):
             step = self._decide(look)
             if step in (Step.SNAPSHOT, Step.RENAME, Step.BIND) and not self._fit(look, sync):
                 continue
@@ -317,7 +183,7 @@ class WorkingCopy:
             self._one(look, step, sync)
         return again
 
-    def _decide(self, look: _Look) -> Step:
+    def _decide(self, look: Look) -> Step:
         head = look.head
 
         def tree_of(number: int) -> str:
@@ -326,7 +192,7 @@ class WorkingCopy:
 
         return decide(look.binding, head, look.tree, tree_of, self._is_taken(look))
 
-    def _is_taken(self, look: _Look) -> bool:
+    def _is_taken(self, look: Look) -> bool:
         """Returns whether a directory other than this one, in any folder, holds the resource of this name."""
         if look.head is None or (look.binding is not None and look.binding.version is not None):
             return False
@@ -339,7 +205,7 @@ class WorkingCopy:
         # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
         return binding.folder != self.folder.id or os.path.lexists(self.folder.path / binding.directory)
 
-    def _fit(self, look: _Look, sync: Sync) -> bool:
+    def _fit(self, look: Look, sync: Sync) -> bool:
         """Returns whether the directory may be taken in; reports every problem it has, stopping or not."""
         assert look.reading is not None
         kind, name = self.folder.kind, Path(look.directory).name
@@ -351,7 +217,7 @@ class WorkingCopy:
             # In the middle of a save, or no resource at all: what is known stays as it is.
             like = next((path for path in look.reading.left_out if path.casefold() == main.casefold()), "")
             if like:
-                self._refused[look.directory] = look.reading.signature if look.signature else ""
+                self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
                 sync.refused.append(Refusal(look.directory, (f"{like}: {look.reading.left_out[like]}",)))
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
@@ -363,13 +229,13 @@ class WorkingCopy:
         found = problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
         stops = refused(found, strict=False)
         if stops:
-            self._refused[look.directory] = look.reading.signature if look.signature else ""
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
             sync.refused.append(Refusal(look.directory, tuple(map(str, stops))))
             return False
         self._warn(look, found, sync)
         return True
 
-    def _unread(self, look: _Look) -> tuple[str, ...]:
+    def _unread(self, look: Look) -> tuple[str, ...]:
         """Returns why files of the known version cannot be read now; a file that is not read is not deleted."""
         assert look.reading is not None
         failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_PASSING)}
@@ -382,14 +248,14 @@ class WorkingCopy:
             if path in known
         )
 
-    def _warn(self, look: _Look, found: Sequence[Problem], sync: Sync) -> None:
+    def _warn(self, look: Look, found: Sequence[Problem], sync: Sync) -> None:
         assert look.reading is not None
         texts = [str(problem) for problem in found]
         texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
         if texts:
             sync.warnings.append(Refusal(look.directory, tuple(texts)))
 
-    def _ref_for(self, look: _Look, step: Step, names: set[str]) -> Ref:
+    def _ref_for(self, look: Look, step: Step, names: set[str]) -> Ref:
         kind, scope = self.folder.kind, self.folder.scope
         if look.binding is not None and look.head is not None and step is Step.SNAPSHOT:
             return look.head.ref
@@ -431,7 +297,7 @@ class WorkingCopy:
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
         return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
 
-    def _one(self, look: _Look, step: Step, sync: Sync) -> None:
+    def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
             if step is Step.TOMBSTONE:
                 self._tombstone(look, sync)
@@ -453,12 +319,12 @@ class WorkingCopy:
         except EvolvableError as error:
             sync.refused.append(Refusal(look.directory, (error.text,)))
 
-    def _tombstone(self, look: _Look, sync: Sync) -> None:
-        since = self._missing.setdefault(look.directory, time.monotonic())
+    def _tombstone(self, look: Look, sync: Sync) -> None:
+        since = self._looker.missing.setdefault(look.directory, time.monotonic())
         if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return
-        self._missing.pop(look.directory, None)
+        self._looker.missing.pop(look.directory, None)
         assert look.binding is not None and look.head is not None
         others = [b for b in self._bindings.of_resources([look.head.id]) if b != look.binding and b.version]
         if others:
@@ -470,7 +336,7 @@ class WorkingCopy:
                 tx.bind(self.folder.id, look.directory, "")
         sync.removed.append(look.directory)
 
-    def _remove_directory(self, look: _Look, sync: Sync) -> None:
+    def _remove_directory(self, look: Look, sync: Sync) -> None:
         assert look.head is not None and look.tree is not None
         place = self.folder.path / look.directory
         replaced = remove_folder(place, staging_for(self.folder.path), believed=look.tree, now=time.time())
@@ -479,7 +345,7 @@ class WorkingCopy:
         if replaced is not None and not still_holds(replaced.old, look.tree):
             self._take_late(look.directory, look.head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
 
-    def _write(self, look: _Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
+    def _write(self, look: Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
         place, staging = self.folder.path / look.directory, staging_for(self.folder.path)
         blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
         if blocked:
@@ -494,16 +360,14 @@ class WorkingCopy:
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self._take_late(look.directory, head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
 
-    def _merge(self, look: _Look, sync: Sync) -> None:
+    def _merge(self, look: Look, sync: Sync) -> None:
         assert look.head is not None and look.reading is not None and look.binding is not None
         assert look.binding.version is not None
         if not self._fit(look, sync):
             return
         self._merge_in(look, look.head, look.binding.version, look.reading.files, sync)
 
-    def _merge_in(
-        self, look: _Look, head: Head, base: int, theirs: Files, sync: Sync, kept: Path | None = None
-    ) -> None:
+    def _merge_in(self, look: Look, head: Head, base: int, theirs: Files, sync: Sync, kept: Path | None = None) -> None:
         """Makes a version of the head plus what `theirs` changed since `base`, and writes it out.
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
@@ -550,7 +414,7 @@ class WorkingCopy:
         head = self.store.head_or_none(head.ref)
         assert head is not None
         base = self._version_of(head, believed)
-        look = self._look(directory, None, head, head.name, signature(self.folder.path / directory))
+        look = self._looker.look(directory, None, head, head.name, signature(self.folder.path / directory))
         if base is None or not files:
             return False
         if head.version is None and look.tree is None:
@@ -572,7 +436,7 @@ class WorkingCopy:
                 return past.number
         return None
 
-    def _binding(self, look: _Look, head: Head | None, tree: str | None, sync: Sync) -> Binding:
+    def _binding(self, look: Look, head: Head | None, tree: str | None, sync: Sync) -> Binding:
         assert head is not None
         if look.binding is None:
             sync.bound.append(look.directory)
@@ -583,7 +447,7 @@ class WorkingCopy:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
 
 
-def _how(look: _Look) -> str:
+def _how(look: Look) -> str:
     if look.binding is None and (look.head is None or look.head.version is None):
         return "new" if look.head is None else "returned"
     return "returned" if look.head is not None and look.head.version is None else "edited"

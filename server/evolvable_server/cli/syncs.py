@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from evolvable_server.cli.terminal import Row, count, say, show_table
 
 if TYPE_CHECKING:
-    from evolvable_store.working_copy import Refusal, Sync
+    from evolvable_store.sync import Refusal, Sync
 
 MAX_NAMED = 10
 """Resources that a line names."""

@@ -1,0 +1,134 @@
+"""Looks at what the directories of one folder hold, and passes over those that have not changed."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from evolvable_store.bindings import Binding, Bindings, Folder
+from evolvable_store.discovery import MAX_DEPTH, discover, holds_main
+from evolvable_store.folder import Reading, Signature, is_ignored, read_folder, signature
+from evolvable_store.objects import manifest_of
+from evolvable_store.operation import Head
+from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, slugify
+from evolvable_store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One directory as it was seen: what the library knows of it, and what it holds."""
+
+    directory: str
+    binding: Binding | None
+    head: Head | None
+    reading: Reading | None
+    tree: str | None
+    name: str
+    taken_ns: int
+
+    @property
+    def signature(self) -> str:
+        if self.reading is None:
+            return ""
+        seen = Signature(self.reading.signature, self.reading.newest)
+        return seen.digest if seen.trusted(self.taken_ns) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All directories of a folder. left_out: those with a resource that cannot be taken in, and why.
+
+    gone: several were known, and not one is there any more, as when a disk is not mounted.
+    """
+
+    directories: set[str]
+    left_out: dict[str, str]
+    gone: bool
+
+
+class Looker:
+    """The eyes of a working copy.
+
+    `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
+    could not be taken in; they are passed over until they change.
+    """
+
+    def __init__(self, store: Store, bindings: Bindings, folder: Folder) -> None:
+        self._store, self._bindings, self._folder = store, bindings, folder
+        self.missing: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+
+    def directories_at(self, places: Iterable[str]) -> set[str]:
+        """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
+        bound = self._bindings.of_folder(self._folder)
+        found: set[str] = set()
+        for place in places:
+            parts = place.split("/")
+            above = ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
+            inside = next((d for d in above if d in bound or self._is_resource(d)), None)
+            if inside is not None:
+                found.add(inside)
+            else:
+                found.update(directory for directory in bound if directory.startswith(f"{place}/"))
+                if len(parts) < MAX_DEPTH and not any(part.startswith(".") or is_ignored(part) for part in parts):
+                    found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
+        return found
+
+    def _is_resource(self, directory: str) -> bool:
+        place = self._folder.path / directory
+        hidden = any(part.startswith(".") or is_ignored(part) for part in directory.split("/"))
+        return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
+
+    def everything(self) -> Survey:
+        """Returns all directories that hold a resource or are known to have held one."""
+        found = discover(str(self._folder.path), self._folder.kind)
+        bound = self._bindings.of_folder(self._folder)
+        held = [directory for directory, binding in bound.items() if binding.version is not None]
+        gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
+        return Survey({*bound, *found.directories}, found.left_out, len(held) > 1 and not found.directories and gone)
+
+    def looks(self, directories: Sequence[str]) -> Iterator[Look]:
+        """Yields those directories that need a step; the cheap check by stat lets the others pass."""
+        bindings = self._bindings.of_folder(self._folder)
+        heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        for directory in directories:
+            binding = bindings.get(directory)
+            head = heads[binding.resource] if binding else None
+            place = self._folder.path / directory
+            now = signature(place)
+            if now is not None:
+                self.missing.pop(directory, None)
+            if self._unchanged(directory, binding, head, now):
+                continue
+            name = head.name if head else self._name(place.name)
+            if head is None and name:
+                head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
+            yield self.look(directory, binding, head, name, now)
+
+    def _name(self, directory: str) -> str:
+        is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
+        return directory if is_memory else slugify(directory)
+
+    def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
+        if now is not None and self.refused.get(directory) == now.digest:
+            return True
+        if binding is None or head is None:
+            return False
+        if now is None:
+            return binding.version is None and head.version is None
+        return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
+
+    def look(
+        self, directory: str, binding: Binding | None, head: Head | None, name: str, now: Signature | None
+    ) -> Look:
+        """Returns what the directory holds now; `now` is its signature, taken before."""
+        taken_ns = time.time_ns()
+        reading = None
+        if now is not None:
+            with contextlib.suppress(FileNotFoundError):
+                reading = read_folder(self._folder.path / directory)
+        tree = manifest_of(reading.files).tree if reading else None
+        if reading and not reading.files and binding is not None and binding.version is None:
+            tree = None  # what a removal left behind of the person's is no content
+        return Look(directory, binding, head, reading, tree, name, taken_ns)
