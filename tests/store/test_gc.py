@@ -127,7 +127,7 @@ def test_a_library_that_cannot_be_written_says_so(store: Store, tmp_path: Path) 
 
 
 def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path: Path) -> None:
-    """99 of 100 waits stay under 250 ms though much is removed; a busy machine may stretch one of them."""
+    """Fewer than 250 ms, the bound for any wait, though much is removed."""
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
         with store.transaction(Actor.IMPORT, "start") as tx:
@@ -140,9 +140,7 @@ def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path:
         assert collect(store).blobs == 4006
         waited = [event["waited"] for writer in writers for event in writer.said()["happened"]]
         assert len(waited) > 100
-        waited.sort()
-        assert waited[len(waited) * 99 // 100] < 0.25
-        assert waited[-1] < 2
+        assert max(waited) < 0.25
         assert_sound(store)
 
 
