@@ -14,7 +14,8 @@ def run(name: str, *words: str) -> bool:
     """Runs one benchmark and returns whether it met its targets."""
     started = time.monotonic()
     print(f"\n== {name}", flush=True)
-    code = subprocess.run([sys.executable, str(HERE / f"{name}.py"), *words], check=False).returncode
+    script = HERE / name if (HERE / name).is_dir() else HERE / f"{name}.py"
+    code = subprocess.run([sys.executable, str(script), *words], check=False).returncode
     print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
     return code == 0
 
@@ -23,11 +24,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
     parser.add_argument("--corpus", metavar="CORPUS.jsonl[.gz]", help="also run intake.py on this corpus")
+    parser.add_argument("--queries", metavar="QUERIES.jsonl", help="with a corpus: also run lookup on these tasks")
     options = parser.parse_args()
     quick = ("--quick",) if options.quick else ()
     met = {name: run(name, *quick) for name in ALL}
     if options.corpus:
         met["intake"] = run("intake", *quick, options.corpus)
+        if options.queries:
+            met["lookup"] = run("lookup", *quick, options.corpus, options.queries)
     print("\n" + "\n".join(f"{name:<10}  {'met' if good else 'MISSED'}" for name, good in met.items()))
     sys.exit(not all(met.values()))
 

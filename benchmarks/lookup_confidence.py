@@ -1,11 +1,15 @@
-"""Fits the model that says how sure the text stage is, and shows what it keeps and lets pass.
+"""Fits the models that say how sure a lookup is, and shows what they keep and let pass.
 
-    python benchmarks/lookup_confidence.py CORPUS QUERIES
+    python benchmarks/lookup_confidence.py CORPUS QUERIES [--embedder FOLDER --cache FOLDER] [--quick]
 
-Both files as for lookup.py. Libraries of several sizes are drawn from the corpus. Each task whose right skill is there
-counts twice: as it is, and with that skill and its whole repository out of the answer, when nothing should fit. All
+Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose right skill is there
+counts twice: as it is, and once more while the repositories of all that is right for it are out of the library, when
+nothing should fit. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
 sizes weigh the same, and in each the families of tasks by the root of their number. What is shown was predicted by a
 fit without the task's family; the weights printed at the end are those of the fit to all.
+
+It asks the index in process, since a client does not see the signals; how the fitted models do in the server is what
+`lookup` measures. With --embedder the model with the cosine is fitted, else the one for words alone.
 """
 
 import argparse
@@ -13,71 +17,143 @@ import math
 import random
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from heapq import nlargest
 from pathlib import Path
 from statistics import mean, pstdev
+from typing import Any
 
-from lookup import DEPTH, Corpus, Record, answerable, family, lines, take_in
+from lookup.data import Library, Record, answerable, drawn, lines, take_in
+from lookup.none_fits import LIBRARIES, QUICK, without_the_right
+from lookup.report import none_fits_rows, reliability_rows
+from lookup.scoring import Verdict, family
+from lookup.vectors import cached
+from support import Row, conclude, progress
 
-from evolvable_store.index import Index
+from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.words import FUNCTION_WORDS, asked
-from evolvable_tools.lookup.text import FITS, Signals, signals
+from evolvable_tools.embedding.client import shortened
+from evolvable_tools.embedding.similar import Similar
+from evolvable_tools.lookup.confidence import Signals, signals
+from evolvable_tools.lookup.fusion import fuse
+from evolvable_tools.lookup.means import FITS
+from evolvable_tools.lookup.stage import Pending, Query
+from evolvable_tools.lookup.text import content_of
 
-LIBRARIES = {30: 20, 100: 8, 300: 4, 1000: 2}
-"""How many libraries of each size are drawn; the whole corpus is one more."""
+NAMES = tuple(field.name for field in fields(Signals))
 
+HANDFULS = {1: 200, 2: 120, 5: 60}
+"""Libraries so small that taking the right repository out leaves next to nothing, and how many of each are drawn."""
+
+_OF_A_FEW, _OF_ELSEWHERE = 12, 6  # tasks of a handful that are asked: for what it has, and for what it has not
+_HANDFUL_WEIGHS = 0.35  # what such a size counts; they are easy, and would bend the model for the others
+_DEPTH = 10
 _ROUNDS = 30
 _RIDGE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The best match of one task: what tells of it, and whether it is right."""
+    """The best match of one task: what tells of it, in the order of NAMES, and whether it is right."""
 
     size: int
     family: str
     out: bool
-    signals: Signals
+    signals: tuple[float, ...]
     right: bool
 
 
-def cases(skills: Sequence[Record], queries: Sequence[Record]) -> Iterator[Case]:
-    """Yields the cases of one library that holds these skills."""
-    with tempfile.TemporaryDirectory() as home, Store.open(Path(home) / "home", create=True) as store:
-        corpus = take_in(store, skills)
-        with Index.open(store) as index:
-            for query in answerable(queries, corpus):
-                yield from _cases_of(query, index, corpus)
+@dataclass(frozen=True, slots=True)
+class Embedder:
+    """A model, where its vectors are kept, and the vector of every task."""
+
+    model: Path
+    cache: Path
+    tasks: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: Path, cache: Path, queries: Sequence[Record]) -> "Embedder":
+        tasks = [query["text"] for query in queries]
+        vectors = cached([shortened(task) for task in tasks], model, cache)
+        return cls(model, cache, dict(zip(tasks, vectors, strict=True)))
 
 
-def _cases_of(query: Record, index: Index, corpus: Corpus) -> Iterator[Case]:
-    ranking = index.search(query["text"], kind=Kind.SKILL, scopes=("user",), limit=DEPTH)
-    content = asked(query["text"]).keys() - FUNCTION_WORDS
-    good = {*query["gold"], *query.get("also_ok", ())}
-    gone = {corpus.repository_of[id_] for id_ in good if id_ in corpus.repository_of} | {query["source_repo"]}
-    found = [(corpus.id_of[scored.entry.name], scored) for scored in ranking.scored]
-    left = [(id_, scored) for id_, scored in found if id_ not in good and corpus.repository_of[id_] not in gone]
-    for out, matches in ((False, found), (True, left)):
-        if matches:
-            id_, best = matches[0]
-            told = signals(best, ranking, content)
-            yield Case(ranking.documents, family(query), out, told, not out and id_ in good)
+class Meanings:
+    """The meaning of every skill of one library, compared exactly; its texts are those that the server embeds."""
+
+    def __init__(self, index: Index, library: Library, embedder: Embedder) -> None:
+        entries = list(_entries(index))
+        texts = [f"{e.name.replace('-', ' ')}. {library.skills[e.name]['description']}" for e in entries]
+        self._ids = [entry.id for entry in entries]
+        self._vectors = cached(texts, embedder.model, embedder.cache)
+        self._tasks = embedder.tasks
+
+    def begin(self, task: str) -> "Compared":
+        """Returns how near each skill is to the task."""
+        cosines = self._vectors @ self._tasks[task]
+        return Compared(dict(zip(self._ids, map(float, cosines), strict=True)))
 
 
-def libraries(corpus: Sequence[Record], queries: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Yields the drawn libraries, a third of each skills that some task calls for, and at last the whole corpus."""
-    by_id = {skill["id"]: skill for skill in corpus}
-    called = sorted({id_ for query in queries for id_ in query["gold"] if id_ in by_id})
-    for size, count in LIBRARIES.items():
-        for number in range(count):
-            chance = random.Random(f"{size} {number}")
-            drawn = chance.sample(called, min(len(called), size // 3))
-            drawn += [skill["id"] for skill in chance.sample(corpus, min(len(corpus), size))]
-            yield [by_id[id_] for id_ in list(dict.fromkeys(drawn))[:size]]
-    yield corpus
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The cosine of every skill, as the lookup asks for it."""
+
+    cosines: dict[int, float]
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+        """Returns the cosines of these and of the nearest."""
+        # Those that are out of the library are dropped by the index; so that enough are left, many are named.
+        nearest = nlargest(40 * limit, self.cosines, key=self.cosines.__getitem__)
+        known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
+        return Similar(cosines=known, nearest=tuple(nearest), said="", available=True)
+
+
+def _entries(index: Index) -> Iterator[Entry]:
+    after = None
+    while page := index.entries(limit=1_000, after=after):
+        yield from page
+        after = (page[-1].name, page[-1].kind.value, page[-1].scope)
+
+
+def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple[float, ...]] | None:
+    """Returns the name of the best match and its signals, None where nothing is found."""
+    pending: Pending | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
+    fused = fuse(index, Query(task, Kind.SKILL, ("user",), _DEPTH), pending)
+    if not fused.hits:
+        return None
+    return fused.hits[0].scored.entry.name, astuple(signals(fused, 0, content_of(task)))
+
+
+def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:
+    """Yields the cases of one library, twice for each task that it can answer."""
+    there = answerable(queries, library.ids)
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place) / "home"
+        take_in(home, library)
+        with Store.open(home) as store, Index.open(store) as index:
+            index.catch_up()
+            meanings = Meanings(index, library, embedder) if embedder else None
+            for query in there[:_OF_A_FEW] if len(library.skills) in HANDFULS else there:
+                yield from _case(query, index, library, meanings, out=False)
+            if len(library.skills) in HANDFULS:
+                strange = [query for query in queries if not library.ids.intersection(query["gold"])]
+                for query in random.Random(seed).sample(strange, _OF_ELSEWHERE):
+                    yield from _case(query, index, library, meanings, out=True)
+                return
+            for its, _ in without_the_right(store, library, there):
+                index.catch_up()
+                for query in its:
+                    yield from _case(query, index, library, meanings, out=True)
+
+
+def _case(query: Record, index: Index, library: Library, meanings: Meanings | None, out: bool) -> Iterator[Case]:
+    found = told(index, query["text"], meanings)
+    if found is not None:
+        name, values = found
+        right = not out and library.skills[name]["id"] in {*query["gold"], *query.get("also_ok", ())}
+        yield Case(len(library.skills), family(query), out, values, right)
 
 
 def weights(cases: Sequence[Case]) -> list[float]:
@@ -87,7 +163,10 @@ def weights(cases: Sequence[Case]) -> list[float]:
     for (size, out, _), count in families.items():
         sums[(size, out)] += math.sqrt(count)
     every = [
-        1 / math.sqrt(families[(case.size, case.out, case.family)]) / sums[(case.size, case.out)] for case in cases
+        (_HANDFUL_WEIGHS if case.size in HANDFULS else 1)
+        / math.sqrt(families[(case.size, case.out, case.family)])
+        / sums[(case.size, case.out)]
+        for case in cases
     ]
     return [weight * len(cases) / sum(every) for weight in every]
 
@@ -145,44 +224,44 @@ def held_out(cases: Sequence[Case]) -> list[float]:
     predicted = [0.0] * len(cases)
     for name in sorted({case.family for case in cases}):
         others = [case for case in cases if case.family != name]
-        model = fit([astuple(case.signals) for case in others], [case.right for case in others], weights(others))
+        model = fit([case.signals for case in others], [case.right for case in others], weights(others))
         for at, case in enumerate(cases):
             if case.family == name:
-                predicted[at] = chance_of(model, [1.0, *astuple(case.signals)])
+                predicted[at] = chance_of(model, [1.0, *case.signals])
     return predicted
 
 
-def share(values: Iterable[bool]) -> str:
-    every = list(values)
-    return f"{mean(every):.0%}" if every else "-"
-
-
-def show(cases: Sequence[Case], predicted: Sequence[float]) -> None:
-    both = list(zip(cases, predicted, strict=True))
-    for size in sorted({case.size for case in cases}):
-        kept = share(p >= FITS for case, p in both if case.size == size and case.right)
-        passed = share(p >= FITS for case, p in both if case.size == size and case.out)
-        print(f"{size:6} skills: {kept} of right answers kept, {passed} false with the right skill taken out")
-    for tenth in range(10):
-        near = [(case.right, p) for case, p in both if tenth <= p * 10 < tenth + 1 or (tenth == 9 and p == 1)]
-        if near:
-            print(f"said {mean(p for _, p in near):4.0%}, right {mean(right for right, _ in near):4.0%} of {len(near)}")
+def rows(cases: Sequence[Case], predicted: Sequence[float]) -> list[Row]:
+    """Returns what is kept and false at the threshold in libraries of each size, and the reliability curve."""
+    found: dict[int, list[Verdict]] = defaultdict(list)
+    for case, chance in zip(cases, predicted, strict=True):
+        found[case.size].append(Verdict(case.family, case.out, chance, chance >= FITS, case.right))
+    every = [verdict for some in found.values() for verdict in some]
+    name = "family held out"
+    return none_fits_rows(name, dict(sorted(found.items()))) + reliability_rows(name, every)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
+    parser.add_argument("--quick", action="store_true", help="few and small libraries; for a look, not for the record")
+    parser.add_argument("--embedder", type=Path, metavar="FOLDER", help="a model as ONNX: fit the model with meaning")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where vectors are kept from run to run")
     options = parser.parse_args()
-    queries = [query for query in lines(options.queries) if query["kind"] == "positive"]
+    corpus, queries = list(lines(options.corpus)), list(lines(options.queries))
+    queries = [query for query in queries if query["kind"] == "positive"]
+    cache = options.cache or Path(tempfile.mkdtemp())
+    embedder = Embedder.of(options.embedder, cache, queries) if options.embedder else None
     found: list[Case] = []
-    for skills in libraries(list(lines(options.corpus)), queries):
-        found += cases(skills, queries)
-        print(f"{len(skills)} skills, {len(found)} cases so far", flush=True)
-    show(found, held_out(found))
-    model = fit([astuple(case.signals) for case in found], [case.right for case in found], weights(found))
-    names = ("", *(field.name for field in fields(Signals)))
-    print(", ".join(f"{name} {weight:.2f}".strip() for name, weight in zip(names, model, strict=True)))
+    for size, count in (QUICK if options.quick else HANDFULS | {10: 20} | LIBRARIES).items():
+        for seed in range(count):
+            found += cases(drawn(size, seed, corpus, queries), queries, seed, embedder)
+        progress(f"{size:,} skills, {len(found):,} cases so far")
+    result = rows(found, held_out(found))
+    model = fit([case.signals for case in found], [case.right for case in found], weights(found))
+    progress(", ".join(f"{name} {weight:.2f}".strip() for name, weight in zip(("", *NAMES), model, strict=True)))
+    conclude("How sure the text stage is", result)
 
 
 if __name__ == "__main__":

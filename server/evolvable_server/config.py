@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.errors import InvalidRef
+from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope
 
 HOME = "EVOLVABLE_HOME"
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
+EMBEDDER = "EVOLVABLE_EMBEDDER"
+JUDGE = "EVOLVABLE_JUDGE"
+FITS = "EVOLVABLE_FITS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +23,26 @@ class Config:
 
     home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
     is named outright, else None. session: the client's session when it tells one.
+    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
+    caller, anthropic with an optional model, or a command. api_key: of the Anthropic API. fits: the confidence under
+    which nothing fits, None for the usual one.
     """
 
     home: Path
     project: Path
     scope: str | None = None
     session: str | None = None
+    embedder: str = "auto"
+    judge: str = "auto"
+    api_key: str | None = None
+    api_url: str | None = None
+    fits: float | None = None
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
     """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
-    Raises InvalidRef when EVOLVABLE_SCOPE is no scope.
+    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS is no share.
     """
     env = os.environ if environment is None else environment
     place = home or Path(env.get(HOME) or "~/.evolvable")
@@ -40,12 +51,29 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         session=env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None,
+        embedder=(env.get(EMBEDDER) or "auto").strip(),
+        judge=(env.get(JUDGE) or "auto").strip(),
+        api_key=env.get("ANTHROPIC_API_KEY") or None,
+        api_url=env.get("ANTHROPIC_BASE_URL") or None,
+        fits=_share(env.get(FITS)),
     )
 
 
 def process_session() -> str:
     """Returns a session for this process, used when its client names none; another process never has the same."""
     return f"process-{os.getpid()}-{time.time_ns():x}"
+
+
+def _share(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InvalidArgument(f"{FITS} is {text[:40]!r}.", "It is a confidence from 0 to 1, such as 0.35.")
+    return share
 
 
 def _scope(text: str | None) -> str | None:

@@ -15,6 +15,7 @@ from evolvable_server.mcp.prompts import add_prompts
 from evolvable_server.mcp.resources import add_resources
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.tools import add_tools
+from evolvable_server.means import opened
 from evolvable_server.reload import Reloader
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
@@ -24,12 +25,17 @@ from evolvable_tools.library import Library
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+_FIRST = "a first task, that the model is loaded for"
+
+
 class Serving:
     """A library with a server over it, and what keeps both in step with the rest of the world."""
 
     def __init__(self, config: Config) -> None:
-        """Opens the library, made when it is missing. Raises as Store.open."""
-        self.library = Library(Store.open(config.home, create=True))
+        """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting."""
+        self._open = contextlib.ExitStack()
+        means = self._open.enter_context(opened(config, caller_thinks=True))
+        self.library = Library(Store.open(config.home, create=True), means)
         self._notifier = Notifier(self.library.store)
         self._reloader = Reloader(self.library, self._notifier.post)
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan)
@@ -47,13 +53,19 @@ class Serving:
             tasks.cancel_scope.cancel()
 
     def start_following(self) -> None:
-        """Starts to follow folders and library, in the background. Nothing slow may come before the first answer."""
+        """Starts to follow folders and library and to warm the embedder, in the background.
+
+        Nothing slow may come before the first answer.
+        """
         if not self.library.store.read_only:
             self._reloader.start()
+            if self.library.means.neighbours is not None:
+                self.library.means.neighbours.begin(_FIRST)
 
     def close(self) -> None:
         """Stops following and closes the library."""
         self._reloader.stop()
+        self._open.close()
         self.library.close()
 
 

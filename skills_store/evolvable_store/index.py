@@ -1,23 +1,25 @@
 """The text index: what every living resource says, kept in step with the library, so that any of it can be found."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
-from evolvable_store import frontmatter, ranking
-from evolvable_store.errors import InvalidArgument, LibraryCorrupt
+from evolvable_store import answers, entries, frontmatter, postings, texts
+from evolvable_store.entries import Entry, Phrase, Text, visible
+from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.index_sqlite import FIELDS, Damaged, IndexFile
+from evolvable_store.index_sqlite import Damaged, IndexFile
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
 from evolvable_store.problems import main_path
-from evolvable_store.ranking import Counts, Part, Visible
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.ranking import FEW, Part, Query, Visible, Weighed
+from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.words import asked, spaced, words
+from evolvable_store.words import asked
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -27,42 +29,13 @@ __all__ = ["Entry", "Index", "Part", "Phrase", "Ranking", "Scored", "in_step"]
 BATCH = 500
 """Changes taken in while the index is locked once; others wait for it no longer than a second."""
 
-MAX_BODY = 200_000
-"""Characters of a main file's body that are searched."""
-
-MAX_DESCRIPTION = 8_192
-"""Characters of a description that are kept; the specification allows 1,024."""
-
-_MOST_PHRASES = 100  # triggers of one resource
-_MOST_FILTERS = 16  # words of a listing's filter
+_MOST_SEEN = 64  # combinations of kind and scopes that are remembered
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
+_MOST_WAITING_IN_BULK = 4 * BATCH  # while a whole library is taken in
 _ANEW = "Delete {}: the next search makes it anew."
-
-_ENTRY = "e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree"
 
 Progress = Callable[[int, int], None]
 """Called after every batch with the changes taken in and all that there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the index keeps of a living resource at its head. `id` is the resource's."""
-
-    id: int
-    kind: Kind
-    scope: str
-    name: str
-    version: int
-    description: str
-    triggers: tuple[str, ...]
-    frozen: bool
-    delegate: str
-    tree: str
-
-    @property
-    def ref(self) -> Ref:
-        """The resource, without a version."""
-        return Ref(self.kind, self.name, self.scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +54,14 @@ class Scored:
 class Ranking:
     """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
 
-    `documents`: how many resources the index holds.
+    `documents`: how many resources the index holds. `query`: what Index.weigh scores further resources by.
     """
 
     scored: tuple[Scored, ...]
     mass: float
     unknown: float
     documents: int
-
-
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """A name or a trigger (`source`) as its words between single spaces, and whose it is."""
-
-    text: str
-    source: str
-    entry: Entry
+    query: Query = field(repr=False, compare=False)
 
 
 _P = ParamSpec("_P")
@@ -130,7 +95,10 @@ class Index:
     def __init__(self, store: Store, file: IndexFile) -> None:
         self._store, self._file = store, file
         self._applied = -1
-        self._counts: Counts | None = None
+        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._waiting = postings.Waiting()
+        self._documents = (-1, 0)  # how many there were at which change
+        self._seen: dict[Visible, tuple[int, list[int] | None]] = {}
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -168,7 +136,7 @@ class Index:
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
-        self._applied, self._counts = -1, None
+        self._applied, self._waiting, self._documents = -1, postings.Waiting(), (-1, 0)
 
     def _step_up(self, progress: Progress | None = None) -> int:
         target = self._store.sequence()
@@ -187,6 +155,9 @@ class Index:
                 changes = self._store.changes(applied, BATCH)
                 if changes:
                     self._take_in(db, changes)
+                    in_bulk = target - changes[-1].sequence > BATCH
+                    if postings.waiting(db) > (_MOST_WAITING_IN_BULK if in_bulk else postings.MOST_WAITING):
+                        postings.settle(db)
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
@@ -219,21 +190,28 @@ class Index:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
                     _forget(db, head.id)
-                    _keep(db, head, self._document(head))
+                    self._keep(db, head)
         last = changes[-1].sequence
         state = (("applied", str(last)), ("mark", self._mark(changes, last)))
         db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
 
-    def _document(self, head: Head) -> frontmatter.Document:
-        """Returns the main file of the head, an empty one where there is none or its bytes are damaged."""
-        data = b""
+    def _keep(self, db: "Connection", head: Head) -> None:
+        document, paths = self._read(head)
+        text = Text.of(head, document)
+        weights = texts.weigh(text.names, text.description, text.triggers, document.body, paths)
+        entries.keep(db, head, text, postings.add(db, head.id, weights))
+
+    def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
+        """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""
+        data, others = b"", list[str]()
         try:
             manifest: Manifest = self._store.manifest(head)
             path = main_path(head.kind, head.name, manifest)
+            others = sorted(other for other in manifest if other != path)
             data = self._store.blob(manifest[path].sha256) if path else b""
         except LibraryCorrupt:
             pass  # found by its name still; fsck reports it
-        return frontmatter.read(data)
+        return frontmatter.read(data), others
 
     def in_step(self) -> list[Fault]:
         """Returns what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
@@ -259,30 +237,53 @@ class Index:
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
         """
         with self._file.reading() as db:
-            found = ranking.rank(db, asked(query), _visible(kind, scopes), self._counted(db), limit)
-            entries = {e.id: e for e in _entries(db, (ranked.id for ranked in found.ranked))}
-        scored = tuple(Scored(entries[r.id], r.score, r.coverage, r.parts) for r in found.ranked)
-        return Ranking(scored, found.mass, found.unknown, found.documents)
+            asking = self._ask(db, query)
+            seen = visible(kind, scopes)
+            best = asking.best(db, seen, self._few(db, seen), limit)
+            known = entries.of_documents(db, (weighed.document for weighed in best))
+        scored = tuple(_scored(known[weighed.document], weighed) for weighed in best)
+        return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking)
 
-    def _counted(self, db: "Connection") -> Counts:
+    def _ask(self, db: "Connection", query: str) -> Query:
+        if self._pid != os.getpid():  # forked; another thread of the parent may have held it
+            self._lock, self._pid = threading.Lock(), os.getpid()
         applied = _applied(db)
-        counts = self._counts
-        if counts is None or counts.applied != applied:
-            counts = self._counts = Counts.of(db, applied)
-        return counts
+        with self._lock:
+            if self._documents[0] != applied:
+                self._waiting.refresh(db)
+                self._documents = applied, int(db.execute("SELECT count(*) FROM entry").fetchone()[0])
+            return Query(db, asked(query), self._documents[1], self._waiting)
+
+    def _few(self, db: "Connection", seen: Visible) -> list[int] | None:
+        """Returns all documents that may be seen, None when they are many."""
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.clear()
+        known = self._seen.get(seen)
+        if known is None or known[0] != self._documents[0]:
+            documents = seen.documents(db, FEW + 1)
+            known = self._seen[seen] = self._documents[0], documents if len(documents) <= FEW else None
+        return known[1]
+
+    @_mending
+    def weigh(
+        self, ranking: Ranking, ids: Iterable[int], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
+    ) -> list[Scored]:
+        """Returns those of the resources that may be seen, each with its score for the query of the ranking."""
+        with self._file.reading() as db:
+            known = entries.of_ids(db, ids, visible(kind, scopes))
+        by_document = {document: entry for entry, document in known.values()}
+        return [_scored(by_document[w.document], w) for w in ranking.query.weigh(list(by_document))]
 
     @_mending
     def phrases(
-        self, heads: Iterable[str], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
+        self, said: Sequence[str], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> list[Phrase]:
-        """Returns the names and triggers that begin with one of the `heads`: their first two words, or their only."""
-        visible = _visible(kind, scopes)
-        query = f"""SELECT p.text, p.source, {_ENTRY} FROM json_each(?) head
-            CROSS JOIN phrase p ON p.head = head.value CROSS JOIN entry e ON e.id = p.resource
-            WHERE {visible.condition}"""
+        """Returns the names and triggers whose words, whatever their form, stand side by side among those `said`.
+
+        Up to 200 phrases, each of at most 64 resources. scopes: as in `search`.
+        """
         with self._file.reading() as db:
-            rows = db.execute(query, (json.dumps(list(heads)), *visible.values)).fetchall()
-        return [Phrase(text, source, _as_entry(row)) for text, source, *row in rows]
+            return entries.phrases(db, said, visible(kind, scopes))
 
     @_mending
     def entries(
@@ -298,42 +299,38 @@ class Index:
         query: each of its words must occur in the name or the description. after: name, kind and scope of the last
         entry of the page before. scopes: as in `search`. Raises InvalidArgument for a query of too many words.
         """
-        visible = _visible(kind, scopes)
-        conditions, values = [visible.condition], list(visible.values)
-        for part in _filters(query or ""):
-            conditions.append("(e.name LIKE ? ESCAPE '\\' OR e.description LIKE ? ESCAPE '\\')")
-            values += [part, part]
-        if after is not None:
-            conditions.append("(e.name, e.kind, e.scope) > (?, ?, ?)")
-            values += [_bindable(text) for text in after]
-        page = f"SELECT {_ENTRY} FROM entry e WHERE {' AND '.join(conditions)} ORDER BY name, kind, scope LIMIT ?"
         with self._file.reading() as db:
-            return [_as_entry(row) for row in db.execute(page, (*values, limit)).fetchall()]
+            return entries.page(db, visible(kind, scopes), query or "", limit, after)
 
     @_mending
     def entry(self, head: Head) -> Entry | None:
         """Returns the entry of a resource, None when it was removed."""
         with self._file.reading() as db:
-            return next(iter(_entries(db, [head.id])), None)
+            found = entries.of_ids(db, [head.id], visible(None, None)).get(head.id)
+        return found[0] if found else None
 
     @_mending
     def names(
         self, kind: Kind | None = None, prefix: str = "", limit: int = 100, scopes: Sequence[str] | None = None
     ) -> list[str]:
         """Returns the names that begin with `prefix`, in order, each once."""
-        visible = _visible(kind, scopes)
-        start = _bindable(prefix)
-        query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?
-            ORDER BY e.name LIMIT ?"""
         with self._file.reading() as db:
-            rows = db.execute(query, (*visible.values, start, start + "\U0010ffff", limit)).fetchall()
-        return [row[0] for row in rows]
+            return entries.names(db, visible(kind, scopes), prefix, limit)
+
+    @property
+    def answers(self) -> MutableMapping[str, str]:
+        """What was answered to which question: remembered with the index, and lost with it."""
+        return answers.Answers(self._file)
 
 
 def in_step(store: Store) -> Iterator[Fault]:
     """Yields what is wrong with the index of this library: a check that `fsck.check` can run."""
     with Index.open(store) as index:
         yield from index.in_step()
+
+
+def _scored(entry: Entry, weighed: Weighed) -> Scored:
+    return Scored(entry, weighed.score, weighed.coverage, weighed.parts)
 
 
 def _state(db: "Connection", key: str) -> str:
@@ -351,79 +348,9 @@ def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:
 
 
 def _forget(db: "Connection", id_: int) -> None:
-    known = db.execute("DELETE FROM entry WHERE id = ?", (id_,)).rowcount
-    if known:
-        db.execute("DELETE FROM phrase WHERE resource = ?", (id_,))
-        for field in FIELDS:
-            db.execute(f"DELETE FROM text_{field} WHERE rowid = ?", (id_,))
-
-
-def _keep(db: "Connection", head: Head, document: frontmatter.Document) -> None:
-    summary = frontmatter.summary(document)
-    description = _bindable(summary.description[:MAX_DESCRIPTION])
-    triggers = tuple(_bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES])
-    row = (head.id, head.kind, head.scope, head.name, head.version, description, json.dumps(triggers))
-    db.execute(
-        "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, int(head.frozen), _bindable(summary.delegate), head.tree),
-    )
-    # A file may call itself otherwise than its folder; it is found by both.
-    names = dict.fromkeys(" ".join(words(name)) for name in (head.name, summary.name))
-    texts = {
-        "name": " ".join(names),
-        "description": description,
-        "triggers": "\n".join(triggers),
-        "body": document.body[:MAX_BODY],
-    }
-    for field in FIELDS:
-        if texts[field]:
-            db.execute(f"INSERT INTO text_{field} (rowid, text) VALUES (?, ?)", (head.id, spaced(texts[field])))
-    phrases = [(text, "name") for text in names] + [(" ".join(words(trigger)), "trigger") for trigger in triggers]
-    rows = [(" ".join(text.split(" ", 2)[:2]), text, source, head.id) for text, source in phrases if text]
-    db.executemany("INSERT OR IGNORE INTO phrase VALUES (?, ?, ?, ?)", rows)
-
-
-def _visible(kind: Kind | None, scopes: Sequence[str] | None) -> Visible:
-    conditions, values = ["1"], list[Any]()
-    if kind is not None:
-        conditions.append("e.kind = ?")
-        values.append(kind)
-    if scopes is not None:
-        seen: list[str] = []
-        nearest = []
-        for scope in dict.fromkeys(_bindable(scope) for scope in scopes):
-            hidden = "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
-            unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}))" if seen else ""
-            nearest.append(f"e.scope = ?{unhidden}")
-            values += [scope, *seen]
-            seen.append(scope)
-        conditions.append(f"({' OR '.join(nearest) or '0'})")
-    return Visible(" AND ".join(conditions), tuple(values))
-
-
-def _filters(query: str) -> list[str]:
-    """Returns a LIKE pattern for each word of a listing's filter."""
-    parts = _bindable(query).split()
-    if len(parts) > _MOST_FILTERS or len(query) > 1_000:
-        raise InvalidArgument("The query is too long for a list.", "Give a word of the name; find_skill takes a task.")
-    escaped = (part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for part in parts)
-    return [f"%{part}%" for part in escaped]
-
-
-def _bindable(text: str) -> str:
-    """Returns the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
-
-
-def _entries(db: "Connection", ids: Iterable[int]) -> list[Entry]:
-    query = f"SELECT {_ENTRY} FROM entry e WHERE e.id IN (SELECT value FROM json_each(?))"
-    return [_as_entry(row) for row in db.execute(query, (json.dumps(list(ids)),)).fetchall()]
-
-
-def _as_entry(row: Any) -> Entry:
-    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree = row
-    said = tuple(json.loads(triggers)) if triggers != "[]" else ()
-    return Entry(id_, Kind(kind), scope, name, version, description, said, frozen == 1, delegate, tree)
+    document = entries.forget(db, id_)
+    if document is not None:
+        postings.drop(db, document)
 
 
 def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Fault]:
@@ -438,8 +365,5 @@ def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Faul
             yield Fault("the text index has another version of it", str(head.ref), anew)
     for id_ in indexed:
         yield Fault("the text index still has it", f"resource {id_}", anew)
-    for field in FIELDS:
-        stray = f"SELECT count(*) FROM text_{field}_docsize WHERE id NOT IN (SELECT id FROM entry)"
-        lost = f"SELECT count(*) FROM text_{field}_docsize" if field == "name" else "SELECT count(*) FROM entry"
-        if db.execute(stray).fetchone()[0] or db.execute(lost).fetchone()[0] != len(rows):
-            yield Fault(f"its {field} texts are not those of its entries", path, anew)
+    if not postings.are_those_of(db, "SELECT document, id FROM entry"):
+        yield Fault("its postings are not those of its entries", path, anew)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store import driver
+from evolvable_store import driver, postings
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
 
 if TYPE_CHECKING:
@@ -21,26 +21,26 @@ FILE = "index.db"
 APPLICATION_ID = 0x45564C58
 """'EVLX', written into the file's header."""
 
-SCHEMA = 1
+SCHEMA = 2
 """Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
-
-FIELDS = ("name", "description", "triggers", "body")
-"""What of a resource is searched. Each has a full-text table of its own: `text_name`, ..."""
 
 _TABLES = """
     CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE entry (
         id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
         description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,
-        tree TEXT NOT NULL
+        tree TEXT NOT NULL, document INTEGER NOT NULL
     ) STRICT;
+    CREATE UNIQUE INDEX entry_document ON entry (document);
     CREATE UNIQUE INDEX entry_name ON entry (name, kind, scope);
-    -- Names and triggers as words between single spaces; `head` holds the first two of them.
+    -- Names and triggers: `text` as terms between single spaces, `head` the first two, `said` as words.
     CREATE TABLE phrase (
-        head TEXT NOT NULL, text TEXT NOT NULL, source TEXT NOT NULL, resource INTEGER NOT NULL,
-        PRIMARY KEY (head, text, source, resource)
+        head TEXT NOT NULL, size INTEGER NOT NULL, text TEXT NOT NULL, source TEXT NOT NULL, said TEXT NOT NULL,
+        resource INTEGER NOT NULL, PRIMARY KEY (head, size, text, source, said, resource)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX phrase_resource ON phrase (resource);
+    -- What a judge answered; the oldest go first.
+    CREATE TABLE answer (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value TEXT NOT NULL) STRICT;
 """
 
 
@@ -223,8 +223,8 @@ def _is_current(connection: "Connection") -> bool:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     schema = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application, schema) == (APPLICATION_ID, SCHEMA):
-        for field in FIELDS:  # an older SQLite cannot read the tables of a newer one: it says so here
-            connection.execute(f"SELECT 1 FROM text_{field} LIMIT 0")
+        for table in ("entry", "phrase", "answer", "document", "posting"):
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
         return True
     if tables or application or schema:
         raise Damaged(f"application {application:#x}, schema {schema}")
@@ -234,12 +234,6 @@ def _is_current(connection: "Connection") -> bool:
 def _create(connection: "Connection") -> None:
     import sqlite_utils
 
-    # Without content the tables are a third as large; from 3.43 on they can forget a row all the same.
-    contentless = "content='', contentless_delete=1," if driver.dbapi.sqlite_version_info >= (3, 43, 0) else ""
-    tables = [
-        f'CREATE VIRTUAL TABLE text_{field} USING fts5(text, {contentless} tokenize="porter unicode61");'
-        for field in FIELDS
-    ]
-    sqlite_utils.Database(connection, execute_plugins=False).executescript(_TABLES + "\n".join(tables))
+    sqlite_utils.Database(connection, execute_plugins=False).executescript(_TABLES + postings.TABLES)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={SCHEMA}")

@@ -1,42 +1,46 @@
 """Full-text ranking: BM25 in each field, summed with weights, for a bounded time whatever is asked.
 
-The rarest words decide which resources are looked at. Common ones, whose lists are long, are then weighed for those
-alone: SQLite walks such a list in a tenth of the time that it takes to score all of it.
+The postings of the rarest words are walked; the best that they give are the candidates. What the common words, whose
+postings are long, add to those is looked up for them alone.
 """
 
+import heapq
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.index_sqlite import FIELDS
-from evolvable_store.words import FUNCTION_WORDS
+from evolvable_store.postings import Postings, Waiting, read
+from evolvable_store.texts import FIELDS, HEAVIEST, NUMBERS
+from evolvable_store.words import FUNCTION_WORDS, Asked, term
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
 
-WEIGHTS: Mapping[str, float] = {"name": 0.4, "description": 0.7, "triggers": 0.7, "body": 1.0}
-"""Checked on real queries, neighbouring values were no better; triggers, which those skills lack, are a guess."""
-
 COVERAGE = 0.5
-"""Share of the score that grows with how much of the query is covered; gains 1 point of hit@1."""
+"""Share of the score that grows with how much of the query is covered; gains a point and a half of hit@1."""
 
 PRIOR = 50
 """Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
 
-_MOST_WORDS = 64
-_ROWS_SCORED = 1_500  # rows of the rarest words that choose the candidates
-_CANDIDATES = 120
-_RAREST = 3
+_WALKED = 8_000  # documents in the postings that choose the candidates
+_CANDIDATES = 100
+FEW = 400
+"""So many resources are all candidates."""
+
+_FASTER = 8  # documents walked in the time that one is looked up
 _SMALL = 100  # resources, up to which function words are not asked for
-_FEW = 400  # so many resources are all candidates
+_PAIRS = NUMBERS["pairs"]
+_WORDS = [number for number in NUMBERS.values() if number != _PAIRS]
+_NAMES = {number: name for name, number in NUMBERS.items()}
+_FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one word of the query adds to a score in one field."""
+    """What one word of the query, or two side by side, add to a score in one field."""
 
     word: str
     field: str
@@ -44,65 +48,123 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """One resource by its id. `coverage`: share of the query's weight that its words have, 0 to 1."""
+class Weighed:
+    """One document. `coverage`: share of the query's weight that its words have, 0 to 1."""
 
-    id: int
+    document: int
     score: float
     coverage: float
-    parts: tuple[Part, ...]
+    shares: tuple[tuple["_Clause", float], ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each word adds in each field."""
+        return tuple(Part(clause.words, _NAMES[clause.field], share) for clause, share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """Best first. `mass` is the weight of all words of the query, `unknown` of those that the library never uses.
+class _Clause:
+    """One term in one field: its postings, and what a stored weight of 1 adds to a score."""
 
-    `documents`: how many resources were weighed against each other.
-    """
+    term: str
+    words: str
+    pair: bool
+    field: int
+    postings: Postings
+    factor: float
 
-    ranked: tuple[Ranked, ...]
-    mass: float
-    unknown: float
-    documents: int
-
-
-@dataclass
-class Counts:
-    """How often words occur, as of one state of the index; asked from SQLite once each."""
-
-    applied: int
-    documents: int
-    rows: dict[str, int]
-    by_word: dict[tuple[str, str], int]
-
-    @classmethod
-    def of(cls, db: "Connection", applied: int) -> "Counts":
-        documents = db.execute("SELECT count(*) FROM entry").fetchone()[0]
-        return cls(applied, documents, {field: _rows_of(db, field) for field in FIELDS}, {})
-
-    def rows_with(self, db: "Connection", field: str, word: str) -> int:
-        """Returns how many resources have the word in the field."""
-        count = self.by_word.get((field, word))
-        if count is None:
-            if len(self.by_word) > 50_000:
-                self.by_word.clear()
-            query = f"SELECT count(*) FROM text_{field} WHERE text_{field} MATCH ?"
-            count = self.by_word[(field, word)] = int(db.execute(query, (f'"{word}"',)).fetchone()[0])
-        return count
+    def share_out(self, shares: dict[int, list[tuple["_Clause", float]]]) -> None:
+        """Notes what the term adds to each of some documents that has it."""
+        factor = self.factor
+        walk = self.postings.count < _FASTER * len(shares)
+        for run in self.postings.runs:
+            theirs, weights, base, end = run.documents, run.weights, run.base, len(run.documents)
+            if walk:
+                for document, weight in zip(theirs, weights, strict=True):
+                    if document + base in shares:
+                        shares[document + base].append((self, weight * factor))
+                continue
+            for document, its in shares.items():
+                at = bisect_left(theirs, document - base) if document >= base else end
+                if at < end and theirs[at] == document - base:
+                    its.append((self, weights[at] * factor))
 
 
-def _rows_of(db: "Connection", field: str) -> int:
-    """Returns how many rows FTS5 thinks a field has: a table without contents goes on counting those deleted.
+class Query:
+    """A query against one state of the index: what each of its terms adds to any document."""
 
-    What bm25() multiplies with follows from it. It is the first number of the record 1, as a SQLite varint.
-    """
-    row = db.execute(f"SELECT block FROM text_{field}_data WHERE id = 1").fetchone()
-    number = 0
-    for byte in bytes(row[0]) if row else b"":
-        number = number << 7 | byte & 0x7F
-        if byte < 0x80:
-            break
-    return number
+    def __init__(self, db: "Connection", asked: Mapping[str, Asked], documents: int, waiting: Waiting) -> None:
+        """asked: the terms. documents: how many there are."""
+        if documents <= _SMALL:
+            # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
+            asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
+        self.documents = documents
+        its = read(db, asked, waiting, NUMBERS.values())
+        self._clauses = sorted((_clause(p, asked[p.term], documents) for p in its), key=lambda c: c.postings.count)
+        most = {key: 0 for key, a in asked.items() if not a.pair}
+        for postings in its:
+            if postings.field in _WORDS and postings.term in most:
+                most[postings.term] = max(most[postings.term], postings.count)
+        self._weights = {key: asked[key].count * _idf(documents, most[key]) for key in most}
+        self.mass = sum(self._weights.values())
+        """Weight of all words of the query."""
+        self.unknown = sum(self._weights[key] for key, count in most.items() if not count)
+        """Weight of those that no document has."""
+
+    def best(self, db: "Connection", visible: "Visible", few: Sequence[int] | None, limit: int) -> list[Weighed]:
+        """Returns the best few documents that may be seen, best first. few: all of those, when they are few."""
+        documents = few if few is not None else _candidates(db, _walk(self._rarest()), visible)
+        weighed = [one for one in self.weigh(documents) if one.shares]
+        return heapq.nsmallest(limit, weighed, key=lambda one: (-one.score, one.document))
+
+    def _rarest(self) -> list[_Clause]:
+        walked, some = 0, list[_Clause]()
+        for clause in self._clauses:
+            # What stands in more than half of all says nothing there, unless there is nothing else.
+            if some and (walked + clause.postings.count > _WALKED or clause.postings.count > self.documents / 2):
+                break
+            walked += clause.postings.count
+            some.append(clause)
+        return some
+
+    def weigh(self, documents: Iterable[int]) -> list[Weighed]:
+        """Returns how well each of the documents fits."""
+        shares: dict[int, list[tuple[_Clause, float]]] = {document: [] for document in documents}
+        for clause in self._clauses:
+            clause.share_out(shares)
+        return [self._weighed(document, its) for document, its in shares.items()]
+
+    def _weighed(self, document: int, shares: Sequence[tuple[_Clause, float]]) -> Weighed:
+        covered = sum(self._weights[key] for key in {clause.term for clause, _ in shares if not clause.pair})
+        coverage = covered / ((self.mass - self.unknown) or 1.0)
+        score = sum(share for _, share in shares) * (1 - COVERAGE + COVERAGE * coverage)
+        return Weighed(document, score, coverage, tuple(shares))
+
+
+def _walk(clauses: Sequence[_Clause]) -> list[float]:
+    """Returns the sum of every document, by its number."""
+    ends = (run.base + run.documents[-1] for clause in clauses for run in clause.postings.runs)
+    sums = [0.0] * (max(ends, default=-1) + 1)
+    for clause in clauses:
+        factor = clause.factor
+        for run in clause.postings.runs:
+            base = run.base
+            for document, weight in zip(run.documents, run.weights, strict=True):
+                sums[base + document] += weight * factor
+    return sums
+
+
+def _candidates(db: "Connection", scores: Sequence[float], visible: "Visible") -> list[int]:
+    """Returns the best documents that may be seen."""
+    wanted = _CANDIDATES
+    while True:
+        least = min(heapq.nlargest(wanted, scores), default=0.0)
+        some = [document for document, score in enumerate(scores) if score >= least and score > 0]
+        found = visible.among(db, some)
+        # There may be others before them that may not be seen, or are gone.
+        if len(found) >= _CANDIDATES or len(some) < wanted:
+            return found
+        wanted *= 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,143 +174,25 @@ class Visible:
     condition: str
     values: tuple[Any, ...]
 
-    def ids(self, db: "Connection", limit: int) -> list[int]:
-        """Returns the ids of some that there are, at most `limit`."""
+    def documents(self, db: "Connection", limit: int) -> list[int]:
+        """Returns the documents of some that there are, at most `limit`."""
         return self._select(db, "", (), limit)
 
-    def among(self, db: "Connection", ids: Iterable[int]) -> set[int]:
-        """Returns those of the ids that may be returned."""
-        return set(self._select(db, " AND e.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),), -1))
+    def among(self, db: "Connection", documents: Sequence[int]) -> list[int]:
+        """Returns those of the documents that may be returned, in no order."""
+        return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
 
     def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> list[int]:
-        query = f"SELECT e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
+        query = f"SELECT e.document FROM entry e WHERE {self.condition}{further} LIMIT ?"
         return [row[0] for row in db.execute(query, (*self.values, *values, limit)).fetchall()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """One word in one field: in how many rows it stands, and what turns their bm25 into our score."""
-
-    rows: int
-    field: str
-    word: str
-    factor: float
+def _clause(postings: Postings, asked: Asked, documents: int) -> _Clause:
+    field = FIELDS[_NAMES[postings.field]]
+    factor = asked.count * field.weight * _idf(documents, postings.count) * HEAVIEST / 255
+    return _Clause(postings.term, asked.words, asked.pair, postings.field, postings, factor)
 
 
-def rank(db: "Connection", words: Mapping[str, float], visible: Visible, counts: Counts, limit: int) -> Ranking:
-    """Returns the best `limit` resources for these words (word -> what it counts)."""
-    if counts.documents <= _SMALL:
-        # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
-        words = {word: count for word, count in words.items() if word not in FUNCTION_WORDS} or words
-    found = {word: {field: counts.rows_with(db, field, word) for field in FIELDS} for word in words}
-    total = counts.documents
-    weights = {word: count * _idf(total, max(found[word].values())) for word, count in words.items()}
-    unknown = sum(weight for word, weight in weights.items() if not any(found[word].values()))
-    known = [word for word in words if any(found[word].values())]
-    chosen = sorted(known, key=lambda word: max(found[word].values()))[:_MOST_WORDS]
-    terms = [
-        _Term(rows, field, word, -words[word] * WEIGHTS[field] * _idf(total, rows) / _fts_idf(counts.rows[field], rows))
-        for word in chosen
-        for field, rows in found[word].items()
-        if rows
-    ]
-    shares = _score(db, sorted(terms, key=lambda term: term.rows), visible, total)
-    covered = sum(weights[word] for word in chosen)
-    best = _best(shares, weights, covered, limit)
-    return Ranking(tuple(best), covered + unknown, unknown, total)
-
-
-def _idf(total: int, rows: int) -> float:
-    total += PRIOR
-    return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
-
-
-def _fts_idf(total: int, rows: int) -> float:
-    """Returns what bm25() of FTS5 multiplies with; it is next to nothing for what stands in half of the rows."""
-    odds = (total - rows + 0.5) / (rows + 0.5)
-    return max(math.log(odds), 1e-6) if odds > 0 else 1e-6
-
-
-@dataclass(slots=True)
-class _Shares:
-    """What each term adds to the score of each candidate: all of it together, and one by one."""
-
-    sums: dict[int, float]
-    each: dict[int, list[tuple[_Term, float]]]
-
-
-def _score(db: "Connection", terms: list[_Term], visible: Visible, total: int) -> _Shares:
-    """Returns the shares of every candidate. `terms`: those in the fewest rows first."""
-    few = visible.ids(db, _FEW + 1)
-    if len(few) <= _FEW:
-        return _shares(few, _rows(db, terms, few))
-    # What stands in more than half of all says nothing there, unless there is nothing else.
-    terms = [term for term in terms if term.rows <= total / 2] or terms[:_RAREST]
-    rows = split = 0
-    while split < len(terms) and (not split or rows + terms[split].rows <= _ROWS_SCORED):
-        rows += terms[split].rows
-        split += 1
-    first = _rows(db, terms[:split])
-    candidates = _candidates(db, first, visible)
-    return _shares(candidates, first + _rows(db, terms[split:], candidates))
-
-
-_Rows = list[tuple[_Term, list[tuple[int, float]]]]
-
-
-def _rows(db: "Connection", terms: list[_Term], only: list[int] | None = None) -> _Rows:
-    """Returns the rows of each term with their bm25, which is the better the lower; `only` those of some ids."""
-    # The plus keeps SQLite from looking every id up by itself, which takes longer than to walk the whole list.
-    which = "" if only is None else " AND +rowid IN (SELECT value FROM json_each(?))"
-    values = () if only is None else (json.dumps(only),)
-    query = f"SELECT rowid, bm25(text_{{0}}) FROM text_{{0}} WHERE text_{{0}} MATCH ?{which}"
-    return [
-        (term, db.execute(query.format(term.field), (f'"{term.word}"', *values)).fetchall())  # the word has no quotes
-        for term in terms
-    ]
-
-
-def _candidates(db: "Connection", rows: _Rows, visible: Visible) -> list[int]:
-    sums: dict[int, float] = defaultdict(float)
-    for term, its in rows:
-        factor = term.factor
-        for id_, bm25 in its:
-            sums[id_] += bm25 * factor
-    best = sorted(sums, key=sums.__getitem__, reverse=True)
-    found: list[int] = []
-    for start in range(0, len(best), 2 * _CANDIDATES):
-        some = best[start : start + 2 * _CANDIDATES]
-        allowed = visible.among(db, some)
-        found += [id_ for id_ in some if id_ in allowed]
-        if len(found) >= _CANDIDATES:
-            break
-    return found[:_CANDIDATES]
-
-
-def _shares(candidates: list[int], rows: _Rows) -> _Shares:
-    sums = dict.fromkeys(candidates, 0.0)
-    each: dict[int, list[tuple[_Term, float]]] = {id_: [] for id_ in candidates}
-    for term, its in rows:
-        factor = term.factor
-        for id_, bm25 in its:
-            if id_ in sums:
-                share = bm25 * factor
-                sums[id_] += share
-                each[id_].append((term, share))
-    return _Shares(sums, each)
-
-
-def _best(shares: _Shares, weights: Mapping[str, float], mass: float, limit: int) -> list[Ranked]:
-    """Returns the best few. A score is never over its sum, so the rest need not be looked at."""
-    best: list[Ranked] = []
-    for id_ in sorted(shares.sums, key=lambda id_: (-shares.sums[id_], id_)):
-        total = shares.sums[id_]
-        if total <= 0 or (len(best) >= limit and total < best[limit - 1].score):
-            break
-        its = shares.each[id_]
-        coverage = sum(weights[word] for word in {term.word for term, _ in its}) / mass
-        score = total * (1 - COVERAGE + COVERAGE * coverage)
-        parts = tuple(Part(term.word, term.field, share) for term, share in its)
-        best.append(Ranked(id_, score, coverage, parts))
-        best.sort(key=lambda ranked: (-ranked.score, ranked.id))
-    return best[:limit]
+def _idf(documents: int, having: int) -> float:
+    documents += PRIOR
+    return math.log(1 + (documents - having + 0.5) / (having + 0.5))

@@ -174,7 +174,7 @@ def test_a_damaged_blob_is_not_the_index_s_trouble(store: Store, index: Index) -
 def test_a_skill_is_found_by_what_its_file_calls_it_too(store: Store, index: Index) -> None:
     put(store, "pdf-2", "---\nname: acrobat\ndescription: x\n---\n")
     assert found(index, "acrobat") == ["skill:pdf-2"]
-    assert {phrase.text for phrase in index.phrases(["acrobat", "pdf 2"])} == {"acrobat", "pdf 2"}
+    assert {phrase.text for phrase in index.phrases(["acrobat", "pdf", "2"])} == {"acrobat", "pdf 2"}
 
 
 # Search
@@ -314,7 +314,7 @@ def adopt(path: Path) -> None:
 
 def drop(path: Path) -> None:
     with contextlib.closing(driver.dbapi.connect(str(path))) as db:
-        db.execute("DROP TABLE text_body")
+        db.execute("DROP TABLE document")
 
 
 DAMAGES = [Path.unlink, break_off, overwrite, scribble, outdate, adopt, drop]
@@ -462,11 +462,11 @@ def test_fsck_says_when_it_is_not_in_step(store: Store, index: Index) -> None:
     put(store, "csv", "numbers")
     assert fsck.check(store, checks=[in_step]).faults == ()
     with contextlib.closing(driver.dbapi.connect(str(index.path), isolation_level=None)) as db:
-        db.execute("DELETE FROM text_name WHERE rowid = 1")
+        db.execute("DELETE FROM document WHERE id = 1")
         db.execute("UPDATE entry SET tree = 'x' WHERE name = 'csv'")
     faults = [str(fault) for fault in fsck.check(store, checks=[in_step]).faults]
     assert len(faults) == 2
-    assert "skill:csv" in faults[0] and "name texts" in faults[1]
+    assert "skill:csv" in faults[0] and "postings" in faults[1]
 
 
 @pytest.mark.parametrize("seed", range(4))

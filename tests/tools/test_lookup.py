@@ -16,7 +16,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import MAX_LIMIT, Found, find
-from evolvable_tools.lookup.text import FITS
+from evolvable_tools.lookup.means import FITS
 
 Teach = Callable[..., None]
 
@@ -133,7 +133,7 @@ def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str
     best = found.matches[0]
     assert (best.ref, best.stage, found.none_fits) == (ref, "text", False)
     assert why in best.why
-    assert (best.version, best.name, best.resource > 0) == (1, ref.partition(":")[2], True)
+    assert (best.entry.version, best.entry.name, best.entry.id > 0) == (1, ref.partition(":")[2], True)
 
 
 @pytest.mark.usefixtures("office")
@@ -207,9 +207,9 @@ def test_no_more_come_than_were_asked_for(index: Index) -> None:
 
 
 def test_an_unknown_mode_is_refused_with_those_there_are(index: Index) -> None:
-    with pytest.raises(InvalidArgument, match="no mode 'paper'") as caught:
-        find(index, "task", mode="paper")
-    assert caught.value.hint == "The modes are auto, keyword, text."
+    with pytest.raises(InvalidArgument, match="no mode 'sorcery'") as caught:
+        find(index, "task", mode="sorcery")
+    assert caught.value.hint == "The modes are auto, keyword, text, paper."
 
 
 def test_an_unknown_kind_is_refused_with_those_there_are(index: Index) -> None:

@@ -4,15 +4,19 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Tally
 from evolvable_store.index import Entry
-from evolvable_store.resource import Kind
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import StageReport, find
+from evolvable_tools.lookup.confusable import Confusion, confusable
+from evolvable_tools.lookup.judge import ChooseBetween
+from evolvable_tools.lookup.means import Means
+from evolvable_tools.lookup.standing import settled
 from evolvable_tools.usage import summarise
 
 MAX_MATCHES = 20
@@ -35,12 +39,16 @@ class FoundMatch:
 
 @dataclass(frozen=True)
 class FoundSkills:
-    """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said."""
+    """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
+
+    choose_between: the search is not sure, and whoever called shall choose.
+    """
 
     search_id: str
     matches: list[FoundMatch]
     none_fits: bool
     stages: list[StageReport]
+    choose_between: ChooseBetween | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +80,39 @@ def find_skill(
     kind: Kind = Kind.SKILL,
     scopes: Sequence[str] | None = None,
     mode: str = "auto",
+    means: Means | None = None,
 ) -> FoundSkills:
-    """Returns the resources that fit a task, best first. Raises InvalidArgument."""
+    """Returns the resources that fit a task, best first.
+
+    means: instead of the library's own. Raises InvalidArgument.
+    """
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
-    found = find(library.index, task, kind=kind, scopes=scopes or caller.scopes, limit=limit, mode=mode)
-    tallies = library.evidence.tallies(match.resource for match in found.matches)
+    means, scopes = means or library.means, scopes or caller.scopes
+    found = find(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
+    tallies = library.evidence.tallies(match.entry.id for match in found.matches)
     matches = [
         FoundMatch(
             m.ref,
-            m.version,
-            m.name,
-            m.description,
+            m.entry.version,
+            m.entry.name,
+            m.entry.description,
             m.stage,
             m.confidence,
             m.why,
-            summarise(m.ref, tallies.get(m.resource, Tally())).maturity,
+            summarise(m.ref, tallies.get(m.entry.id, Tally())).maturity,
         )
-        for m in found.matches
+        for m in settled(found.matches, tallies, scopes, means.fits)
     ]
-    return FoundSkills(f"search-{os.urandom(6).hex()}", matches, found.none_fits, list(found.stages))
+    stages = list(found.stages)
+    return FoundSkills(f"search-{os.urandom(6).hex()}", matches, found.none_fits, stages, found.choose_between)
+
+
+def doubles(library: Library, refs: Iterable[Ref], *, limit: int = 10) -> Confusion:
+    """Returns which of these resources can easily be taken for another one, the most alike first."""
+    heads = (library.store.head_or_none(ref) for ref in refs)
+    entries = (library.index.entry(head) for head in heads if head is not None)
+    return confusable(library.index, [entry for entry in entries if entry is not None], limit=limit)
 
 
 def list_resources(

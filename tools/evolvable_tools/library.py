@@ -13,6 +13,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.store import Store
 from evolvable_store.working_copies import WorkingCopies
+from evolvable_tools.lookup.means import Means
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,17 @@ class Caller:
 class Library:
     """An open library with all that is derived from it, each opened when it is first used."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, means: Means | None = None) -> None:
+        """means: what a lookup may use besides the index; without any, words alone."""
         self.store = store
+        self.means = means or Means()
         self.evidence = EvidenceLog(store.backend)
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, home: Path, *, create: bool = False) -> Iterator[Self]:
+    def open(cls, home: Path, *, create: bool = False, means: Means | None = None) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create))
+        library = cls(Store.open(home, create=create), means)
         try:
             yield library
         finally:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evolvable_store.errors import (
     AlreadyExists,
@@ -20,9 +20,12 @@ from evolvable_store.resource import USER_SCOPE, Ref, main_file
 from evolvable_store.transaction import Written
 from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.lookup.confusable import confusable
 
 TRIES = 8
 """How often a change without expected_version is applied anew when somebody else was faster."""
+
+_DOUBLES = 3  # resources that are named as easily taken for the one that was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class _Draft:
     changed: list[str]
     warnings: list[str]
     create: bool
+    says_anew: bool
+    """Whether it says of itself what its base does not."""
 
 
 def _draft(
@@ -120,13 +125,15 @@ def _draft(
     for edit in edits:
         _apply_edit(after, edit, target)
     warnings = _check(target, before, after)
-    return _Draft(target, base, after, _changed(before, after), warnings, create)
+    says_anew = _head(target, before) != _head(target, after)
+    return _Draft(target, base, after, _changed(before, after), warnings, create, says_anew)
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
-    return _updated(library, tx.written[0], tx.operation, draft.changed, draft.warnings)
+    updated = _updated(library, tx.written[0], tx.operation, draft.changed, draft.warnings)
+    return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
@@ -240,6 +247,18 @@ def _updated(
         changed if written.changed else [],
         warnings,
     )
+
+
+def _head(ref: Ref, files: Files) -> bytes:
+    """Returns the beginning of the main file, up to where its frontmatter ends."""
+    main = files.get(main_file(ref.kind, ref.name))
+    return main.data.partition(b"\n---")[0] if main else b""
+
+
+def _doubles(library: Library, ref: Ref) -> list[str]:
+    """Returns a line for each resource that answers the same questions as this one."""
+    entry = library.index.entry(library.store.head(ref))
+    return [pair.said for pair in confusable(library.index, [entry], limit=_DOUBLES).pairs] if entry else []
 
 
 def restore(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evolvable_server.cli.doubles import doubles, show_doubles
 from evolvable_server.cli.state import KIND, REF, State, command, spoken
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import InvalidArchive, InvalidArgument
@@ -42,6 +43,7 @@ class ImportResult:
     unchanged: list[str]
     refused: list[NotTaken]
     warnings: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def import_command(
         # An archive's history may end with a removal.
         living = [ref for ref in imported.added if _lives(library.store, ref)]
         warnings = library.write_out(imported.updated) + library.write_out(living, created=True)
-    result = _result(imported, [spoken(text) for text in warnings])
+        alike = doubles(library, [*living, *imported.updated])
+    result = _result(imported, [spoken(text) for text in warnings], alike)
     removed = {*result.added} - {str(ref) for ref in living}
     state.show(result, lambda: _show_import(result, removed))
     if result.refused:
@@ -129,12 +132,12 @@ def _take_in(store: "Store", source: Path, form: str, options: dict[str, Any]) -
         return archive.import_folders(store, source, progress=show, **options)
 
 
-def _result(imported: "Imported", warnings: list[str]) -> ImportResult:
+def _result(imported: "Imported", warnings: list[str], alike: list[str]) -> ImportResult:
     added, updated, unchanged = (
         [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
     )
     refused = [NotTaken(name, list(problems)) for name, problems in imported.refused]
-    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings)
+    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike)
 
 
 def _show_import(result: ImportResult, removed: Collection[str]) -> None:
@@ -149,6 +152,7 @@ def _show_import(result: ImportResult, removed: Collection[str]) -> None:
         say(f"refused: {refused.name}")
         for problem in refused.problems:
             say(f"  - {spoken(problem)}")
+    show_doubles(result.doubles)
     kept = f" {len(removed):,} removed with their history," if removed else ""
     say(
         f"{len(added):,} added,{kept} {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"

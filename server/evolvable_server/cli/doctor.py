@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evolvable_server.cli.doubles import show_doubles
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, safe, say, show_table
 
@@ -38,6 +39,7 @@ def _show(health: "Health", verbose: bool) -> None:
         say(f"\nwarnings of {remark.directory}:")
         for text in remark.problems:
             say(f"  - {text}")
+    show_doubles(health.doubles)
     say()
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
@@ -69,6 +71,7 @@ def _library_rows(health: "Health") -> list[tuple[str, str]]:
         ("holds", kinds or "nothing yet"),
         ("tables", rows),
         ("index", "wrong" if facts.index else "in step"),
+        ("embedder", health.embedder),
         *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
         ("warnings", where),
         *[("open in", process) for process in facts.open_in],

@@ -22,7 +22,7 @@ MAX_SHOWN = 200
 @click.option("--limit", type=click.IntRange(1, 20), default=5, show_default=True, help="How many matches.")
 @click.option("--kind", type=KIND, default="skill", show_default=True)
 @click.option("--scope", help="Search only this scope: 'user' or a project's name.")
-@click.option("--mode", type=click.Choice(["auto", "keyword", "text"]), default="auto", show_default=True)
+@click.option("--mode", type=click.Choice(["auto", "keyword", "text", "paper"]), default="auto", show_default=True)
 @click.pass_context
 def find_command(
     ctx: click.Context, state: State, task: tuple[str, ...], limit: int, kind: str, scope: str | None, mode: str

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from evolvable_server.cli import syncs
+from evolvable_server.cli.doubles import doubles, show_doubles
 from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
 from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.resource import USER_SCOPE, Kind, check_scope, main_file
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 
 if TYPE_CHECKING:
     from evolvable_store.bindings import Folder
@@ -24,11 +25,12 @@ MEMORIES = ("SOUL", "USER", "MEMORY")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InitResult:
-    """Where the library is, whether it was made, and what each folder brought."""
+    """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused."""
 
     home: str
     made: bool
     folders: list[SyncResult]
+    doubles: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ def init_command(
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
         results = list(_add(library, choices))
-    result = InitResult(str(config.home), made, results)
+        taken = [Ref.parse(one.ref) for result in results for one in result.taken]
+        alike = doubles(library, taken)
+    result = InitResult(str(config.home), made, results, alike)
     state.show(result, lambda: _show_init(result, verbose))
 
 
@@ -110,6 +114,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
     say(f"{'Made' if result.made else 'Opened'} the library in {result.home}")
     if result.folders:
         syncs.show(result.folders, verbose)
+        show_doubles(result.doubles)
     else:
         say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
         say("`evolvable quickstart` the skills that come with this program.")

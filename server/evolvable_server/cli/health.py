@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
 from evolvable_store import __version__, driver
@@ -19,6 +20,8 @@ from evolvable_store.migrations import LATEST, applied
 from evolvable_store.problems import main_path, problems, refused
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
+from evolvable_store.vectors import progress
+from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ class Health:
     """All that was seen. library is None when it cannot be opened; problems is empty when all is well.
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
-    about resources that are.
+    about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
     """
 
     home: str
@@ -90,6 +93,8 @@ class Health:
     folders: list[Watched] = field(default_factory=list)
     refused: list[Remarks] = field(default_factory=list)
     warnings: list[Remarks] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    embedder: str = ""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -103,6 +108,8 @@ def examine(home: Path) -> Health:
             health.folders = watched(library).folders
             health.refused = list(_refused(library))
             health.warnings = list(_warnings(library.store))
+            health.doubles = doubles(library, [head.ref for head in library.store.heads()])
+            health.embedder = _embedder(home)
     except EvolvableError as error:
         health.problems.append(Problem(str(error), error.hint))
     health.problems += _problems(health)
@@ -175,6 +182,15 @@ def _open_in(path: Path) -> Iterator[str]:
             if any(os.readlink(descriptor) == str(path.resolve()) for descriptor in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 yield f"{process.name} {command[:200]}"
+
+
+def _embedder(home: Path) -> str:
+    """Returns how far the embedder of the library is; looking starts none."""
+    done = progress(home)
+    if done is None:
+        spec = installed()
+        return f"{spec}, not started yet" if spec else "none installed: words answer alone"
+    return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
 
 def _refused(library: Library) -> Iterator[Remarks]:

@@ -65,11 +65,12 @@ class State:
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
         """Yields the open library, and the person at this terminal as its caller. Raises as Store.open."""
         from evolvable_server.app import caller
+        from evolvable_server.means import opened
         from evolvable_store.operation import Actor
         from evolvable_tools.library import Library
 
         config = self.config()
-        with Library.open(config.home, create=create) as library:
+        with opened(config) as means, Library.open(config.home, create=create, means=means) as library:
             yield library, caller(config, library, Actor.HUMAN)
 
     def show(self, result: Any, render: Callable[[], None]) -> None:

@@ -5,12 +5,14 @@ structured form; documents are plain text.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
@@ -58,13 +60,24 @@ class Tools:
             str, Field(description="skill (default), prompt, agent, tool, environment or memory")
         ] = "skill",
         scope: Annotated[str | None, Field(description="search only this scope: 'user' or a project's name")] = None,
-        mode: Annotated[str, Field(description="auto (default), keyword or text")] = "auto",
+        mode: Annotated[str, Field(description="auto (default), keyword, text or paper")] = "auto",
     ) -> finding.FoundSkills:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
-        start a task. none_fits=true means that nothing in the library is for it: go on without. Then load_skill."""
+        start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
+        search is not sure, choose yourself. Then load_skill."""
         scopes = (check_scope(scope),) if scope else None
+        means = self._library.means
+        if means.thinker is None and means.caller_thinks:
+            means = replace(means, thinker=sampling_thinker(ctx))
         return finding.find_skill(
-            self._library, self._who(ctx), task, limit=limit, kind=parse_kind(kind), scopes=scopes, mode=mode
+            self._library,
+            self._who(ctx),
+            task,
+            limit=limit,
+            kind=parse_kind(kind),
+            scopes=scopes,
+            mode=mode,
+            means=means,
         )
 
     def load_skill(

@@ -1,40 +1,47 @@
 """Finding: stages in a row, from the cheapest, and what they say together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind, parse_kind
+from evolvable_tools.lookup import judge, paper
 from evolvable_tools.lookup.keyword import keyword
-from evolvable_tools.lookup.stage import Answer, Candidate, Query, Stage
-from evolvable_tools.lookup.text import FITS, text
+from evolvable_tools.lookup.means import Means
+from evolvable_tools.lookup.stage import Answer, Candidate, Query
+from evolvable_tools.lookup.text import text
+from evolvable_tools.providers.thinker import ProviderError
 
-STAGES: Mapping[str, Stage] = {"keyword": keyword, "text": text}
-
-MODES: Mapping[str, tuple[str, ...]] = {"auto": ("keyword", "text"), "keyword": ("keyword",), "text": ("text",)}
-"""Which stages each mode runs, in order."""
+MODES: Mapping[str, str] = {
+    "auto": "keyword, text, embedding and, where these are unsure, a judge",
+    "keyword": "names and triggers alone",
+    "text": "words alone",
+    "paper": "the three stages of EvoAgent, to the letter",
+}
+"""What each mode runs."""
 
 MAX_LIMIT = 100
+
+SHORTLIST = 5
+"""Matches that a judge chooses from."""
 
 _AT_LEAST = 10  # that each stage is asked for, so that the order of the first few knows of the others
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One resource that may fit. `stage` found it; `confidence` is how likely it fits (0 to 1), `why` says from what.
+    """One resource that may fit: which stage found it, how likely it fits (0 to 1), and why."""
 
-    `resource` is its id in the library.
-    """
-
-    ref: str
-    version: int
-    name: str
-    description: str
+    entry: Entry
     stage: str
     confidence: float
     why: str
-    resource: int
+
+    @property
+    def ref(self) -> str:
+        """Which resource."""
+        return str(self.entry.ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,15 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Matches, best first. `none_fits`: the library holds nothing for this task; the matches are only the nearest."""
+    """Matches, best first. `none_fits`: the library holds nothing for this task; the matches are only the nearest.
+
+    `choose_between`: a choice that is left to the caller, where the stages are unsure and nobody else can think.
+    """
 
     matches: tuple[Match, ...]
     none_fits: bool
     stages: tuple[StageReport, ...]
+    choose_between: judge.ChooseBetween | None = None
 
 
 def find(
@@ -62,6 +73,7 @@ def find(
     scopes: Sequence[str] | None = None,
     limit: int = 5,
     mode: str = "auto",
+    means: Means | None = None,
 ) -> Found:
     """Returns the resources of one kind that fit a task, best first.
 
@@ -69,13 +81,21 @@ def find(
     mode: a key of MODES. Raises InvalidArgument for an empty task, a limit out of 1 to MAX_LIMIT or another mode;
     InvalidRef for another kind.
     """
+    means = means or Means()
     _check(task, limit, mode)
     query = Query(task, parse_kind(kind), scopes, max(limit, _AT_LEAST))
-    answers = {stage: STAGES[stage](index, query) for stage in MODES[mode]}
-    matches = _merge(answers)
-    fits = any(sure or match.confidence >= FITS for sure, match in matches)
+    if mode == "paper":
+        return _by_the_paper(index, query, means)
+    answers = _asked(index, query, mode, means)
+    matches = _merged(answers)
+    fits = any(sure or match.confidence >= means.fits for sure, match in matches)
     reports = tuple(StageReport(stage, answer.said) for stage, answer in answers.items())
-    return Found(tuple(match for _, match in matches[:limit]), not fits, reports)
+    found = Found(tuple(match for _, match in matches[:limit]), not fits, reports)
+    if mode == "auto" and matches and not matches[0][0]:
+        shortlist = [match for _, match in matches[:SHORTLIST]]
+        if judge.unsure([match.confidence for match in shortlist], means.fits):
+            return _judged(found, task, shortlist, means, index.answers)
+    return found
 
 
 def _check(task: str, limit: int, mode: str) -> None:
@@ -87,7 +107,21 @@ def _check(task: str, limit: int, mode: str) -> None:
         raise InvalidArgument(f"There is no mode {str(mode)[:40]!r}.", f"The modes are {', '.join(MODES)}.")
 
 
-def _merge(answers: Mapping[str, Answer]) -> list[tuple[bool, Match]]:
+def _asked(index: Index, query: Query, mode: str, means: Means) -> dict[str, Answer]:
+    """Returns what each stage says. The embedder works on the task while names and words are looked up."""
+    with_meaning = mode == "auto" and means.neighbours is not None
+    pending = means.neighbours.begin(query.task) if with_meaning and means.neighbours else None
+    answers: dict[str, Answer] = {}
+    if mode in ("auto", "keyword"):
+        answers["keyword"] = keyword(index, query)
+    if mode in ("auto", "text"):
+        answers["text"], meaning = text(index, query, pending)
+        if meaning is not None:
+            answers["embedding"] = meaning
+    return answers
+
+
+def _merged(answers: Mapping[str, Answer]) -> list[tuple[bool, Match]]:
     """Returns one match for each resource with whether a stage is sure of it, in the order of confidence.
 
     Stages are taken as independent witnesses: both are wrong only if each is. What one stage puts in an order stays in
@@ -109,8 +143,45 @@ def _joined(one: Candidate, stage: str, other: Candidate, other_stage: str) -> t
 
 
 def _match(candidate: Candidate, stage: str) -> Match:
-    entry: Entry = candidate.entry
-    confidence = round(candidate.confidence, 3)
-    return Match(
-        str(entry.ref), entry.version, entry.name, entry.description, stage, confidence, candidate.why, entry.id
+    return Match(candidate.entry, stage, round(candidate.confidence, 3), candidate.why)
+
+
+def _judged(
+    found: Found, task: str, shortlist: Sequence[Match], means: Means, memory: MutableMapping[str, str]
+) -> Found:
+    """Returns what was found as the judge sees it; without one, with the choice left to the caller."""
+    choices = judge.choices([match.entry for match in shortlist])
+    if means.thinker is None:
+        return replace(found, choose_between=judge.choose_between(task, choices)) if means.caller_thinks else found
+    try:
+        judged = judge.judge(task, choices, means.thinker, memory)
+    except ProviderError as error:
+        return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
+    stages = (*found.stages, StageReport("judge", judged.said))
+    if judged.ref is None:
+        return replace(found, none_fits=True, stages=stages)
+    chosen = next(match for match in shortlist if match.ref == judged.ref)
+    sure = max(chosen.confidence, judged.confidence)
+    first = replace(
+        chosen, stage="judge", confidence=sure, why=f"{judged.why}; {chosen.why}" if judged.why else chosen.why
     )
+    rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
+    return Found((first, *rest)[: max(1, len(found.matches))], False, stages)
+
+
+def _by_the_paper(index: Index, query: Query, means: Means) -> Found:
+    answers = paper.paper(index, query, means.neighbours, _chooser(means, index.answers))
+    matches = tuple(_match(candidate, stage) for stage, answer in answers.items() for candidate in answer.candidates)
+    return Found(matches, not matches, tuple(StageReport(stage, answer.said) for stage, answer in answers.items()))
+
+
+def _chooser(means: Means, memory: MutableMapping[str, str]) -> paper.Choose | None:
+    thinker = means.thinker
+    if thinker is None:
+        return None
+
+    def choose(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
+        judged = judge.judge(task, judge.choices(entries), thinker, memory, most=paper.MOST_LISTED)
+        return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.said
+
+    return choose

@@ -1,25 +1,36 @@
 """The keyword stage: names and triggers that stand in the task, word for word.
 
 Each two neighbouring words of the task are looked up among the beginnings of all names and triggers, so the cost
-grows with the task and not with the library.
+grows with the task and not with the library. What is read of a task and taken from the index is bounded.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from evolvable_store.index import Index, Phrase
 from evolvable_store.resource import Kind
-from evolvable_store.words import MAX_QUERY, words
+from evolvable_store.words import MAX_QUERY, terms, words
 from evolvable_tools.lookup.stage import Answer, Candidate, Query
 
 SURE = 0.8
 """From this confidence on a keyword wins over any text."""
 
+MOST_WORDS = 512
+"""Words of a task in which phrases are looked for. Quotes and refs count in all of it."""
+
+LONGEST_PHRASE = 32
+"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; a longer one never stands in a task."""
+
+_READ = 12 * MOST_WORDS  # characters that hold so many words of any but the longest kind
 _SHORT_TASK = 12  # words
 _LONG_TASK = 60
-_QUOTED = re.compile(r'"([^"]{1,200})"|`([^`]{1,200})`|“([^”]{1,200})”|«([^»]{1,200})»|(?<!\w)\'([^\']{1,200})\'(?!\w)')
+_MOST_PLACES = 16  # of one phrase
+_OPEN = "«“"  # no quote goes on over a second opening mark: reading stays linear
+_QUOTED = re.compile(
+    rf'"([^"]{{1,200}})"|`([^`]{{1,200}})`|“([^”{_OPEN}]{{1,200}})”|«([^»{_OPEN}]{{1,200}})»'
+    r"|(?<!\w)'([^']{1,200})'(?!\w)"
+)
 _REF = re.compile(rf"(?<![\w-])(?:{'|'.join(Kind)}):(?:[\w-]{{1,64}}/)?[\w-]{{1,64}}(?![\w-])")
 _COMMAND = re.compile(r"\s*[/$]([\w-]{1,64})(?![\w-])")
 
@@ -31,6 +42,8 @@ class _Place:
     phrase: Phrase
     start: int
     end: int
+    exact: bool
+    """Whether each word stands there as it is written, and not in another form."""
 
     @property
     def is_own_name(self) -> bool:
@@ -41,6 +54,7 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Task:
     words: Sequence[str]
+    """The first MOST_WORDS."""
     quoted: frozenset[str]
     """What stands in quotes, as words between single spaces."""
     called: frozenset[str]
@@ -52,15 +66,14 @@ class _Task:
         quotes = (" ".join(words(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
         command = _COMMAND.match(text)
         called = {*_REF.findall(text), *([command[1]] if command else ())}
-        return cls(words(text), frozenset(quotes), frozenset(called))
+        return cls(words(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
 
 
 def keyword(index: Index, query: Query) -> Answer:
-    """Returns the resources whose name or trigger stands in the task; the longest phrase of several wins."""
+    """Returns the resources whose name or trigger stands in the task; the longest phrase of several comes first."""
     task = _Task.of(query.task)
-    heads = {*task.words, *(f"{first} {second}" for first, second in pairwise(task.words))}
-    phrases = index.phrases(sorted(heads), kind=query.kind, scopes=query.scopes)
-    places = _longest(list(_places(phrases, task.words)))
+    phrases = index.phrases(task.words, kind=query.kind, scopes=query.scopes)
+    places = _longest(list(_places(phrases, task.words)), task)
     best: dict[int, Candidate] = {}
     for place, claims in zip(places, _claims(places), strict=True):
         candidate = _candidate(place, task, claims)
@@ -74,15 +87,27 @@ def keyword(index: Index, query: Query) -> Answer:
 
 
 def _places(phrases: Sequence[Phrase], task: Sequence[str]) -> Iterator[_Place]:
-    """Yields every place in the task where one of the phrases stands."""
-    starts: dict[str, list[int]] = {}
-    for at, word in enumerate(task):
-        starts.setdefault(word, []).append(at)
+    """Yields the places in the task where one of the phrases stands. A name stands only as it is written."""
+    said = terms(task)
+    runs: dict[int, dict[str, list[int]]] = {}
     for phrase in phrases:
         its = phrase.text.split(" ")
-        for start in starts.get(its[0], ()):
-            if list(task[start : start + len(its)]) == its:
-                yield _Place(phrase, start, start + len(its))
+        length = len(its)
+        if length > min(LONGEST_PHRASE, len(task)):
+            continue
+        starts = runs.get(length) or runs.setdefault(length, _runs(said, length))
+        for start in starts.get(" ".join(terms(its)), ())[:_MOST_PLACES]:
+            exact = list(task[start : start + length]) == its
+            if exact or phrase.source != "name":
+                yield _Place(phrase, start, start + length, exact)
+
+
+def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
+    """Returns every run of so many words, and where in the task it begins."""
+    starts: dict[str, list[int]] = {}
+    for at in range(len(said) - length + 1):
+        starts.setdefault(" ".join(said[at : at + length]), []).append(at)
+    return starts
 
 
 def _claims(places: Sequence[_Place]) -> list[int]:
@@ -96,17 +121,20 @@ def _claims(places: Sequence[_Place]) -> list[int]:
     return [len((namesakes if place.is_own_name else everybody)[place.phrase.text]) for place in places]
 
 
-def _longest(places: list[_Place]) -> list[_Place]:
-    """Returns the places that do not lie inside a longer one."""
+def _longest(places: list[_Place], task: _Task) -> list[_Place]:
+    """Returns the places that do not lie inside a longer one. A name that is not called hides no trigger."""
     kept: list[_Place] = []
-    taken: dict[int, tuple[int, int]] = {}
+    reach: dict[int, int] = {}
+    spans: set[tuple[int, int]] = set()
     for place in sorted(places, key=lambda p: (p.start - p.end, p.start)):
-        around = taken.get(place.start)
-        whole = (place.start, place.end)
-        if around is None or around == whole or place.end > around[1]:
-            kept.append(place)
-            for at in range(place.start, place.end):
-                taken.setdefault(at, whole)
+        span = (place.start, place.end)
+        if span not in spans and reach.get(place.start, 0) >= place.end:
+            continue
+        kept.append(place)
+        if span not in spans and (place.phrase.source != "name" or _confidence(place, task)[0] >= SURE):
+            spans.add(span)
+            for at in range(*span):
+                reach[at] = max(reach.get(at, 0), place.end)
     return kept
 
 
@@ -127,6 +155,9 @@ def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
     word; how much it counts is a guess, since the tasks that were measured are for skills without triggers.
     """
     length = place.end - place.start
+    if not place.exact:
+        how = "stands in the task in other forms"
+        return (_stands(length) - 0.04 if length > 1 else 0.4) if len(task.words) <= _LONG_TASK else 0.1, how
     if length == len(task.words):
         return 1.0, "is the task"
     short = len(task.words) <= _SHORT_TASK
@@ -136,11 +167,17 @@ def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
         if short and place.phrase.text in task.quoted:
             return 0.97, "stands quoted in the task"
         return (0.1 if length > 1 else 0.0), "stands in the task"
-    if place.phrase.text in task.quoted and (short or length > 1):
+    # One quoted word of a long task may be part of code.
+    if place.phrase.text in task.quoted and (length > 1 or len(task.words) <= _LONG_TASK):
         return 0.97, "stands quoted in the task"
     if length > 1:
-        return (0.85 if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
+        return (_stands(length) if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
     return (0.5 if short else 0.1), "stands in the task"
+
+
+def _stands(length: int) -> float:
+    """Returns the confidence of a trigger of several words: the longer it is, the earlier it comes."""
+    return 0.85 + 0.02 * min(length - 2, 4)
 
 
 def _is_called(place: _Place, task: _Task) -> bool:

@@ -1,10 +1,12 @@
 """What a stage of the lookup is given and what it answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from evolvable_store.index import Entry, Index
+from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
+from evolvable_tools.embedding.similar import Described, Similar
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +37,21 @@ class Answer:
     said: str
 
 
-Stage = Callable[[Index, Query], Answer]
-"""A way to find. It never raises for what the task says."""
+class Pending(Protocol):
+    """A task on its way through an embedder. Never raises; waits a bounded time and then says why it knows nothing."""
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+        """Returns how near these resources are, and which `limit` are the nearest of all."""
+        ...
+
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
+        """Returns the resource whose description alone is the nearest."""
+        ...
+
+
+class Neighbours(Protocol):
+    """An embedder as the lookup sees it."""
+
+    def begin(self, task: str) -> Pending:
+        """Hands it the task. Returns at once and never raises."""
+        ...

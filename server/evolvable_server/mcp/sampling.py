@@ -1,0 +1,81 @@
+"""The client's own model as a thinker, where the client lends it (MCP sampling).
+
+Only in the handshake era, in which a request to the client can be made in the middle of a call. In the modern era the
+call would have to end and be made again with the answer; who calls then chooses by itself.
+"""
+
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.from_thread
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    SamplingMessage,
+    TextContent,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from evolvable_tools.providers.answers import asked_for, fitting, shown
+from evolvable_tools.providers.thinker import ProviderError, Request, Thinker
+
+TIMEOUT = 60.0
+"""Seconds for an answer; a person may have to allow it first."""
+
+_ELSE = "Choose by yourself, or give the server another provider."
+
+
+def sampling_thinker(ctx: Context, timeout: float = TIMEOUT) -> Thinker | None:
+    """Returns the client's model for the time of this call; None when the client does not lend it.
+
+    It may think only on a worker thread of anyio, as functions of tools run on.
+    """
+    capabilities = ctx.client_capabilities
+    if capabilities is None or capabilities.sampling is None:
+        return None
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not ctx.session.can_send_request:
+        return None
+    return SamplingThinker(ctx, timeout)
+
+
+class SamplingThinker:
+    """The model of the client that made a call. `timeout`: seconds for an answer."""
+
+    def __init__(self, ctx: Context, timeout: float = TIMEOUT) -> None:
+        self._ctx, self._timeout = ctx, timeout
+        params = ctx.session.client_params
+        self.name = f"sampling:{shown(params.client_info.name) if params else 'client'}"
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Returns the client's answer. Raises ProviderError."""
+        try:
+            result = anyio.from_thread.run(partial(self._sample, request))
+        except MCPError as error:
+            raise ProviderError(f"{self.name} did not answer: {shown(str(error))}", _ELSE) from None
+        except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise ProviderError(f"{self.name} cannot be asked from here: {shown(str(error))}", _ELSE) from None
+        except ValidationError:
+            raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
+        if not isinstance(result.content, TextContent):
+            raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
+        return fitting([result.content.text], request.schema, self.name)
+
+    async def _sample(self, request: Request) -> CreateMessageResult:
+        # create_message would do the same and warn that sampling is deprecated, at each call.
+        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
+        params = CreateMessageRequestParams(
+            messages=[asked], system_prompt=asked_for(request), max_tokens=request.max_tokens
+        )
+        answer: CreateMessageResult = await self._ctx.session.send_request(
+            CreateMessageRequest(params=params),
+            CreateMessageResult,
+            request_read_timeout_seconds=self._timeout,
+            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
+        )
+        return answer

@@ -1,0 +1,210 @@
+"""Postings: for each term, the documents that have it in each field and how much it weighs there.
+
+A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
+BLOCK documents, so that taking one in rewrites little. Documents that came or went lately wait beside them, with all
+their terms, until there are MOST_WAITING; every process keeps those in memory and counts them as if they had been
+settled. So a ranking depends on what the library says now, and not on how it came to say it.
+"""
+
+import dataclasses
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evolvable_store.texts import Weights, packed, unpacked
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+BLOCK = 1 << 13
+"""Documents of one row; a number inside it takes two bytes."""
+
+MOST_WAITING = 200
+"""Documents that may wait to be settled; reading them costs a process a twentieth of a second, once."""
+
+TABLES = """
+    -- resource is NULL when the document is gone but its postings are not.
+    CREATE TABLE document (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, resource INTEGER, settled INTEGER NOT NULL, terms BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX document_waiting ON document (id) WHERE settled = 0 OR resource IS NULL;
+    CREATE TABLE posting (
+        term TEXT NOT NULL, field INTEGER NOT NULL, block INTEGER NOT NULL,
+        documents BLOB NOT NULL, weights BLOB NOT NULL,
+        PRIMARY KEY (term, field, block)
+    ) STRICT, WITHOUT ROWID;
+"""
+
+_WAITING = "settled = 0 OR resource IS NULL"
+
+_Terms = list[tuple[int, list[str], list[int]]]  # by field: its number, its terms, their weights
+
+
+def add(db: "Connection", resource: int, weights: Weights) -> int:
+    """Adds a document for a resource; returns its number, which is higher than any before."""
+    cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, packed(weights)))
+    return int(cursor.lastrowid or 0)
+
+
+def drop(db: "Connection", document: int) -> None:
+    """Takes a document away."""
+    gone = db.execute("DELETE FROM document WHERE id = ? AND settled = 0", (document,)).rowcount
+    if not gone:
+        db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
+
+
+def waiting(db: "Connection") -> int:
+    """Returns how many documents wait to be settled."""
+    return int(db.execute(f"SELECT count(*) FROM document WHERE {_WAITING}").fetchone()[0])
+
+
+def settle(db: "Connection") -> None:
+    """Writes the documents that wait into the postings, and takes those that are gone out of them."""
+    changes: dict[tuple[str, int, int], _Change] = {}
+    query = f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"
+    for id_, settled, data in db.execute(query):
+        block, at = divmod(id_, BLOCK)
+        for number, terms, weights in unpacked(data):
+            for term, weight in zip(terms, weights, strict=True):
+                change = changes.get((term, number, block)) or changes.setdefault((term, number, block), _Change())
+                change.note(at, weight, gone=bool(settled))
+    for key in sorted(changes):
+        _rewrite(db, key, changes[key])
+    db.execute("DELETE FROM document WHERE resource IS NULL")
+    db.execute("UPDATE document SET settled = 1 WHERE settled = 0")
+
+
+@dataclass(slots=True)
+class _Change:
+    documents: "array[int]" = dataclasses.field(default_factory=lambda: array("H"))
+    weights: bytearray = dataclasses.field(default_factory=bytearray)
+    gone: set[int] = dataclasses.field(default_factory=set)
+
+    def note(self, at: int, weight: int, *, gone: bool) -> None:
+        if gone:
+            self.gone.add(at)
+        else:
+            self.documents.append(at)
+            self.weights.append(weight)
+
+
+def _rewrite(db: "Connection", key: tuple[str, int, int], change: _Change) -> None:
+    where = "WHERE term = ? AND field = ? AND block = ?"
+    row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
+    documents, weights = (array("H", row[0]), bytearray(row[1])) if row else (array("H"), bytearray())
+    if change.gone:
+        kept = [(at, weight) for at, weight in zip(documents, weights, strict=True) if at not in change.gone]
+        documents, weights = array("H", [at for at, _ in kept]), bytearray(weight for _, weight in kept)
+    documents.extend(change.documents)  # the numbers of new documents are higher than all before
+    weights.extend(change.weights)
+    if documents:
+        db.execute("INSERT OR REPLACE INTO posting VALUES (?, ?, ?, ?, ?)", (*key, documents.tobytes(), bytes(weights)))
+    elif row:
+        db.execute(f"DELETE FROM posting {where}", key)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Some documents that have a term in a field, in order: their numbers are `base` + `documents`."""
+
+    base: int
+    documents: "array[int]"
+    weights: bytes
+
+
+@dataclass(slots=True)
+class Postings:
+    """The documents that have one term in one field, and in how many that is."""
+
+    term: str
+    field: int
+    count: int = 0
+    runs: list[Run] = dataclasses.field(default_factory=list)
+
+
+class Waiting:
+    """The documents that wait, as this process keeps them: read once each."""
+
+    def __init__(self) -> None:
+        self._documents: dict[int, _Terms] = {}
+        self._new: dict[tuple[str, int], dict[int, int]] = {}
+        self._gone: Counter[tuple[str, int]] = Counter()
+        self.gone: set[int] = set()
+        """Documents that still stand in the postings and are there no more."""
+
+    def refresh(self, db: "Connection") -> None:
+        """Brings it in step with the index."""
+        now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
+        for id_ in [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]:
+            self._leave(id_)
+        missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
+        query = "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        for id_, data in db.execute(query, (missing,)):
+            self._enter(id_, unpacked(data), gone=bool(now[id_]))
+
+    def _enter(self, id_: int, its: _Terms, *, gone: bool) -> None:
+        self._documents[id_] = its
+        if gone:
+            self.gone.add(id_)
+            self._gone.update((term, number) for number, terms, _ in its for term in terms)
+            return
+        for number, terms, weights in its:
+            for term, weight in zip(terms, weights, strict=True):
+                self._new.setdefault((term, number), {})[id_] = weight
+
+    def _leave(self, id_: int) -> None:
+        its = self._documents.pop(id_)
+        if id_ in self.gone:
+            self.gone.remove(id_)
+            self._gone.subtract((term, number) for number, terms, _ in its for term in terms)
+            return
+        for number, terms, _ in its:
+            for term in terms:
+                del self._new[term, number][id_]
+
+    def beside(self, postings: Postings) -> None:
+        """Adds what waits to what is settled."""
+        key = (postings.term, postings.field)
+        new = self._new.get(key)
+        if new:
+            postings.runs.append(Run(0, array("I", new), bytes(new.values())))
+            postings.count += len(new)
+        postings.count -= self._gone[key]
+
+    def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
+        """Yields those of the fields in which a document that waits has the term."""
+        return (number for number in numbers if self._new.get((term, number)))
+
+
+def read(db: "Connection", terms: Iterable[str], waiting: Waiting, numbers: Iterable[int]) -> list[Postings]:
+    """Returns the postings of each of the terms in each of the fields that has any; every term has its own."""
+    wanted, fields = list(terms), tuple(numbers)
+    found: dict[tuple[str, int], Postings] = {}
+    query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
+        CROSS JOIN posting p ON p.term = asked.value"""
+    for term, number, block, documents, weights in db.execute(query, (json.dumps(wanted),)):
+        its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
+        its.runs.append(Run(block * BLOCK, array("H", documents), weights))
+        its.count += len(weights)
+    for term in wanted:
+        for number in waiting.fields_of(term, fields):
+            found.setdefault((term, number), Postings(term, number))
+    for its in found.values():
+        waiting.beside(its)
+    return [its for its in found.values() if its.count > 0]
+
+
+def are_those_of(db: "Connection", entries: str) -> bool:
+    """Returns whether the documents are exactly those of the entries, and the postings those of the documents.
+
+    entries: a query for the number and the resource of each.
+    """
+    theirs = db.execute(f"{entries} EXCEPT SELECT id, resource FROM document").fetchall()
+    ours = db.execute(f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}").fetchall()
+    settled = db.execute("SELECT terms FROM document WHERE settled = 1")
+    terms = sum(len(weights) for (data,) in settled for _, _, weights in unpacked(data))
+    sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
+    return not theirs and not ours and db.execute(sums).fetchone() == (terms, 2 * terms)

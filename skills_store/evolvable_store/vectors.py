@@ -1,0 +1,244 @@
+"""The file of vectors: what the embedder made of which text, and which texts each resource has at its head.
+
+It is derived: deleting it loses nothing but the time to embed again. One process writes it at a time.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from evolvable_store import driver
+from evolvable_store.errors import LibraryError
+from evolvable_store.vectors_file import FILE, damage, opened
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
+
+WITH_DESCRIPTIONS = "descriptions"
+"""The state that says, when it is not empty, that descriptions are embedded too."""
+
+_SAID = "FROM said s WHERE s.role IN (SELECT value FROM json_each(?))"
+_HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
+
+
+class Role(StrEnum):
+    """What a text is to its resource, the most useful first; a resource has one text of each role at most."""
+
+    WHOLE = "whole"
+    """Name and description."""
+
+    DESCRIPTION = "description"
+    """The description alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A resource as the vectors know it: its id, and where it is found."""
+
+    id: int
+    kind: str
+    scope: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text as the vectors know it: its sha256 and its characters."""
+
+    hash: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An embedder whose vectors are kept. `name` is its identity, `spec` how it was opened."""
+
+    id: int
+    name: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the embedding is: `done` of `total` texts have a vector of `model`."""
+
+    model: str
+    done: int
+    total: int
+
+
+def text_of(text: str) -> Text:
+    """Returns what the vectors know a text by."""
+    return Text(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
+
+
+def progress(home: Path) -> Progress | None:
+    """Returns how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
+    if not (home / FILE).is_file():
+        return None
+    try:
+        with contextlib.closing(driver.connect(home / FILE, durable=False, access="read")) as db:
+            rows = db.execute("SELECT name, id FROM model ORDER BY id DESC LIMIT 1").fetchall()
+            return Progress(rows[0][0], *_counted(db, rows[0][1], _wanted(db))) if rows else None
+    except (LibraryError, *driver.Errors):
+        return None
+
+
+class Vectors:
+    """The open file. For one process, and in it for one thread at a time. Every method raises Damaged, LibraryError."""
+
+    def __init__(self, path: Path, connection: "Connection") -> None:
+        self.path, self._db = path, connection
+
+    @classmethod
+    def open(cls, home: Path) -> Self:
+        """Returns the file of the library in `home`, empty when there was none; a damaged one is set aside.
+
+        Raises LibraryError.
+        """
+        return cls(home / FILE, opened(home))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Texts
+
+    def state(self, key: str) -> str:
+        """Returns what was noted under this key, '' for nothing."""
+        with damage(self.path):
+            return _state(self._db, key)
+
+    def note(self, key: str, value: str) -> None:
+        """Notes a value under a key."""
+        with self._writing():
+            self._note(key, value)
+
+    def take_in(self, said: Mapping[Place, Mapping[Role, Text]], gone: Iterable[int], state: Mapping[str, str]) -> None:
+        """Replaces the texts of these resources and forgets those of the gone, all or nothing.
+
+        state: noted in the same transaction.
+        """
+        with self._writing():
+            ids = [*(place.id for place in said), *gone]
+            before = self._hashes(ids)
+            self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
+            self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
+            for place, texts in said.items():
+                row = (place.id, place.kind, place.scope, place.name)
+                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", row)
+                rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
+                self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany(
+                "DELETE FROM vector WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said WHERE hash = ?1)",
+                [(digest,) for digest in before],
+            )
+            for key, value in state.items():
+                self._note(key, value)
+
+    def forget_texts(self) -> None:
+        """Forgets every resource, and keeps the vectors for texts that come again."""
+        with self._writing():
+            for table in ("said", "resource", "state"):
+                self._db.execute(f"DELETE FROM {table}")
+
+    def drop_unsaid(self) -> None:
+        """Deletes the vectors of texts that no resource has."""
+        with self._writing():
+            self._db.execute("DELETE FROM vector WHERE hash NOT IN (SELECT hash FROM said)")
+
+    def places(self) -> list[Place]:
+        """Returns all resources."""
+        with damage(self.path):
+            rows = self._db.execute("SELECT id, kind, scope, name FROM resource").fetchall()
+        return [Place(*row) for row in rows]
+
+    # Vectors
+
+    def model(self, name: str, spec: str) -> Model:
+        """Returns the model of this name, made when it is new, with the spec brought up to date."""
+        upsert = "INSERT INTO model (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
+        with self._writing():
+            self._db.execute(upsert, (name, spec))
+        return next(model for model in self.models() if model.name == name)
+
+    def models(self) -> list[Model]:
+        """Returns the models that have vectors or are to have them, the oldest first."""
+        with damage(self.path):
+            return [Model(*row) for row in self._db.execute("SELECT id, name, spec FROM model ORDER BY id").fetchall()]
+
+    def forget_model(self, model: Model) -> None:
+        """Deletes a model with its vectors."""
+        with self._writing():
+            self._db.execute("DELETE FROM vector WHERE model = ?", (model.id,))
+            self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
+
+    def lacking(self, model: Model, role: Role) -> dict[int, int]:
+        """Returns the resources whose text of this role has no vector, with the characters of the text."""
+        query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
+        with damage(self.path):
+            return dict(self._db.execute(query, (role, model.id)).fetchall())
+
+    def known(self, model: Model, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Returns the vectors, as stored, of those of these texts that have one."""
+        query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
+        with damage(self.path):
+            rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
+            return {digest: row[0] for digest, row in rows if row}
+
+    def keep(self, model: Model, vectors: Mapping[bytes, bytes]) -> None:
+        """Keeps vectors (float16, little-endian) by the hash of their texts."""
+        rows = [(model.id, digest, data) for digest, data in vectors.items()]
+        with self._writing():
+            self._db.executemany("INSERT OR REPLACE INTO vector (model, hash, data) VALUES (?, ?, ?)", rows)
+
+    def all(self, model: Model, role: Role) -> Iterator[tuple[int, bytes]]:
+        """Yields each resource that has a vector of this role with it, by id; read to the end before writing."""
+        query = """SELECT s.resource, v.data FROM said s JOIN vector v ON v.model = ? AND v.hash = s.hash
+            WHERE s.role = ? ORDER BY s.resource"""
+        with damage(self.path):
+            yield from self._db.execute(query, (model.id, role))
+
+    def counted(self, model: Model, roles: Iterable[Role]) -> tuple[int, int]:
+        """Returns how many texts of these roles have a vector, and how many there are."""
+        with damage(self.path):
+            return _counted(self._db, model.id, tuple(roles))
+
+    def _note(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+    def _hashes(self, ids: Sequence[int]) -> set[bytes]:
+        query = "SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?))"
+        return {row[0] for row in self._db.execute(query, (json.dumps(list(ids)),)).fetchall()}
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with damage(self.path), driver.immediate(self._db, self.path):
+            yield
+
+
+def _state(db: "Connection", key: str) -> str:
+    row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _wanted(db: "Connection") -> tuple[Role, ...]:
+    return tuple(Role) if _state(db, WITH_DESCRIPTIONS) else (Role.WHOLE,)
+
+
+def _counted(db: "Connection", model: int, roles: Sequence[Role]) -> tuple[int, int]:
+    wanted = json.dumps(list(roles))
+    values: tuple[Any, ...] = (wanted, model)
+    done = db.execute(f"SELECT count(*) {_SAID} AND {_HAS}", values).fetchone()[0]
+    return int(done), int(db.execute(f"SELECT count(*) {_SAID}", (wanted,)).fetchone()[0])

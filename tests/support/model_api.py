@@ -1,0 +1,129 @@
+"""A stand-in for the Messages API on this machine: it answers by a script and keeps what it was asked."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer; with `hang` none comes until the stand-in closes."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hang: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: its headers in lower case, and its JSON."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+
+
+def says(text: str, *, stop: str = "end_turn", thought: str = "", **more: Any) -> Reply:
+    """A whole message of this text, after a thought when there is one."""
+    thoughts = [{"type": "thinking", "thinking": thought, "signature": "c2ln"}] if thought else []
+    message = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "scripted",
+        "content": [*thoughts, {"type": "text", "text": text}],
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+        **more,
+    }
+    return Reply(body=json.dumps(message).encode())
+
+
+def chooses(choice: str, why: str = "it is for that") -> Reply:
+    """The answer of a judge."""
+    return says(json.dumps({"choice": choice, "why": why}))
+
+
+def fails(status: int, message: str, **headers: str) -> Reply:
+    """An error of the API; underscores in the names of headers are hyphens."""
+    error = {"type": "error", "error": {"type": "some_error", "message": message}}
+    return Reply(status, json.dumps(error).encode(), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+HANGS = Reply(hang=True)
+
+
+class ModelApi:
+    """Serves the replies in order, at `url`; a request too many fails. `asked` has every request."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.asked: list[Asked] = []
+        self._replies: list[Reply] = list(replies)
+        self._closing = threading.Event()
+        self._turn = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def then(self, *replies: Reply) -> None:
+        """Adds to the script."""
+        self._replies += replies
+
+    def answer(self, asked: Asked) -> Reply:
+        with self._turn:
+            self.asked.append(asked)
+            reply = self._replies.pop(0) if self._replies else fails(418, "the script is over")
+        if reply.hang:
+            self._closing.wait(60)
+        return reply
+
+    @property
+    def shown(self) -> Sequence[Any]:
+        """The JSON documents that were given as data, one for each request."""
+        return [json.loads(asked.body["messages"][0]["content"]) for asked in self.asked]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news."""
+
+
+def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers.get("content-length", 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length))))
+            if reply.hang:
+                return
+            self.send_response(reply.status)
+            for name, value in {"content-type": "application/json", **reply.headers}.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """The test's output stays clean."""
+
+    return Handler

@@ -1,0 +1,160 @@
+"""Two resources that answer the same questions are told when one of them comes in."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from evolvable_store.index import Entry
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Library
+from evolvable_tools.lookup.confusable import ALIKE, MOST_AT_ONCE, Confusion, confusable
+
+Skill = Callable[..., Ref]
+
+DISTINCT = {
+    "pdf-forms": "Fill, merge and split PDF forms.",
+    "release-notes": "Write the release notes of a version from its git log.",
+    "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
+    "sql-review": "Review SQL queries and the indexes that they use.",
+    "csv-tables": "Clean and summarise CSV tables with pandas.",
+    "incident-report": "Write a report after an outage, with timeline, cause and measures.",
+    "photo-resize": "Resize and crop photographs for the web.",
+    "unit-tests": "Write unit tests for Python functions with pytest.",
+}
+
+
+@pytest.fixture
+def office(skill: Skill) -> None:
+    for name, description in DISTINCT.items():
+        skill(name, description=description)
+
+
+def entries(library: Library, *names: str) -> list[Entry]:
+    return [one for one in library.index.entries(limit=500) if not names or one.name in names]
+
+
+def pairs(confusion: Confusion) -> set[frozenset[str]]:
+    return {frozenset((pair.one, pair.other)) for pair in confusion.pairs}
+
+
+def triggers(*texts: str) -> str:
+    return f"metadata:\n  triggers: {json.dumps(list(texts))}\n"
+
+
+@pytest.mark.usefixtures("office")
+def test_skills_that_do_different_things_are_not_reported(library: Library):
+    confusion = confusable(library.index, entries(library))
+
+    assert confusion == Confusion((), "none found")
+
+
+@pytest.mark.usefixtures("office")
+@pytest.mark.parametrize(
+    ("name", "description", "other"),
+    [
+        ("pdf-forms-2", "Fill, merge and split PDF forms.", "pdf-forms"),
+        ("pdf-form-filler", "Fill, merge and split the forms in PDF files.", "pdf-forms"),
+        ("sql-query-review", "Reviews queries in SQL and the indexes they use.", "sql-review"),
+        ("kubernetes-helm", "Use to deploy a service to Kubernetes with Helm.", "helm-deploy"),
+    ],
+)
+def test_a_copy_in_other_words_is_reported_with_what_is_shared(
+    library: Library, skill: Skill, name, description, other
+):
+    skill(name, description=description)
+
+    (pair,) = confusable(library.index, entries(library, name)).pairs
+
+    assert (pair.one, pair.other) == (f"skill:{name}", f"skill:{other}")
+    assert ALIKE <= pair.likeness <= 1
+    assert 0 < len(pair.shared) <= 4
+    assert pair.said.startswith(f"skill:{name} and skill:{other} answer the same questions (")
+
+
+@pytest.mark.usefixtures("office")
+def test_one_trigger_that_two_claim_is_reported_however_different_they_are(library: Library, skill: Skill):
+    skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("What is new?", "roses"))
+    skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is NEW"))
+
+    (pair,) = confusable(library.index, entries(library, "news")).pairs
+
+    assert (pair.one, pair.other, pair.shared) == ("skill:news", "skill:changelog", ("what is new",))
+    assert '"what is new"' in pair.said
+
+
+def test_a_trigger_that_only_begins_alike_is_not_the_same(library: Library, skill: Skill):
+    skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("what is new in the garden"))
+    skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is new"))
+
+    assert confusable(library.index, entries(library, "news")).pairs == ()
+
+
+@pytest.mark.usefixtures("office")
+def test_a_phrase_that_both_quote_is_what_they_share(library: Library, skill: Skill):
+    said = '\'Plans a move. Use for "pack the boxes" or "book a van" in the city of {}.\''
+    skill("move-house", description=said.format("Rome"))
+    skill("house-move", description=said.format("Oslo"))
+
+    (pair,) = confusable(library.index, entries(library, "house-move")).pairs
+
+    assert pair.shared == ("book a van", "pack the boxes")
+
+
+@pytest.mark.usefixtures("office")
+def test_a_form_letter_with_two_names_is_not_reported(library: Library, skill: Skill):
+    for name in ("rainfall", "tokenizer", "harpsichord"):
+        skill(name, description=f"Agent skill for {name}, see the manual of {name} for everything else.")
+
+    assert confusable(library.index, entries(library)).pairs == ()
+
+
+@pytest.mark.usefixtures("office")
+def test_both_newcomers_of_a_pair_are_told_once(library: Library, skill: Skill):
+    skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
+
+    confusion = confusable(library.index, entries(library))
+
+    assert pairs(confusion) == {frozenset(("skill:pdf-forms", "skill:pdf-forms-2"))}
+    assert confusion.said == "1 pair answers the same questions"
+
+
+@pytest.mark.usefixtures("office")
+def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
+    skill("acme/pdf-forms", description="Fill, merge and split PDF forms.")  # hides the user's
+    skill("acme/pdf-copies", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
+    skill("zoo/sql-queries", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
+
+    found = pairs(confusable(library.index, entries(library)))
+
+    assert not any("zoo" in " ".join(pair) and "acme" in " ".join(pair) for pair in found)
+    assert not any(pair == {"skill:acme/pdf-forms", "skill:pdf-forms"} for pair in found)
+    assert frozenset(("skill:zoo/sql-queries", "skill:sql-review")) in found
+
+
+@pytest.mark.usefixtures("office")
+def test_of_many_newcomers_the_first_are_looked_at_and_that_is_said(library: Library):
+    newcomers = entries(library, "pdf-forms") * (MOST_AT_ONCE + 10)
+
+    assert confusable(library.index, newcomers).said == "none found; looked at the first 50 of 60"
+
+
+@pytest.mark.usefixtures("office")
+def test_the_most_alike_come_first_and_no_more_than_were_asked_for(library: Library, skill: Skill):
+    skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
+    skill("sql-query-review", description="Reviews queries in SQL and the indexes they use.")
+
+    every = confusable(library.index, entries(library))
+    first = confusable(library.index, entries(library), limit=1)
+
+    assert [pair.likeness for pair in every.pairs] == sorted((p.likeness for p in every.pairs), reverse=True)
+    assert first.pairs == every.pairs[:1]
+    assert first.said == "2 pairs answer the same questions; the 1 most alike are listed"
+
+
+def test_a_skill_that_says_nothing_is_like_no_other(library: Library, skill: Skill):
+    skill("a", description="'!!!'")
+    skill("b", description="'???'")
+
+    assert confusable(library.index, entries(library)).pairs == ()
+    assert confusable(library.index, []) == Confusion((), "none found")

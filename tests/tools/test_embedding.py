@@ -1,0 +1,351 @@
+"""Embedding: two embedders, and one process for each library that all its servers ask."""
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from pathlib import Path
+
+import pytest
+from embedding_place import (
+    SKILLS,
+    ask,
+    clients,
+    complete,
+    exported,
+    identity,
+    is_running,
+    library,
+    put,
+    put_long,
+    remove,
+    until,
+)
+from embedding_place import worker as worker_of
+from processes import poll
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.resource import Kind
+from evolvable_store.vectors import progress
+from evolvable_store.vectors_file import FILE
+from evolvable_tools.embedding import wire
+from evolvable_tools.embedding.client import LOG, SharedEmbedder, shortened
+from evolvable_tools.embedding.embedder import open_embedder
+
+Connect = Callable[..., SharedEmbedder]
+
+# torch's exporter to ONNX and its loading of weights warn of their own future.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The spec of a real model in a folder."""
+    return exported(tmp_path_factory.mktemp("models") / "minilm")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A library of three skills."""
+    return library(tmp_path / "home")
+
+
+@pytest.fixture
+def connect(home: Path) -> Iterator[Connect]:
+    """Makes clients of the library."""
+    with clients(home) as connect:
+        yield connect
+
+
+# The embedders
+
+
+def test_both_embedders_give_nearly_the_same_vectors(model: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    light, heavy = open_embedder(model), open_embedder("sentence-transformers")
+    texts = ["merge pdf files", "", "bake bread " * 300, "日本語のテキスト", "\ud800 no Unicode"]
+
+    cosines = (light.encode(texts) * heavy.encode(texts)).sum(axis=1)
+
+    assert light.dimension == heavy.dimension == 384
+    assert light.encode(texts).dtype == "float32"
+    assert light.encode([]).shape == (0, 384)
+    assert cosines.min() > 0.999
+
+
+def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
+    embedder = open_embedder(model)
+    texts = [f"{'word ' * number} end" for number in range(20, 0, -1)]
+
+    together = embedder.encode(texts)
+
+    assert all(float(embedder.encode([text])[0] @ row) > 0.9999 for text, row in zip(texts, together, strict=True))
+
+
+def test_what_is_no_embedder_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        open_embedder("word2vec:x")
+    assert "onnx" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", ["onnx", "sentence-transformers"])
+def test_an_empty_folder_is_no_model(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(kind, "sentence_transformers"))
+    with pytest.raises(EvolvableError) as caught:
+        open_embedder(f"{kind}:{tmp_path}")
+    assert str(tmp_path) in str(caught.value) and caught.value.hint
+
+
+def test_a_broken_model_is_named(model: str, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    shutil.copy(Path(model.partition(":")[2]) / "tokenizer.json", tmp_path)
+    with pytest.raises(EvolvableError, match="cannot be loaded"):
+        open_embedder(f"onnx:{tmp_path}")
+
+
+# Asking
+
+
+def test_a_question_before_it_is_warm_is_answered_at_once_and_says_so(connect: Connect, model: str) -> None:
+    first = ask(connect(model, patience=0.05))
+    assert (first.available, first.said) == (False, "embedder is warming up")
+
+
+def test_the_nearest_skill_means_the_same(connect: Connect, model: str, home: Path) -> None:
+    client = connect(model)
+    answer = until(client, complete)
+    assert answer.nearest[0] == identity(home, "pdf")
+    assert len(answer.cosines) == len(SKILLS)
+    assert answer.said.startswith("onnx:minilm@")
+
+
+def test_of_a_long_task_the_beginning_and_the_end_count(connect: Connect, model: str, home: Path) -> None:
+    task = f"{'Please help me with this. ' * 10}{'x' * 4000} bake bread and cakes"
+    assert shortened("short") == "short"
+    assert shortened(task).startswith(task[:450]) and shortened(task).endswith(task[-150:])
+    assert len(shortened(task)) < 610
+
+    answer = until(connect(model), complete, task="bake bread at home. " * 1000)
+    assert answer.nearest[0] == identity(home, "bread")
+
+
+def test_other_kinds_and_scopes_are_not_answered(connect: Connect, model: str) -> None:
+    client = connect(model)
+    until(client, complete)
+    assert ask(client, scopes=["elsewhere"]).nearest == ()
+    assert client.begin("pdf").similar([], kind=Kind.AGENT, scopes=None, limit=5).nearest == ()
+
+
+def test_the_best_description_is_known_once_descriptions_were_asked_for(
+    connect: Connect, model: str, home: Path
+) -> None:
+    client = connect(model)
+    until(client, complete)
+    assert not client.begin("bake a cake").described(Kind.SKILL, None).available
+
+    poll(lambda: client.begin("bake a cake").described(Kind.SKILL, None).available, "the descriptions")
+
+    best = client.begin("bake a cake").described(Kind.SKILL, None).best
+    assert best is not None and best[0] == identity(home, "bread") and 0 < best[1] < 1
+
+
+def test_a_late_answer_does_not_confuse_the_next(connect: Connect, model: str, home: Path) -> None:
+    warm, hasty = connect(model), connect(model, patience=0.0)
+    until(warm, complete)
+    poll(lambda: "within 0 ms" in ask(hasty, "bake bread").said, "an answer that comes late")
+
+    hasty.patience = 2.0
+
+    answer = until(hasty, lambda answer: answer.available, task="tune a query of a database")
+    assert answer.nearest[0] == identity(home, "sql")
+
+
+# Following the library
+
+
+def test_a_change_is_followed_and_only_what_is_new_is_embedded(connect: Connect, model: str, home: Path) -> None:
+    client = connect(model)
+    until(client, complete)
+    put(home, "copy-of-bread", "Bake bread and cakes at home.")
+    put(home, "bread", SKILLS["bread"])
+    put(home, "pdf", "Repair bicycles.")
+    answer = until(client, lambda a: complete(a) and len(a.cosines) == 4, task="mend my bike")
+    assert answer.nearest[0] == identity(home, "pdf")
+
+
+def test_a_removed_skill_is_never_answered(connect: Connect, model: str, home: Path) -> None:
+    client, pdf = connect(model), identity(home, "pdf")
+    until(client, complete)
+    remove(home, "pdf")
+    until(client, lambda answer: pdf not in answer.nearest)
+    assert pdf not in client.begin("pdf forms").similar([pdf], kind=Kind.SKILL, scopes=None, limit=9).cosines
+
+
+def test_an_empty_library_is_said_to_be_empty(connect: Connect, model: str, home: Path) -> None:
+    for name in SKILLS:
+        remove(home, name)
+    answer = until(connect(model), lambda answer: "empty" in answer.said)
+    assert (answer.available, answer.nearest) == (False, ())
+
+
+def test_progress_is_seen_without_the_process(connect: Connect, model: str, home: Path) -> None:
+    assert progress(home) is None
+    until(connect(model), complete)
+    seen = progress(home)
+    assert seen is not None and (seen.done, seen.total) == (3, 3)
+
+
+# One process
+
+
+def test_two_clients_share_one_process(connect: Connect, model: str, home: Path) -> None:
+    one, other = connect(model), connect(model)
+    until(one, complete)
+    until(other, complete)
+    log = (home / "embedder.log").read_text(encoding="utf-8")
+    assert log.count("serves") == 1
+
+
+def test_after_a_kill_the_next_questions_say_so_and_a_new_process_comes_up(
+    connect: Connect, model: str, home: Path
+) -> None:
+    client = connect(model)
+    until(client, complete)
+    killed = worker_of(home)
+    os.kill(killed, signal.SIGKILL)
+    poll(lambda: not is_running(killed), "the process to die")
+
+    assert not ask(client).available
+
+    until(client, complete)
+    assert worker_of(home) != killed
+
+
+def test_a_damaged_file_of_vectors_is_made_anew(connect: Connect, model: str, home: Path) -> None:
+    (home / FILE).write_bytes(b"no database" * 1000)
+    until(connect(model), complete)
+    assert (home / f"{FILE}.damaged").exists()
+
+
+def test_without_its_file_the_process_begins_again(connect: Connect, model: str, home: Path) -> None:
+    client = connect(model)
+    until(client, complete)
+    before = worker_of(home)
+    (home / FILE).unlink()
+    poll(lambda: not is_running(before), "the process to end")
+    until(client, complete)
+
+
+def test_a_changed_model_takes_over_without_a_gap(connect: Connect, model: str, home: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(model.partition(":")[2], tmp_path / "other")
+    old, new = connect(model), connect(f"onnx:{folder}")
+    until(old, complete)
+    first = worker_of(home)
+
+    until(new, lambda answer: answer.available and answer.said.startswith("onnx:other@"))
+
+    assert not is_running(first)
+    until(old, lambda answer: complete(answer) and answer.said.startswith("onnx:other@"))
+    assert ask(old).nearest[0] == identity(home, "pdf")
+
+
+def test_a_changed_model_leaves_the_old_one_in_service_while_it_embeds(
+    connect: Connect, model: str, home: Path, tmp_path: Path
+) -> None:
+    put_long(home, 40)
+    until(connect(model), complete)
+    other = shutil.copytree(model.partition(":")[2], tmp_path / "other")
+    client = connect(f"onnx:{other}")
+
+    meanwhile = until(client, lambda answer: "is being prepared" in answer.said)
+
+    assert meanwhile.available and meanwhile.nearest[0] == identity(home, "pdf")
+    old, _, coming = meanwhile.said.partition("; ")
+    assert old.startswith("onnx:minilm@") and coming.startswith("onnx:other@")
+    put(home, "bicycles", "Repair bicycles.")
+    mended = until(client, lambda answer: identity(home, "bicycles") in answer.nearest, task="mend my bike")
+    assert mended.said.startswith("onnx:minilm@")
+    until(client, lambda answer: complete(answer) and answer.said.startswith("onnx:other@"))
+
+
+def test_when_the_old_model_cannot_be_opened_the_new_one_says_how_far_it_is(
+    connect: Connect, model: str, home: Path, tmp_path: Path
+) -> None:
+    put_long(home, 40)
+    old = shutil.copytree(model.partition(":")[2], tmp_path / "old")
+    other = shutil.copytree(old, tmp_path / "other")
+    until(connect(f"onnx:{old}"), complete)
+    (old / "model.onnx").unlink()
+    client = connect(f"onnx:{other}")
+
+    meanwhile = until(client, lambda answer: " of 43 resources embedded" in answer.said)
+
+    assert meanwhile.available is not meanwhile.said.startswith("embedder is warming up: 0 of 43 ")
+    assert "cannot serve until onnx:other@" in (home / LOG).read_text(encoding="utf-8")
+    assert until(client, complete).said.startswith("onnx:other@")
+
+
+def test_it_ends_by_itself_when_nobody_asks(model: str, home: Path) -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "evolvable_tools.embedding", str(home), model, "0.1"]
+    assert subprocess.run(command, timeout=60, capture_output=True).returncode == 0
+    assert wire.announced(home) is None
+
+
+def test_a_model_that_cannot_be_loaded_is_said(connect: Connect, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "empty").mkdir()
+    client = connect(f"onnx:{tmp_path / 'empty'}")
+    assert "holds no model" in until(client, lambda answer: "cannot start" in answer.said).said
+
+
+# Strangers
+
+
+def test_a_wrong_key_is_refused(connect: Connect, model: str, home: Path) -> None:
+    client = connect(model)
+    until(client, complete)
+    announced = wire.announced(home)
+    assert announced is not None and announced.address is not None
+    address = announced.address if isinstance(announced.address, str) else tuple(announced.address)
+
+    with pytest.raises((AuthenticationError, OSError, EOFError)):
+        Client(address, authkey=b"wrong")
+
+    assert ask(client).available
+    assert (home / "embedder.key").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02{}"])
+def test_garbage_does_not_stop_it(connect: Connect, model: str, home: Path, garbage: bytes) -> None:
+    client = connect(model)
+    until(client, complete)
+    announced = wire.announced(home)
+    assert announced is not None
+    is_path = isinstance(announced.address, str)
+    with socket.socket(socket.AF_UNIX if is_path else socket.AF_INET) as stranger:
+        stranger.connect(announced.address if is_path else tuple(announced.address or ()))
+        stranger.sendall(garbage)
+    assert ask(client).available
+
+
+@pytest.mark.parametrize("message", [{}, {"op": "similar"}, {"op": "begin", "task": 7, "number": 1}, {"op": "drop"}])
+def test_nonsense_ends_only_the_line_it_came_on(
+    connect: Connect, model: str, home: Path, message: dict[str, object]
+) -> None:
+    client = connect(model)
+    until(client, complete)
+    announced = wire.announced(home)
+    assert announced is not None
+    line = wire.dial(home, announced)
+    assert line is not None
+    with line:
+        wire.send(line, message)
+        with pytest.raises((EOFError, OSError)):
+            wire.receive(line)
+    assert ask(client).available

@@ -1,0 +1,1 @@
+"""Embedding: texts as vectors, kept by one process for each library that every server asks."""

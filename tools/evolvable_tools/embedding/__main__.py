@@ -1,0 +1,27 @@
+"""Starts the process that embeds for one library: `python -m evolvable_tools.embedding HOME SPEC [IDLE_SECONDS]`."""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+_M_ARENA_MAX = -8  # of glibc's malloc.h
+
+
+def _save_memory() -> None:
+    """Has few threads, and few heaps for them. For this process alone, before anything else is loaded."""
+    # A product of some megabytes gains nothing from several threads, and those of OpenBLAS burn time waiting for each
+    # other on a busy machine. Those of the tokenizer would each keep a heap.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # glibc gives each thread a heap, up to eight for each core, and what a thread has freed stays there: 30 MB here.
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 2)
+
+
+if __name__ == "__main__":
+    _save_memory()
+    from evolvable_tools.embedding.worker import IDLE_SECONDS, run
+
+    home, spec, *idle = sys.argv[1:]
+    sys.exit(run(Path(home), spec, idle=float(idle[0]) if idle else IDLE_SECONDS))

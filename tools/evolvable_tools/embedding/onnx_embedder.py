@@ -1,0 +1,157 @@
+"""The light embedder: an ONNX model and its tokenizer, without torch."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from evolvable_tools.embedding.arrays import Floats, unit
+from evolvable_tools.embedding.embedder import MAX_TOKENS, EmbedderUnavailable
+
+_BATCH_TOKENS = 512
+"""Tokens of the texts that run together, with padding. More at once is slower, measured, and takes more memory."""
+
+_QUANTISED = {
+    "x86_64": "onnx/model_quint8_avx2.onnx",
+    "AMD64": "onnx/model_quint8_avx2.onnx",
+    "aarch64": "onnx/model_qint8_arm64.onnx",
+    "arm64": "onnx/model_qint8_arm64.onnx",
+}
+_PLAIN = "onnx/model.onnx"
+_POOLING = "1_Pooling/config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a model is made of. `name` tells it from other models."""
+
+    name: str
+    weights: Path
+    tokenizer: Path
+    pooling: Path | None
+
+
+class OnnxEmbedder:
+    """Runs a model on the thread that asks, so that each caller's priority is its own."""
+
+    def __init__(self, name: str, session: Any, tokenizer: Any, by_first_token: bool) -> None:
+        self.model = f"onnx:{name}"
+        self._session, self._tokenizer, self._by_first_token = session, tokenizer, by_first_token
+        self._inputs = {given.name for given in session.get_inputs()}
+        self.dimension = int(self._run([tokenizer.encode("a").ids]).shape[1])
+
+    @classmethod
+    def open(cls, model: str) -> Self:
+        """Returns the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
+        files = _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
+        try:
+            return cls(files.name, _session(files.weights), _tokenizer(files.tokenizer), _by_first_token(files.pooling))
+        except Exception as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
+            raise EmbedderUnavailable(
+                f"The model {model} cannot be loaded: {str(error)[:300]}",
+                f"Check {files.weights.name} and {files.tokenizer.name} in it, or name another model.",
+            ) from error
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Returns one row for each text; see Embedder."""
+        encoded = self._tokenizer.encode_batch([_plain(text) for text in texts])
+        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
+        rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
+        while order:
+            # The longest first: how many fit beside it follows from its length.
+            fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
+            order, batch = order[:-fit], order[-fit:]
+            rows[batch] = self._run([encoded[at].ids for at in batch])
+        return rows
+
+    def _run(self, tokens: Sequence[Sequence[int]]) -> Floats:
+        ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
+        mask = np.zeros_like(ids)
+        for row, its in enumerate(tokens):
+            ids[row, : len(its)] = its
+            mask[row, : len(its)] = 1
+        every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
+        if states.ndim == 2:  # the model pools by itself
+            return unit(states)
+        if self._by_first_token:
+            return unit(states[:, 0])
+        weights = mask[..., None].astype(np.float32)
+        return unit((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1))
+
+
+def _plain(text: str) -> str:
+    """Returns the text without what is no Unicode, which the tokenizer would refuse."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _session(weights: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # The calls of several threads run side by side, each on its own. The arena would keep the memory of the largest
+    # batch for ever, measured at 130 MB.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+
+
+def _tokenizer(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def _by_first_token(pooling: Path | None) -> bool:
+    return pooling is not None and bool(json.loads(pooling.read_bytes()).get("pooling_mode_cls_token"))
+
+
+def _in_folder(folder: Path) -> _Files:
+    weights = next(iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None)
+    tokenizer = folder / "tokenizer.json"
+    if weights is None or not tokenizer.is_file():
+        raise EmbedderUnavailable(
+            f"The folder {folder} holds no model: it has no {'tokenizer.json' if weights else 'model.onnx'}.",
+            "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or a model of the hub.",
+        )
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    pooling = folder / _POOLING
+    return _Files(f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None)
+
+
+def _from_hub(model: str) -> _Files:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    def fetched(*names: str) -> Path | None:
+        for name in names:
+            try:
+                return Path(hf_hub_download(model, name))
+            except EntryNotFoundError:
+                continue
+        return None
+
+    try:
+        weights = fetched(_QUANTISED.get(platform.machine(), _PLAIN), _PLAIN)
+        tokenizer, pooling = fetched("tokenizer.json"), fetched(_POOLING)
+    except Exception as error:  # of the hub, of its HTTP client, of the disk: there is no common class
+        raise EmbedderUnavailable(
+            f"The model {model} is no folder and cannot be fetched from the hub: {str(error)[:300]}",
+            "Check its name and the network, or name a folder with model.onnx and tokenizer.json.",
+        ) from error
+    if weights is None or tokenizer is None:
+        raise EmbedderUnavailable(
+            f"The model {model} has no {'tokenizer.json' if weights else _PLAIN} on the hub.",
+            "Name a model that has both, or use sentence-transformers.",
+        )
+    return _Files(f"{model}/{weights.name}", weights, tokenizer, pooling)

@@ -1,0 +1,125 @@
+"""How servers and the embedder's process find each other and talk: JSON over a local connection with a shared key."""
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+LOCK = "embedder.lock"
+ADDRESS = "embedder.json"
+_KEY = "embedder.key"
+_SOCKET = "embedder.sock"
+
+_LONGEST_PATH = 100  # bytes that a Unix socket's address may have everywhere
+
+PROTOCOL = 1
+"""Counts up whenever a message gets another meaning; a process of another version is asked to end."""
+
+MAX_MESSAGE = 1_000_000
+"""Bytes of a message."""
+
+
+class Garbled(Exception):
+    """The other side sent what is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Who embeds for this library: the process, how its embedder was named, and where it listens.
+
+    address: None while it is loading; the host and the port of a loopback address as a list. error: why it gave up.
+    """
+
+    pid: int
+    spec: str
+    address: str | list[Any] | None = None
+    error: str = ""
+    protocol: int = PROTOCOL
+
+    def offers(self, spec: str) -> bool:
+        """Returns whether this process is what somebody who names this spec would start."""
+        return (self.spec, self.protocol) == (spec, PROTOCOL)
+
+
+def announce(home: Path, announcement: Announcement) -> None:
+    """Writes the announcement, whole or not at all. Raises OSError."""
+    new = home / f"{ADDRESS}.new"
+    new.write_text(json.dumps(asdict(announcement)), encoding="utf-8")
+    new.replace(home / ADDRESS)
+
+
+def announced(home: Path) -> Announcement | None:
+    """Returns the announcement, None when there is none that can be read."""
+    try:
+        said = json.loads((home / ADDRESS).read_bytes())
+        return Announcement(
+            int(said["pid"]), str(said["spec"]), said["address"], str(said["error"]), int(said["protocol"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def withdraw(home: Path) -> None:
+    """Removes this process's own announcement."""
+    said = announced(home)
+    if said is not None and said.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            (home / ADDRESS).unlink()
+
+
+def listen(home: Path) -> Listener:
+    """Returns a listener on a local address; for whoever holds the lock. Raises OSError."""
+    path = home / _SOCKET
+    if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
+        with contextlib.suppress(OSError):  # some file systems have no sockets
+            path.unlink(missing_ok=True)
+            listener = Listener(str(path), "AF_UNIX", backlog=32)
+            path.chmod(0o600)
+            return listener
+    return Listener(("127.0.0.1", 0), "AF_INET", backlog=32)
+
+
+def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
+    """Returns an open line to the process; None when it does not listen, or not to somebody with our key."""
+    address = announcement.address
+    try:
+        key = (home / _KEY).read_bytes()
+        if isinstance(address, str):
+            return Client(address, "AF_UNIX", authkey=key)
+        if isinstance(address, list) and address[0] == "127.0.0.1":
+            return Client((str(address[0]), int(address[1])), "AF_INET", authkey=key)
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AuthenticationError):
+        pass
+    return None
+
+
+def new_key(home: Path) -> bytes:
+    """Makes the key that both sides must know, readable by this user only, and returns it. Raises OSError."""
+    key = secrets.token_bytes(32)
+    new = home / f"{_KEY}.new"
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key)
+    new.replace(home / _KEY)
+    return key
+
+
+def send(line: "Connection[Any, Any]", message: dict[str, Any]) -> None:
+    """Sends a message. Raises OSError or ValueError (too long)."""
+    line.send_bytes(json.dumps(message).encode("ascii"))
+
+
+def receive(line: "Connection[Any, Any]") -> dict[str, Any]:
+    """Returns the next message. Raises EOFError, OSError or Garbled."""
+    try:
+        message = json.loads(line.recv_bytes(MAX_MESSAGE))
+    except (ValueError, RecursionError) as error:
+        raise Garbled(str(error)) from error
+    if not isinstance(message, dict):
+        raise Garbled("it is no object")
+    return message

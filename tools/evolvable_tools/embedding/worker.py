@@ -1,0 +1,220 @@
+"""The process that embeds for one library: started by whoever asks first, shared by all, gone when nobody asks."""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from evolvable_store import vectors_file as kept
+from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.store import Store
+from evolvable_store.vectors import Vectors
+from evolvable_store.vectors_file import Damaged
+from evolvable_tools.embedding import wire
+from evolvable_tools.embedding.desk import Desk, Prepared
+from evolvable_tools.embedding.embedder import Embedder, open_embedder
+from evolvable_tools.embedding.keeper import Keeper
+
+IDLE_SECONDS = 60.0
+"""How long the process stays without a client."""
+
+POLL_SECONDS = 0.1
+"""How often it looks for changes of the library."""
+
+HANDOVER_SECONDS = 30.0
+"""How long it waits for a process with another model to end."""
+
+_LOOK_SECONDS = 0.25  # between looks at whether there is still a reason to run
+_MOST_CLIENTS = 64
+_MOST_LOG = 256 * 1024
+_NICE = 10
+
+
+def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS) -> int:
+    """Embeds for the library in `home` until there is no reason to; returns the exit status.
+
+    0 when another process does it already, with the same spec. One with another spec is asked to end first. Ends by
+    itself after `idle` seconds without a client, and when the folder or its files go away or are replaced.
+    """
+    lock = FileLock(home / wire.LOCK, timeout=0)
+    try:
+        embedder = _take_over(home, spec, lock)
+        if embedder is None:
+            return 0
+        with Store.open(home) as store, Vectors.open(home) as vectors:
+            keeper = Keeper(store, vectors, embedder, spec, _say)
+            _Office(home, spec, keeper, idle).open()
+        return 0
+    except Damaged as error:
+        _say(f"{kept.FILE} is damaged ({error}) and made anew")
+        kept.set_aside(home)
+        return 0
+    except EvolvableError as error:
+        _say(error.text)
+        with contextlib.suppress(OSError):
+            wire.announce(home, wire.Announcement(os.getpid(), spec, error=error.text))
+        return 1
+    finally:
+        lock.release()
+
+
+def _take_over(home: Path, spec: str, lock: FileLock) -> Embedder | None:
+    """Takes the lock and returns the embedder; None when the library is served already.
+
+    While another model is served the new one is loaded first, so that the time between them is short.
+    """
+    try:
+        lock.acquire()
+    except Timeout:
+        serving = wire.announced(home)
+        if serving is None or serving.offers(spec) or serving.address is None:
+            return None
+        embedder = open_embedder(spec)
+        line = wire.dial(home, serving)
+        if line is not None:
+            with contextlib.suppress(OSError), line:
+                wire.send(line, {"op": "stop"})
+        try:
+            lock.acquire(timeout=HANDOVER_SECONDS, poll_interval=0.01)
+        except Timeout:
+            _say(f"the process {serving.pid} did not hand over")
+            return None
+        return embedder
+    wire.announce(home, wire.Announcement(os.getpid(), spec))
+    return open_embedder(spec)
+
+
+class _Office:
+    """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in step."""
+
+    def __init__(self, home: Path, spec: str, keeper: Keeper, idle: float) -> None:
+        self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
+        self._desk = Desk(keeper)
+        self._ending = threading.Event()
+        self._failure: Exception | None = None
+        self._clients: set[int] = set()
+        self._left = time.monotonic()
+
+    def open(self) -> None:
+        """Serves until there is no reason to. Raises Damaged, LibraryError."""
+        key = wire.new_key(self._home)
+        listener = wire.listen(self._home)
+        background = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        threading.Thread(target=self._accept, args=(listener, key), name="calls", daemon=True).start()
+        try:
+            address = listener.address
+            where = str(address) if isinstance(address, str) else list(address)
+            wire.announce(self._home, wire.Announcement(os.getpid(), self._spec, where))
+            _say(f"{self._keeper.serving.model.name} serves {self._home}")
+            background.start()
+            watched = _identities(self._home)
+            while not self._ending.wait(_LOOK_SECONDS):
+                if _identities(self._home) != watched or self._is_idle():
+                    break
+        finally:
+            self._ending.set()
+            wire.withdraw(self._home)
+            listener.close()
+            if background.ident:
+                background.join(HANDOVER_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    def _is_idle(self) -> bool:
+        return not self._clients and time.monotonic() - self._left > self._idle
+
+    def _keep(self) -> None:
+        """Keeps the vectors in step, at a lower priority than answers where threads have one of their own."""
+        with contextlib.suppress(OSError, AttributeError):
+            if sys.platform == "linux":
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        while not self._ending.is_set():
+            try:
+                if not self._keeper.step():
+                    self._ending.wait(POLL_SECONDS)
+            except LibraryError as error:  # busy, or a full disk: it may pass
+                _say(error.text)
+                self._ending.wait(1.0)
+            except Exception as error:
+                if not isinstance(error, Damaged):
+                    _say(traceback.format_exc())
+                self._failure = error
+                self._ending.set()
+
+    def _accept(self, listener: Listener, key: bytes) -> None:
+        while not self._ending.is_set():
+            try:
+                line = listener.accept()
+            except OSError:
+                if self._ending.wait(0.05):
+                    return
+                continue
+            threading.Thread(target=self._attend, args=(line, key), name="client", daemon=True).start()
+
+    def _attend(self, line: "Connection[Any, Any]", key: bytes) -> None:
+        """Answers one client until it goes away or talks nonsense."""
+        me = threading.get_ident()
+        with contextlib.suppress(OSError, EOFError, AuthenticationError, wire.Garbled, ValueError), line:
+            deliver_challenge(line, key)
+            answer_challenge(line, key)
+            if len(self._clients) >= _MOST_CLIENTS:
+                return
+            self._clients.add(me)
+            try:
+                self._converse(line)
+            except (OSError, EOFError, wire.Garbled):
+                pass
+            except Exception:
+                _say(traceback.format_exc())
+            finally:
+                self._left = time.monotonic()
+                self._clients.discard(me)
+
+    def _converse(self, line: "Connection[Any, Any]") -> None:
+        begun: tuple[int, Prepared] | None = None  # the last task only: a client asks about one at a time
+        for message in _messages(line):
+            operation, number = message.get("op"), message.get("number")
+            if operation == "stop":
+                self._ending.set()
+            elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
+                begun = number, self._desk.prepare(message["task"])
+            elif operation in ("similar", "described") and begun is not None and number == begun[0]:
+                wire.send(line, self._desk.answer(message, begun[1]) | {"number": number})
+            elif operation == "status":
+                wire.send(line, {"number": number, "pid": os.getpid(), "model": self._keeper.serving.model.name})
+            else:
+                raise wire.Garbled(str(operation))
+
+
+def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
+    while True:
+        yield wire.receive(line)
+
+
+def _identities(home: Path) -> list[tuple[int, int] | None]:
+    """Returns what tells the files of this process from others put in their place."""
+    found: list[tuple[int, int] | None] = []
+    for name in (wire.LOCK, kept.FILE, wire.ADDRESS):
+        try:
+            status = (home / name).stat()
+            found.append((status.st_dev, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _say(text: str) -> None:
+    """Writes a line to the log, which starts again when it is too long."""
+    with contextlib.suppress(OSError, ValueError):
+        if os.fstat(sys.stderr.fileno()).st_size > _MOST_LOG:
+            os.ftruncate(sys.stderr.fileno(), 0)
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{os.getpid()}] {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,111 @@
+"""How likely the best that was found is right: one probability from several signals."""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, fields
+
+from evolvable_store.index import Ranking, Scored
+from evolvable_store.ranking import PRIOR
+from evolvable_tools.lookup.fusion import Fused
+
+_OTHERS = 4
+_MIDDLE = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What tells a resource that fits from the nearest of those that do not."""
+
+    strength: float
+    """Score of its words for each unit of weight asked, as a logarithm."""
+    covered: float
+    """Share of the task's weight that the resource has words for, 0 to 1."""
+    weight: float
+    """Weight of the task, as a logarithm: rare words weigh more."""
+    size: float
+    """Resources in the library, as a logarithm; a large one has a word for everything."""
+    length: float
+    """Words of the task that are no function words, as a logarithm."""
+    of_itself: float
+    """Share of those that the resource says of itself, in its name, description or triggers, 0 to 1."""
+    lead: float
+    """How far its score is before the mean of the best four others; one near copy of it does not take the lead away."""
+    lead_in_size: float
+    """The lead times the size, from a middle one: in a large library a small lead says more."""
+    meaning: float
+    """Cosine of task and resource, 0 where it is not known."""
+
+
+def signals(fused: Fused, at: int, content: Set[str]) -> Signals:
+    """Returns the signals of one hit. `content`: the words of the task that are no function words."""
+    hit, ranking = fused.hits[at], fused.ranking
+    scored = hit.scored
+    said = _of_itself(scored, content)
+    others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
+    lead, size = hit.score - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
+    return Signals(
+        strength=math.log(scored.score / (ranking.mass or 1.0) + 0.05),
+        covered=scored.coverage * known(ranking),
+        weight=math.log(ranking.mass + 1e-3),
+        size=size,
+        length=math.log(1 + len(content)),
+        of_itself=len(said) / max(1, len(content)),
+        lead=lead,
+        lead_in_size=lead * (size - _MIDDLE),
+        meaning=hit.cosine or 0.0,
+    )
+
+
+def known(ranking: Ranking) -> float:
+    """Returns the share of the task's weight that lies on words which the library uses at all."""
+    return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
+
+
+def _of_itself(scored: Scored, content: Set[str]) -> set[str]:
+    return {part.word for part in scored.parts if part.field not in ("body", "files", "pairs")} & content
+
+
+WORDS: Mapping[str, float] = {
+    "constant": -2.75,
+    "strength": 2.41,
+    "covered": -0.02,
+    "weight": 0.12,
+    "size": -0.66,
+    "length": 0.90,
+    "of_itself": 2.21,
+    "lead": 6.79,
+    "lead_in_size": 1.43,
+}
+"""The model for what is found by words alone."""
+
+MEANINGS: Mapping[str, float] = {
+    "constant": -5.29,
+    "strength": 1.28,
+    "covered": 1.58,
+    "weight": 0.66,
+    "size": -0.36,
+    "length": -0.23,
+    "of_itself": 1.10,
+    "lead": 5.58,
+    "lead_in_size": 0.52,
+    "meaning": 3.88,
+}
+"""The model where the cosine is known."""
+
+
+def confidence(signals: Signals, model: Mapping[str, float]) -> float:
+    """Returns how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
+    logit = model["constant"] + sum(
+        model[field.name] * getattr(signals, field.name) for field in fields(Signals) if field.name in model
+    )
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
+
+
+def confidences(fused: Fused, content: Set[str]) -> Sequence[float]:
+    """Returns the confidence of each hit. They fall with the order, which is the best that is known."""
+    found: list[float] = []
+    for at, hit in enumerate(fused.hits):
+        model = WORDS if hit.cosine is None else MEANINGS
+        sure = confidence(signals(fused, at, content), model)
+        found.append(min(sure, found[-1]) if found else sure)
+    return found

@@ -1,0 +1,120 @@
+"""A command as a thinker: an agent's command line without its terminal, or any script of the user's."""
+
+import hashlib
+import json
+import ntpath
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_tools.providers.answers import as_prompt, document, fitting, shown
+from evolvable_tools.providers.child import MAX_OUTPUT, Children, Ran
+from evolvable_tools.providers.thinker import ProviderError, Request
+
+CLAUDE_CODE = (
+    *("claude", "-p", "--output-format", "json", "--no-session-persistence", "--strict-mcp-config"),
+    *("--setting-sources", "", "--disable-slash-commands", "--tools", ""),
+)
+"""Claude Code that only answers: no tools, servers, hooks or skills of the user's, and no transcript."""
+
+CODEX = (
+    *("codex", "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only"),
+    *("--ignore-user-config", "--disable", "shell_tool", "--disable", "unified_exec"),
+    *("--config", 'web_search="disabled"', "-"),
+)
+"""Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
+
+
+class CommandThinker:
+    """A command that is given the whole question on stdin and prints its answer.
+
+    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or in what Claude Code
+    and Codex put around it. timeout: seconds, then the command and all it has started are killed. folder and
+    environment: where and in which it runs, by default ours.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout: float = 60.0,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = tuple(command)
+        self._timeout, self._folder, self._environment = timeout, folder, environment
+        self._called = shown(ntpath.basename(self._command[0])) if self._command else ""
+        self._children = Children()
+        # Its arguments choose the model and may hold secrets, so the name has only their digest.
+        digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace")).hexdigest()[:8]
+        self.name = f"command:{self._called}:{digest}"
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Returns the command's answer. Raises ProviderError."""
+        if not self._called:
+            raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
+        given = as_prompt(request).encode("utf-8", "replace")
+        try:
+            ran = self._children.run(
+                self._command, given, self._timeout, folder=self._folder, environment=self._environment
+            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "an argument has a zero byte"
+            hint = "Check that it is installed, and give its whole path."
+            raise ProviderError(f"{self._called} cannot be started: {shown(why)}.", hint) from None
+        # What an envelope says of a failure is better than an exit code.
+        texts = list(_answers(ran.out.decode("utf-8", "replace"), self._called))
+        self._check(ran)
+        return fitting(texts, request.schema, self._called)
+
+    def close(self) -> None:
+        """Kills what is running. To be called when the process ends, which would leave it behind."""
+        self._children.stop()
+
+    def _check(self, ran: Ran) -> None:
+        last = shown(ran.err.decode("utf-8", "replace")[-150:])
+        said = f" Its last words: {last}" if last else ""
+        by_hand = "Run it by hand and see what it says."
+        if ran.too_long:
+            raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", by_hand)
+        if ran.code is None:
+            hint = "Allow it more time, or choose a faster model."
+            raise ProviderError(f"{self._called} did not answer within {self._timeout:g} s.{said}", hint)
+        if ran.code != 0:
+            out = shown(ran.out.decode("utf-8", "replace")[-150:])
+            said = said or (f" Its last words: {out}" if out else "")
+            raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", by_hand)
+
+
+def _answers(out: str, who: str) -> Iterator[str]:
+    """Yields the texts that may hold the answer, in order: what an envelope holds, or else all the output."""
+    events = list(_events(out))
+    texts = [text for event in events if (text := _unwrapped(event, who)) is not None]
+    yield from texts or [out]
+
+
+def _events(out: str) -> Iterator[dict[str, Any]]:
+    """Yields the JSON objects of the output: it is one, a list of them, or has one in each line."""
+    whole = document(out)
+    parts = [whole] if isinstance(whole, dict) else whole if isinstance(whole, list) else map(document, out.split("\n"))
+    yield from (part for part in parts if isinstance(part, dict))
+
+
+def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
+    """Returns what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
+    kind, item = event.get("type"), event.get("item")
+    if kind == "result" and ("result" in event or "is_error" in event):
+        if event.get("is_error"):
+            raise ProviderError(f"{who} failed: {shown(str(event.get('result') or event.get('subtype')))}", _SIGN_IN)
+        structured = event.get("structured_output")
+        return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
+    if kind == "turn.failed":
+        error = event.get("error")
+        message = error.get("message") if isinstance(error, dict) else error
+        raise ProviderError(f"{who} failed: {shown(str(message))}", _SIGN_IN)
+    if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
+        return str(item.get("text"))
+    return None
+
+
+_SIGN_IN = "Run it by hand and see whether it is signed in."
