@@ -123,7 +123,7 @@ def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple
     fused = fuse(index, Query(task, Kind.SKILL, ("user",), _DEPTH), pending)
     if not fused.hits:
         return None
-    return fused.hits[0].scored.entry.name, astuple(signals(fused, 0, content_of(task)))
+    return fused.hits[0].scored.entry.name, astuple(signals(fused, 0, content_of(fused.ranking)))
 
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -19,7 +19,7 @@ from evolvable_store.problems import main_path
 from evolvable_store.ranking import FEW, Part, Query, Visible, Weighed
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.words import asked
+from evolvable_store.words import Asked, asked
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -54,13 +54,15 @@ class Scored:
 class Ranking:
     """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
 
-    `documents`: how many resources the index holds. `query`: what Index.weigh scores further resources by.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`: what Index.weigh scores
+    further resources by.
     """
 
     scored: tuple[Scored, ...]
     mass: float
     unknown: float
     documents: int
+    asked: Mapping[str, Asked]
     query: Query = field(repr=False, compare=False)
 
 
@@ -242,7 +244,7 @@ class Index:
             best = asking.best(db, seen, self._few(db, seen), limit)
             known = entries.of_documents(db, (weighed.document for weighed in best))
         scored = tuple(_scored(known[weighed.document], weighed) for weighed in best)
-        return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking)
+        return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
 
     def _ask(self, db: "Connection", query: str) -> Query:
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it

@@ -98,7 +98,7 @@ class Query:
         if documents <= _SMALL:
             # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
             asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
-        self.documents = documents
+        self.documents, self.asked = documents, asked
         its = read(db, asked, waiting, NUMBERS.values())
         self._clauses = sorted((_clause(p, asked[p.term], documents) for p in its), key=lambda c: c.postings.count)
         most = {key: 0 for key, a in asked.items() if not a.pair}

@@ -1,11 +1,12 @@
 """How text falls into words and words into terms: one way for what is indexed, what is asked and what triggers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from Stemmer import Stemmer
@@ -17,8 +18,8 @@ LONGEST_WORD = 64
 """Characters; anything longer is data, not a word."""
 
 _MOST_READ = 4_000  # words of a query; more are no question
-_MOST_WORDS = 120
-_MOST_PAIRS = 50
+_MOST_WORDS = 80
+_MOST_PAIRS = 30
 _SELDOM = 0.25
 _REPEATED = 0.85
 
@@ -87,23 +88,34 @@ class Asked:
 
 
 def asked(query: str) -> dict[str, Asked]:
-    """Returns the terms of a query: they count more when they are said often, less when they are function words."""
-    found: dict[str, Asked] = {}
-    counts: dict[str, int] = {}
+    """Returns the terms of a query: they count more when they are said often, less when they are function words.
+
+    Of very many, those that are said most and first.
+    """
     its = words(query[:MAX_QUERY])[:_MOST_READ]
-    pairs = 0
-    for word in its:
-        key = term(word)
-        counts[key] = counts.get(key, 0) + 1
-        if key not in found and len(found) < _MOST_WORDS:
-            found[key] = Asked(word, _SELDOM if word in FUNCTION_WORDS else 1.0)
-    for first, second in neighbours(its):
-        key = f"{term(first)} {term(second)}"
-        counts[key] = counts.get(key, 0) + 1
-        if key not in found and pairs < _MOST_PAIRS:
-            pairs += 1
-            found[key] = Asked(f"{first} {second}", 1.0, pair=True)
-    return {key: Asked(a.words, a.count * counts[key] ** _REPEATED, a.pair) for key, a in found.items()}
+    found: dict[str, Asked] = {}
+    said = Counter(its).most_common()
+    for key, (word, count) in _by_term(said, term).items():
+        if len(found) == _MOST_WORDS:
+            break
+        found[key] = Asked(word, (_SELDOM if word in FUNCTION_WORDS else 1.0) * count**_REPEATED)
+    pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
+    for key, (pair, count) in islice(pairs.items(), _MOST_PAIRS):
+        found[key] = Asked(" ".join(pair), count**_REPEATED, pair=True)
+    return found
+
+
+_S = TypeVar("_S")
+
+
+def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
+    """Returns what is said by its term, with the form that is said most and the count of all forms."""
+    found: dict[str, tuple[_S, int]] = {}
+    for one, count in said:
+        its = key(one)
+        first, sum_ = found.get(its, (one, 0))
+        found[its] = first, sum_ + count
+    return found
 
 
 def _pairs(run: str) -> list[str]:

@@ -26,6 +26,7 @@ MAX_LIMIT = 100
 SHORTLIST = 5
 """Matches that a judge chooses from."""
 
+_MOVED = 2  # matches that a keyword or a judge may bring before those of the text
 _AT_LEAST = 10  # that each stage is asked for, so that the order of the first few knows of the others
 
 
@@ -83,7 +84,7 @@ def find(
     """
     means = means or Means()
     _check(task, limit, mode)
-    query = Query(task, parse_kind(kind), scopes, max(limit, _AT_LEAST))
+    query = Query(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST) + _MOVED)
     if mode == "paper":
         return _by_the_paper(index, query, means)
     answers = _asked(index, query, mode, means)
@@ -138,7 +139,7 @@ def _merged(answers: Mapping[str, Answer]) -> list[tuple[bool, Match]]:
 
 def _joined(one: Candidate, stage: str, other: Candidate, other_stage: str) -> tuple[Candidate, str]:
     confidence = 1 - (1 - one.confidence) * (1 - other.confidence)
-    joined = replace(one, confidence=confidence, why=f"{one.why}; {other.why}", sure=one.sure or other.sure)
+    joined = replace(one, confidence=confidence, why="; ".join(filter(None, (one.why, other.why))), sure=one.sure or other.sure)
     return joined, stage if one.sure or one.confidence >= other.confidence else other_stage
 
 

@@ -66,15 +66,15 @@ def _of_itself(scored: Scored, content: Set[str]) -> set[str]:
 
 
 WORDS: Mapping[str, float] = {
-    "constant": -2.75,
-    "strength": 2.41,
-    "covered": -0.02,
-    "weight": 0.12,
-    "size": -0.66,
-    "length": 0.90,
-    "of_itself": 2.21,
-    "lead": 6.79,
-    "lead_in_size": 1.43,
+    "constant": -4.45,
+    "strength": 1.59,
+    "covered": 1.64,
+    "weight": -0.61,
+    "size": -0.5,
+    "length": 1.89,
+    "of_itself": 2.66,
+    "lead": 6.12,
+    "lead_in_size": 1.07,
 }
 """The model for what is found by words alone."""
 

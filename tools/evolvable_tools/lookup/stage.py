@@ -11,12 +11,16 @@ from evolvable_tools.embedding.similar import Described, Similar
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A task in words, and where to look: one kind, in these scopes (nearest first; None: all)."""
+    """A task in words, and where to look: one kind, in these scopes (nearest first; None: all).
+
+    limit: how many each stage proposes. shown: how many of them need a reason.
+    """
 
     task: str
     kind: Kind
     scopes: Sequence[str] | None
     limit: int
+    shown: int = 100
 
 
 @dataclass(frozen=True, slots=True)

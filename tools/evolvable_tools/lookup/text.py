@@ -4,8 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from evolvable_store.index import Index, Part
-from evolvable_store.words import FUNCTION_WORDS, asked, term, words
+from evolvable_store.index import Index, Part, Ranking
+from evolvable_store.words import FUNCTION_WORDS, term, words
 from evolvable_tools.lookup.confidence import confidences, known
 from evolvable_tools.lookup.fusion import Fused, Hit, fuse
 from evolvable_tools.lookup.stage import Answer, Candidate, Pending, Query
@@ -21,20 +21,20 @@ def text(index: Index, query: Query, pending: Pending | None) -> tuple[Answer, A
     A resource is in the answer of the stage that did more for it; each is in one of both.
     """
     fused = fuse(index, query, pending)
-    content = content_of(query.task)
+    content = content_of(fused.ranking)
     by_words, by_meaning = list[Candidate](), list[Candidate]()
-    for hit, sure in zip(fused.hits, confidences(fused, content), strict=True):
+    for at, (hit, sure) in enumerate(zip(fused.hits, confidences(fused, content), strict=True)):
         mostly = by_meaning if _is_by_meaning(hit, fused) else by_words
-        mostly.append(Candidate(hit.scored.entry, sure, _why(hit)))
+        mostly.append(Candidate(hit.scored.entry, sure, _why(hit) if at < query.shown else ""))
     words = Answer(tuple(by_words), _said(fused))
     if fused.similar is None:
         return words, None
     return words, Answer(tuple(by_meaning), fused.similar.said)
 
 
-def content_of(task: str) -> set[str]:
-    """Returns the words of a task that are no function words."""
-    return {a.words for a in asked(task).values() if not a.pair} - FUNCTION_WORDS
+def content_of(ranking: Ranking) -> set[str]:
+    """Returns the words that were asked and are no function words."""
+    return {asked.words for asked in ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
 
 
 def _is_by_meaning(hit: Hit, fused: Fused) -> bool:
