@@ -92,18 +92,18 @@ def speeds(plan: Plan) -> tuple[list[Row], float]:
             progress(f"{setting.name}: latency and memory, {size:,} skills")
             library = plan.whole if size == len(plan.corpus) else tiled(plan.corpus, size)
             held, times = speed.measured(setting, library, plan.tasks())
-            rows += report.time_rows(setting.name, setting.embedder, size, times)
-            rows.append(report.memory_row(setting.name, setting.embedder, size, held - empty))
+            rows += report.time_rows(setting.name, setting.embedder is not None, size, times)
+            rows.append(report.memory_row(setting.name, setting.embedder is not None, size, held - empty))
             trivial = trivial or times.trivial
     return rows, trivial
 
 
-def settings(embedder: Path | None, only_embedder: bool) -> list[Setting]:
+def settings(embedder: Path | None, cache: Path, only_embedder: bool) -> list[Setting]:
     """Returns the ways to run Evolvable: without an embedder, and with the one in a folder."""
     plain = [Setting("Evolvable, text only", {"EVOLVABLE_EMBEDDER": "off"})]
     if embedder is None:
         return plain
-    warm = Setting("Evolvable, with embedder", {"EVOLVABLE_EMBEDDER": f"onnx:{embedder.resolve()}"}, embedder=True)
+    warm = Setting("Evolvable, with embedder", {"EVOLVABLE_EMBEDDER": f"onnx:{embedder.resolve()}"}, (embedder, cache))
     return [warm] if only_embedder else [*plain, warm]
 
 
@@ -132,7 +132,7 @@ def planned(given: argparse.Namespace) -> Plan:
     corpus = list(lines(given.corpus))
     small = [record for record in corpus if record.get("small")] or corpus[:1000]
     tools = Tools(given.peer_model or given.embedder, given.cache, given.runs)
-    ours = settings(given.embedder, given.only_embedder)
+    ours = settings(given.embedder, given.cache, given.only_embedder)
     return Plan(small if given.quick else corpus, small, list(lines(given.queries)), ours, tools, given.quick)
 
 
@@ -143,7 +143,7 @@ def main() -> None:
     table, trivial = "", None
     seeds, sizes = (2 if plan.quick else given.seeds), [int(size) for size in given.sizes.split(",") if size]
     measured = side_by_side(plan, seeds, sizes) if "quality" in parts else []
-    rows += report.quality_rows(measured, {setting.name: setting.embedder for setting in plan.settings})
+    rows += report.quality_rows(measured, {setting.name: setting.embedder is not None for setting in plan.settings})
     if "none" in parts:
         rows += nothing_fits(plan)
     if "speed" in parts:

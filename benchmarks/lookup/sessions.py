@@ -17,10 +17,11 @@ from support import SERVE, Server, memory_mb
 
 from lookup.data import Library
 from lookup.peers import PEERS, Peer
+from lookup.vectors import embed_once
 
 DEPTH = 10
 
-_WARMING = re.compile(r"warm|\d of [\d,]+ texts|loading", re.IGNORECASE)
+_WARMING = re.compile(r"warming up|resources embedded|did not answer|went away|cannot start")
 _PATIENCE = 900.0  # seconds for an embedder to take in ten thousand texts
 _FIRST = "a first task that makes everything ready"
 
@@ -53,8 +54,8 @@ class Setting:
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    embedder: bool = False
-    """Whether there is one; then a session waits until no stage says any more that it is getting ready."""
+    embedder: tuple[Path, Path] | None = None
+    """Its model and where vectors are kept. A session waits until no stage says any more that it is getting ready."""
 
 
 def serve(setting: Setting, home: Path) -> Server:
@@ -67,6 +68,8 @@ class Served:
     """Evolvable, asked as any client asks it."""
 
     def __init__(self, setting: Setting, home: Path, library: Library) -> None:
+        if setting.embedder is not None:
+            embed_once(home, library, *setting.embedder)
         self.server = serve(setting, home)
         self._ids = {name: record["id"] for name, record in library.skills.items()}
         self.find(_FIRST)

@@ -1,12 +1,18 @@
 """A sentence encoder for the peers: MiniLM as ONNX, and a cache of vectors on disk by model and text.
 
+The embedder of Evolvable is given what is in the cache, for it would take minutes in every library that is measured.
+
 Needs numpy, onnxruntime and tokenizers. The folder of a model holds `model.onnx` and `tokenizer.json`.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from evolvable_store.vectors import Vectors, text_of
+from evolvable_tools.embedding.onnx_embedder import OnnxEmbedder
+from lookup.data import Library
 
 MOST_TOKENS = 256
 """What all-MiniLM-L6-v2 was made for; the rest of a text is cut off."""
@@ -71,3 +77,26 @@ def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
         cache.mkdir(parents=True, exist_ok=True)
         np.savez(file, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
     return np.stack([known[key] for key in keys])
+
+
+def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
+    """Gives the embedder of a library the vectors of all its texts. A copy under another name has the original's."""
+    import numpy as np
+
+    if (home / "vectors.db").exists():
+        return
+    records = list(library.skills.items())
+    own = cached([f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache)
+    texts = [text_of(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
+    with Vectors.open(home) as vectors:
+        ours = vectors.model(OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}")
+        vectors.keep(ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)})
+
+
+def _spaced(name: str) -> str:
+    return name.replace("-", " ")
+
+
+def _of(name: str, record: Mapping[str, Any]) -> str:
+    """Returns the name whose text is embedded for a skill: its own, and for a copy that of the original."""
+    return str(record["name"]) if "#" in str(record["id"]) else name

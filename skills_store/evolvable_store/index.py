@@ -100,7 +100,7 @@ class Index:
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._waiting = postings.Waiting()
         self._documents = (-1, 0)  # how many there were at which change
-        self._seen: dict[Visible, tuple[int, list[int] | None]] = {}
+        self._seen: dict[Visible, tuple[int, dict[int, int] | None]] = {}
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -256,8 +256,8 @@ class Index:
                 self._documents = applied, int(db.execute("SELECT count(*) FROM entry").fetchone()[0])
             return Query(db, asked(query), self._documents[1], self._waiting)
 
-    def _few(self, db: "Connection", seen: Visible) -> list[int] | None:
-        """Returns all documents that may be seen, None when they are many."""
+    def _few(self, db: "Connection", seen: Visible) -> dict[int, int] | None:
+        """Returns all documents that may be seen, each with its resource; None when they are many."""
         if len(self._seen) > _MOST_SEEN:
             self._seen.clear()
         known = self._seen.get(seen)

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.postings import Postings, Waiting, read
@@ -25,11 +26,11 @@ COVERAGE = 0.5
 PRIOR = 50
 """Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
 
-_WALKED = 8_000  # documents in the postings that choose the candidates
-_CANDIDATES = 100
 FEW = 400
 """So many resources are all candidates."""
 
+_WALKED = 8_000  # documents in the postings that choose the candidates
+_CANDIDATES = 100
 _FASTER = 8  # documents walked in the time that one is looked up
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS = NUMBERS["pairs"]
@@ -111,11 +112,14 @@ class Query:
         self.unknown = sum(self._weights[key] for key, count in most.items() if not count)
         """Weight of those that no document has."""
 
-    def best(self, db: "Connection", visible: "Visible", few: Sequence[int] | None, limit: int) -> list[Weighed]:
-        """Returns the best few documents that may be seen, best first. few: all of those, when they are few."""
-        documents = few if few is not None else _candidates(db, _walk(self._rarest()), visible)
-        weighed = [one for one in self.weigh(documents) if one.shares]
-        return heapq.nsmallest(limit, weighed, key=lambda one: (-one.score, one.document))
+    def best(self, db: "Connection", visible: "Visible", few: Mapping[int, int] | None, limit: int) -> list[Weighed]:
+        """Returns the best few documents that may be seen, best first; of equals that of the older resource.
+
+        few: all that may be seen, when they are few.
+        """
+        resources = few if few is not None else _candidates(db, _walk(self._rarest()), visible)
+        weighed = [one for one in self.weigh(resources) if one.shares]
+        return heapq.nsmallest(limit, weighed, key=lambda one: (-one.score, resources[one.document]))
 
     def _rarest(self) -> list[_Clause]:
         walked, some = 0, list[_Clause]()
@@ -154,17 +158,24 @@ def _walk(clauses: Sequence[_Clause]) -> list[float]:
     return sums
 
 
-def _candidates(db: "Connection", scores: Sequence[float], visible: "Visible") -> list[int]:
-    """Returns the best documents that may be seen."""
+def _candidates(db: "Connection", scores: Sequence[float], visible: "Visible") -> dict[int, int]:
+    """Returns the best documents that may be seen, each with its resource."""
     wanted = _CANDIDATES
     while True:
-        least = min(heapq.nlargest(wanted, scores), default=0.0)
-        some = [document for document, score in enumerate(scores) if score >= least and score > 0]
+        some = _highest(scores, wanted)
         found = visible.among(db, some)
         # There may be others before them that may not be seen, or are gone.
         if len(found) >= _CANDIDATES or len(some) < wanted:
             return found
         wanted *= 4
+
+
+def _highest(scores: Sequence[float], wanted: int) -> list[int]:
+    """Returns the documents with the highest scores above 0, at most so many."""
+    least = min(heapq.nlargest(wanted, scores), default=0.0)
+    above = [document for document, score in enumerate(scores) if score > least]
+    equal = (document for document, score in enumerate(scores) if score == least > 0)
+    return above + list(islice(equal, wanted - len(above)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +185,17 @@ class Visible:
     condition: str
     values: tuple[Any, ...]
 
-    def documents(self, db: "Connection", limit: int) -> list[int]:
-        """Returns the documents of some that there are, at most `limit`."""
+    def documents(self, db: "Connection", limit: int) -> dict[int, int]:
+        """Returns some documents that there are, at most `limit`, each with its resource."""
         return self._select(db, "", (), limit)
 
-    def among(self, db: "Connection", documents: Sequence[int]) -> list[int]:
-        """Returns those of the documents that may be returned, in no order."""
+    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+        """Returns those of the documents that may be returned, each with its resource."""
         return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
 
-    def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> list[int]:
-        query = f"SELECT e.document FROM entry e WHERE {self.condition}{further} LIMIT ?"
-        return [row[0] for row in db.execute(query, (*self.values, *values, limit)).fetchall()]
+    def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
+        query = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
+        return dict(db.execute(query, (*self.values, *values, limit)).fetchall())
 
 
 def _clause(postings: Postings, asked: Asked, documents: int) -> _Clause:

@@ -139,7 +139,9 @@ def _merged(answers: Mapping[str, Answer]) -> list[tuple[bool, Match]]:
 
 def _joined(one: Candidate, stage: str, other: Candidate, other_stage: str) -> tuple[Candidate, str]:
     confidence = 1 - (1 - one.confidence) * (1 - other.confidence)
-    joined = replace(one, confidence=confidence, why="; ".join(filter(None, (one.why, other.why))), sure=one.sure or other.sure)
+    joined = replace(
+        one, confidence=confidence, why="; ".join(filter(None, (one.why, other.why))), sure=one.sure or other.sure
+    )
     return joined, stage if one.sure or one.confidence >= other.confidence else other_stage
 
 

@@ -1,0 +1,327 @@
+"""Postings: a ranking says what the library says now, however it came to say it, and whichever way it is computed."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from evolvable_store import answers, fsck
+from evolvable_store.index import Index, in_step
+from evolvable_store.index_sqlite import FILE
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.postings import MOST_WAITING
+from evolvable_store.ranking import COVERAGE, FEW, PRIOR
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+from evolvable_store.texts import FIELDS, HEAVIEST, weigh
+from evolvable_store.words import asked
+
+SYLLABLES = ["ba", "ko", "ri", "mu", "ta", "len", "do", "fi", "zu", "gra", "pel", "nor"]
+VOCABULARY = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES[:6]]
+OFTEN = [1 / (place + 1) for place in range(len(VOCABULARY))]
+
+Texts = dict[str, tuple[str, str]]
+"""Name -> description and body."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "home", create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def index(store: Store) -> Iterator[Index]:
+    with Index.open(store) as index:
+        yield index
+
+
+def put(store: Store, texts: Mapping[str, tuple[str, str]], remove: Iterable[str] = (), **files: bytes) -> None:
+    """Writes skills, each from a description and a body, and removes others, all in one operation."""
+    beside = {f"{name}.md": File(data) for name, data in files.items()}
+    with store.transaction(Actor.HUMAN, "write") as tx:
+        for name, (description, body) in texts.items():
+            text = f"---\nname: {name}\ndescription: {description}\n---\n{body}\n"
+            tx.put(Ref.parse(name), {"SKILL.md": File(text.encode()), **beside})
+        for name in remove:
+            tx.remove(Ref.parse(name))
+
+
+def said(chance: random.Random, count: int) -> str:
+    """Returns so many words, a few of them often and most of them seldom, as people use them."""
+    return " ".join(chance.choices(VOCABULARY, OFTEN, k=count))
+
+
+def written(chance: random.Random, name: str) -> Texts:
+    return {name: (said(chance, chance.randint(3, 12)), said(chance, chance.randint(5, 60)))}
+
+
+def scores(index: Index, query: str, limit: int = 1_000) -> dict[str, float]:
+    return {str(scored.entry.ref): scored.score for scored in index.search(query, limit=limit).scored}
+
+
+def names(index: Index, query: str) -> list[str]:
+    return [scored.entry.name for scored in index.search(query).scored]
+
+
+def filler(count: int, start: int = 0) -> Texts:
+    return {f"filler-{number}": (f"Filler {number}.", "wood") for number in range(start, start + count)}
+
+
+# In step
+
+
+def change(store: Store, chance: random.Random, there: Texts, number: int) -> tuple[int, int]:
+    """Makes one to five new or changed skills and now and then removes one; returns how many of each."""
+    new: Texts = {}
+    for at in range(chance.randint(1, 5)):
+        known = sorted(there)
+        name = chance.choice(known) if known and chance.random() < 0.5 else f"skill-{number}-{at}"
+        new |= written(chance, name)
+    gone = [name for name in sorted(there) if name not in new and chance.random() < 0.02]
+    put(store, new, remove=gone)
+    there |= new
+    for name in gone:
+        del there[name]
+    return len(new), len(gone)
+
+
+def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store) -> None:
+    chance, there, done = random.Random(7), Texts(), Counter[str]()
+    queries = [said(chance, chance.randint(1, 12)) for _ in range(20)]
+    with Index.open(store) as index:
+        number = 0
+        while done.total() < 600:
+            puts, removals = change(store, chance, there, number)
+            done.update(puts=puts, removals=removals)
+            number += 1
+            index.search(queries[number % len(queries)])
+        followed = [scores(index, query) for query in queries]
+        assert fsck.check(store, [in_step]).sound
+    assert done["puts"] > 2 * MOST_WAITING and done["removals"] > 20  # so they were settled, and more than once
+    (store.home / FILE).unlink()
+
+    with Index.open(store) as anew:
+        made = [scores(anew, query) for query in queries]
+
+        assert sum(map(len, made)) > 1_000
+        assert followed == [pytest.approx(its, abs=1e-9) for its in made]
+        assert fsck.check(store, [in_step]).sound
+
+
+def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: Store, index: Index) -> None:
+    """What one process settles, another has in its memory still."""
+    chance, there = random.Random(11), Texts()
+    with Index.open(store) as other:
+        for number in range(120):
+            change(store, chance, there, number)
+            query = said(chance, 6)
+            index.search(query)
+            if number % 7 == 0:
+                assert scores(other, query) == pytest.approx(scores(index, query), abs=1e-9)
+
+
+@pytest.mark.parametrize("settled_before", [False, True])
+def test_a_removed_resource_is_never_returned(store: Store, index: Index, settled_before: bool) -> None:
+    put(store, {"marsupials": ("All about the quokka.", "quokka")})
+    if settled_before:
+        put(store, filler(MOST_WAITING + 1))
+    assert names(index, "quokka") == ["marsupials"]
+
+    put(store, {}, remove=["marsupials"])
+
+    assert names(index, "quokka") == names(index, "marsupials") == []
+    put(store, filler(MOST_WAITING + 1, start=1_000))
+    assert names(index, "quokka") == names(index, "marsupials") == []
+    assert list(in_step(store)) == []
+
+
+@pytest.mark.parametrize("settled_before", [False, True])
+def test_of_an_edited_resource_only_the_new_text_is_found(store: Store, index: Index, settled_before: bool) -> None:
+    put(store, {"marsupials": ("All about the quokka.", "quokka")})
+    if settled_before:
+        put(store, filler(MOST_WAITING + 1))
+    assert names(index, "quokka") == ["marsupials"]
+
+    put(store, {"marsupials": ("All about the wombat.", "wombat")})
+
+    for _ in range(2):
+        assert (names(index, "quokka"), names(index, "wombat")) == ([], ["marsupials"])
+        put(store, filler(MOST_WAITING + 1, start=1_000))
+
+
+# What counts
+
+
+def test_two_words_side_by_side_in_a_description_lift_a_resource_over_one_that_has_them_apart(
+    store: Store, index: Index
+) -> None:
+    put(
+        store,
+        {"apart": ("merge branches before conflict arises", ""), "beside": ("merge conflict branches arises", "")},
+    )
+    put(store, {"same": ("merge branches conflict before arises", "")})
+
+    (first, *_), ranked = names(index, "merge conflict"), index.search("merge conflict").scored
+
+    assert first == "beside"
+    assert "pairs" in {part.field for part in ranked[0].parts}
+    assert all("pairs" not in {part.field for part in scored.parts} for scored in ranked[1:])
+
+
+def test_two_words_side_by_side_in_a_name_lift_a_resource_over_one_that_has_them_apart(
+    store: Store, index: Index
+) -> None:
+    put(store, {"conflict-tool-merge": ("Helps.", ""), "merge-conflict-tool": ("Helps.", "")})
+
+    assert names(index, "a merge conflict") == ["merge-conflict-tool", "conflict-tool-merge"]
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [("k8s", "kubernetes"), ("golang", "go"), ("repo", "repository"), ("db", "database"), ("js", "javascript")],
+)
+def test_a_short_form_and_what_it_stands_for_are_one_word(store: Store, index: Index, short: str, long: str) -> None:
+    put(store, {"one": (f"Works with {short} every day.", ""), "two": (f"Works with {long} every day.", "")})
+
+    by_short, by_long = scores(index, short), scores(index, long)
+
+    assert by_short == by_long
+    assert set(by_short) == {"skill:one", "skill:two"} and len(set(by_short.values())) == 1
+
+
+def test_a_word_that_is_repeated_counts_more(store: Store, index: Index) -> None:
+    put(store, {"tables": ("Works with csv files.", ""), "forms": ("Works with pdf files.", "")})
+
+    assert names(index, "csv csv csv pdf")[0] == "tables"
+    assert names(index, "csv pdf pdf pdf")[0] == "forms"
+    assert scores(index, "pdf pdf")["skill:forms"] > scores(index, "pdf")["skill:forms"]
+    put(store, {"often": ("Works.", "json json json xml"), "once": ("Works.", "json xml xml xml")})
+    assert names(index, "json")[0] == "often"
+
+
+def test_function_words_find_something_in_a_small_library_only_when_they_are_alone(store: Store, index: Index) -> None:
+    put(store, {"guide": ("How to do it yourself.", ""), "pdf": ("Fills PDF forms.", "")})
+
+    assert names(index, "how to do it") == ["guide"]
+    assert names(index, "how to do it with pdf") == ["pdf"]
+
+
+def test_a_skill_is_found_by_the_names_of_its_other_files(store: Store, index: Index) -> None:
+    put(store, {"maths": ("Works with numbers.", "")}, quaternion_rotation=b"x")
+
+    (scored,) = index.search("rotation").scored
+
+    assert (scored.entry.name, [part.field for part in scored.parts]) == ("maths", ["files"])
+    assert names(index, "md") == []
+
+
+# All of them, or the best of many
+
+
+class Brute:
+    """Scores by the definition: BM25 in each field, summed over all, half of it by how much is covered."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.weights = {n: weigh([n], description, (), f"{body}\n", ()) for n, (description, body) in texts.items()}
+        self.having = Counter((f, key) for its in self.weights.values() for f, terms in its.items() for key in terms)
+
+    def idf(self, count: int) -> float:
+        return math.log(1 + (len(self.weights) + PRIOR - count + 0.5) / (count + 0.5))
+
+    def scores(self, query: str) -> dict[str, float]:
+        terms = asked(query)
+        most = {key: max(self.having[field, key] for field in FIELDS if field != "pairs") for key in terms}
+        mass = {key: one.count * self.idf(most[key]) for key, one in terms.items() if not one.pair and most[key]}
+        found = {}
+        for name, its in self.weights.items():
+            has = {
+                (field, key): its[field][key] * HEAVIEST / 255 for field in its for key in terms if key in its[field]
+            }
+            shares = (
+                terms[key].count * FIELDS[field].weight * self.idf(self.having[field, key]) * weight
+                for (field, key), weight in has.items()
+            )
+            covered = sum(mass.get(key, 0) for key in {key for _, key in has}) / (sum(mass.values()) or 1)
+            if has:
+                found[f"skill:{name}"] = sum(shares) * (1 - COVERAGE + COVERAGE * covered)
+        return found
+
+
+def library(chance: random.Random, store: Store, count: int) -> Texts:
+    texts: Texts = {}
+    for number in range(count):
+        texts |= written(chance, f"skill-{number}")
+    put(store, texts)
+    return texts
+
+
+def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(store: Store, index: Index) -> None:
+    chance = random.Random(3)
+    brute = Brute(library(chance, store, FEW - 100))
+    for _ in range(5):
+        query = said(chance, chance.randint(1, 12))
+        assert scores(index, query) == pytest.approx(brute.scores(query), abs=1e-9)
+
+
+def test_in_a_large_library_the_first_match_is_that_of_a_sum_over_all(store: Store, index: Index) -> None:
+    chance = random.Random(5)
+    brute = Brute(library(chance, store, 2 * FEW))
+    for query in [said(chance, chance.randint(1, 30)) for _ in range(50)]:
+        (first,) = index.search(query, limit=1).scored
+        whole = brute.scores(query)
+        assert first.score == pytest.approx(whole[str(first.entry.ref)], abs=1e-9)
+        assert first.score == pytest.approx(max(whole.values()), abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [50, 2 * FEW])
+def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: Store, index: Index, count: int) -> None:
+    chance = random.Random(13)
+    library(chance, store, count)
+    ranking = index.search(said(chance, 8), limit=40)
+
+    weighed = index.weigh(ranking, [scored.entry.id for scored in ranking.scored])
+
+    assert {scored.entry.id: scored for scored in weighed} == {scored.entry.id: scored for scored in ranking.scored}
+    assert len(weighed) > 10
+
+
+# Answers
+
+
+def test_answers_are_shared_by_all_indexes_of_a_library_and_survive_reopening(store: Store, index: Index) -> None:
+    index.answers["question"] = "answer"
+    with Index.open(store) as other:
+        assert other.answers["question"] == "answer"
+        other.answers["question"] = "another"
+    assert dict(index.answers) == {"question": "another"}
+    index.close()
+
+    with Index.open(store) as again:
+        assert dict(again.answers) == {"question": "another"}
+        del again.answers["question"]
+        with pytest.raises(KeyError):
+            again.answers["question"]
+        with pytest.raises(KeyError):
+            del again.answers["question"]
+
+
+def test_the_oldest_answers_go_when_there_are_too_many(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MOST", 5)
+    for number in range(8):
+        index.answers[str(number)] = "x"
+
+    assert list(index.answers) == ["3", "4", "5", "6", "7"] and len(index.answers) == 5
+
+
+def test_answers_are_lost_with_the_file_of_the_index(store: Store) -> None:
+    with Index.open(store) as index:
+        index.answers["question"] = "answer"
+    (store.home / FILE).unlink()
+
+    with Index.open(store) as index:
+        assert dict(index.answers) == {}
