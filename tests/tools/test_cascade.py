@@ -1,0 +1,285 @@
+"""The cascade: who is asked when the search is not sure, how often, and what the answer becomes."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from model_api import Asked, ModelApi, Reply, chooses, fails
+
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_tools.embedding.similar import Described, Similar
+from evolvable_tools.finding import FoundSkills, find_skill
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.lookup.means import Means
+from evolvable_tools.providers.claude_api import AnthropicThinker
+
+CALLER = Caller(Actor.AGENT)
+
+OFFICE = {
+    "pdf-forms": "Fill, merge and split PDF forms.",
+    "release-notes": "Write the release notes of a version from its git log.",
+    "sql-review": "Review SQL queries and the indexes that they use.",
+    "csv-tables": "Clean and summarise CSV tables with pandas.",
+    "excel-charts": "Draw charts of tables in Excel.",
+    "latex-tables": "Set tables in LaTeX for a paper.",
+}
+
+UNSURE = "tables"
+"""Two skills are about these, each as much as the other, and one a little."""
+
+PLAIN = "review my SQL queries and the indexes they use"
+
+
+class Model(ModelApi):
+    """A model that chooses the entry of a name, whatever its label is; "none" is an answer too."""
+
+    wanted = "latex-tables"
+
+    def answer(self, asked: Asked) -> Reply:
+        document = json.loads(asked.body["messages"][0]["content"])
+        labels = {choice["name"]: choice["label"] for choice in document["choices"]}
+        self.then(chooses(labels.get(self.wanted, "none"), f"{self.wanted} does that"))
+        return super().answer(asked)
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with Model() as model:
+        yield model
+
+
+@pytest.fixture
+def thinks(model: Model) -> Iterator[Means]:
+    """Means with a model that judges."""
+    thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", model.url, retries=0)
+    yield Means(thinker=thinker)
+    thinker.close()
+
+
+def put(library: Library, ref: str, description: str, triggers: str = "", body: str = "") -> None:
+    named = Ref.parse(ref)
+    main = main_file(named.kind, named.name)
+    metadata = f"metadata:\n  triggers: {triggers}\n" if triggers else ""
+    text = f"---\nname: {named.name}\ndescription: {description}\n{metadata}---\n{body}\n"
+    with library.store.transaction(Actor.HUMAN, f"write {ref}") as tx:
+        tx.put(named, {main: File(text.encode())})
+
+
+@pytest.fixture
+def office(library: Library) -> Library:
+    for name, description in OFFICE.items():
+        put(library, name, description)
+    return library
+
+
+def stages(found: FoundSkills) -> dict[str, str]:
+    return {report.stage: report.said for report in found.stages}
+
+
+# When it is asked
+
+
+@pytest.mark.parametrize("task", ["csv-tables", "csv tables", "use the csv-tables skill", PLAIN, "bake bread", "!?"])
+def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: Means, task: str) -> None:
+    found = find_skill(office, CALLER, task, means=thinks)
+
+    assert "judge" not in stages(found) and found.choose_between is None
+    assert model.asked == []
+
+
+@pytest.mark.parametrize("mode", ["keyword", "text"])
+def test_a_mode_of_one_stage_asks_no_model(office: Library, model: Model, thinks: Means, mode: str) -> None:
+    find_skill(office, CALLER, UNSURE, mode=mode, means=thinks)
+
+    assert model.asked == []
+
+
+def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks: Means) -> None:
+    alone = find_skill(office, CALLER, UNSURE)
+    assert alone.matches[0].ref != "skill:latex-tables"
+
+    found = find_skill(office, CALLER, UNSURE, means=thinks)
+
+    best = found.matches[0]
+    assert (best.ref, best.stage, found.none_fits) == ("skill:latex-tables", "judge", False)
+    assert best.why.startswith("latex-tables does that") and best.confidence >= 0.7
+    assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 chose skill:latex-tables"
+    assert sorted(m.ref for m in found.matches) == sorted(m.ref for m in alone.matches)
+    assert len(model.asked) == 1 and model.shown[0]["task"] == UNSURE
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_as_many_come_back_as_were_asked_for(office: Library, thinks: Means, limit: int) -> None:
+    found = find_skill(office, CALLER, UNSURE, limit=limit, means=thinks)
+
+    assert (len(found.matches), found.matches[0].ref) == (limit, "skill:latex-tables")
+
+
+def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
+    office: Library, model: Model, thinks: Means
+) -> None:
+    model.wanted = "nothing here"
+
+    found = find_skill(office, CALLER, UNSURE, means=thinks)
+
+    assert found.none_fits and found.matches == find_skill(office, CALLER, UNSURE).matches
+    assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 says that none fits"
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 529])
+def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, status: int) -> None:
+    alone = find_skill(office, CALLER, UNSURE)
+    with ModelApi(fails(status, "not now")) as api:
+        thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", api.url, retries=0)
+        found = find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
+        thinker.close()
+
+    assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
+    assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
+    assert len(api.asked) == 1
+
+
+# Remembered
+
+
+def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: Means) -> None:
+    first, second = (find_skill(office, CALLER, UNSURE, means=thinks) for _ in range(2))
+
+    assert len(model.asked) == 1
+    assert first.matches == second.matches
+    assert stages(second)["judge"].endswith("(remembered)")
+
+
+def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: Means) -> None:
+    model.wanted = "nothing here"
+
+    assert all(find_skill(office, CALLER, UNSURE, means=thinks).none_fits for _ in range(2))
+
+    assert len(model.asked) == 1
+
+
+def test_an_answer_is_remembered_by_every_process_of_the_library(office: Library, model: Model, thinks: Means) -> None:
+    first = find_skill(office, CALLER, UNSURE, means=thinks)
+
+    with Library.open(office.store.home) as other:
+        second = find_skill(other, CALLER, UNSURE, means=thinks)
+
+    assert (first.matches, len(model.asked)) == (second.matches, 1)
+
+
+def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: Means) -> None:
+    with ModelApi(fails(500, "not now")) as api:
+        thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", api.url, retries=0)
+        find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
+        thinker.close()
+
+    assert find_skill(office, CALLER, UNSURE, means=thinks).matches[0].stage == "judge"
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["csv-tables", "latex-tables"])
+def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
+    office: Library, model: Model, thinks: Means, name: str
+) -> None:
+    find_skill(office, CALLER, UNSURE, means=thinks)
+
+    put(office, name, OFFICE[name], body="A new line.")
+    find_skill(office, CALLER, UNSURE, means=thinks)
+
+    assert len(model.asked) == 2
+
+
+# The caller thinks
+
+
+def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(office: Library) -> None:
+    found = find_skill(office, CALLER, UNSURE, means=Means(caller_thinks=True))
+
+    asked = found.choose_between
+    assert asked is not None and UNSURE in asked.question
+    assert {choice.ref for choice in asked.choices} == {match.ref for match in found.matches}
+    assert all(choice.version == 1 and choice.tells_apart for choice in asked.choices)
+    assert found.matches == find_skill(office, CALLER, UNSURE).matches
+
+
+@pytest.mark.parametrize("task", ["csv-tables", PLAIN, "bake bread"])
+def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
+    assert find_skill(office, CALLER, task, means=Means(caller_thinks=True)).choose_between is None
+
+
+def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: Means) -> None:
+    found = find_skill(office, CALLER, UNSURE, means=Means(thinker=thinks.thinker, caller_thinks=True))
+
+    assert found.choose_between is None and found.matches[0].stage == "judge"
+
+
+def test_the_threshold_decides_whether_anything_fits(office: Library) -> None:
+    best = find_skill(office, CALLER, PLAIN).matches[0].confidence
+
+    assert not find_skill(office, CALLER, PLAIN, means=Means(fits=best)).none_fits
+    assert find_skill(office, CALLER, PLAIN, means=Means(fits=best + 0.001)).none_fits
+    assert not find_skill(office, CALLER, "tables", means=Means(fits=0)).none_fits
+    assert find_skill(office, CALLER, UNSURE, means=Means(fits=1)).none_fits
+
+
+# The paper's
+
+
+@dataclass
+class Descriptions:
+    """A stand-in for the embedder that knows one nearest description."""
+
+    best: tuple[int, float] | None
+
+    def begin(self, task: str) -> "Descriptions":
+        return self
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+        return Similar()
+
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
+        return Described(self.best, "stand-in", True)
+
+
+def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
+    office: Library, model: Model, thinks: Means
+) -> None:
+    put(office, "art", "Paints.", triggers="art")
+    latex, thinker = office.store.head(Ref.parse("latex-tables")).id, thinks.thinker
+
+    def asked(task: str, cosine: float) -> tuple[list[str], Any, float]:
+        means = Means(Descriptions((latex, cosine)), thinker)
+        found = find_skill(office, CALLER, task, mode="paper", means=means)
+        return list(stages(found)), found.matches[0].ref, found.matches[0].confidence
+
+    assert asked("start the presentation", 0.9) == (["keyword"], "skill:art", 1.0)
+    assert asked("set it nicely", 0.6) == (["keyword", "embedding"], "skill:latex-tables", 0.6)
+    assert model.asked == []
+    assert asked("set it nicely", 0.59) == (["keyword", "embedding", "llm"], "skill:latex-tables", 0.7)
+    assert len(model.asked) == 1
+    assert len(model.shown[0]["choices"]) == 7
+
+
+def test_in_the_paper_s_mode_nothing_fits_when_no_stage_answers(office: Library) -> None:
+    found = find_skill(office, CALLER, PLAIN, mode="paper")
+
+    assert (found.matches, found.none_fits) == ([], True)
+    assert all("skipped" in stages(found)[stage] for stage in ("embedding", "llm"))
+
+
+# Other kinds
+
+
+@pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.AGENT, Kind.MEMORY, Kind.TOOL, Kind.ENVIRONMENT])
+def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: Means, kind: Kind) -> None:
+    for name, description in OFFICE.items():
+        put(library, f"{kind}:{name}", description)
+
+    assert find_skill(library, CALLER, PLAIN, kind=kind).matches[0].ref == f"{kind}:sql-review"
+    judged = find_skill(library, CALLER, UNSURE, kind=kind, means=thinks).matches[0]
+    assert (judged.ref, judged.stage) == (f"{kind}:latex-tables", "judge")
+    assert find_skill(library, CALLER, PLAIN).matches == []

@@ -1,0 +1,231 @@
+"""Fusion: what the meaning adds to what the words say, and how sure both are.
+
+The embedder here is a stand-in with cosines by hand; the real one has tests of its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.embedding.similar import Described, Similar
+from evolvable_tools.library import Library
+from evolvable_tools.lookup.cascade import Found, Match, find
+from evolvable_tools.lookup.means import Means
+
+Skill = Callable[..., Ref]
+
+OFFICE = {
+    "pdf-forms": "Fill, merge and split PDF forms.",
+    "release-notes": "Write the release notes of a version from its git log.",
+    "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
+    "sql-review": "Review SQL queries and the indexes that they use.",
+    "csv-tables": "Clean and summarise CSV tables with pandas.",
+    "incident-report": "Write a report after an outage, with timeline, cause and measures.",
+}
+
+
+@dataclass
+class StandIn:
+    """An embedder that knows the cosines it was given, by name or by id, and answers every task with them."""
+
+    library: Library
+    by_name: Mapping[str, float] = field(default_factory=dict)
+    by_id: Mapping[int, float] = field(default_factory=dict)
+    said: str = "stand-in, all embedded"
+    available: bool = True
+
+    def begin(self, task: str) -> "StandIn":
+        return self
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+        if not self.available:
+            return Similar(said=self.said)
+        cosines = dict(self.by_id)
+        for name, cosine in self.by_name.items():
+            cosines[self.library.store.head(Ref.parse(name)).id] = cosine
+        nearest = sorted(cosines, key=lambda id_: -cosines[id_])[:limit]
+        return Similar(
+            {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True
+        )
+
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
+        return Described(said=self.said)
+
+
+@pytest.fixture
+def office(skill: Skill) -> Mapping[str, str]:
+    for name, description in OFFICE.items():
+        skill(name, description=description)
+    return OFFICE
+
+
+def refs(found: Found) -> list[str]:
+    return [match.ref for match in found.matches]
+
+
+def of(found: Found, ref: str) -> Match:
+    (match,) = (match for match in found.matches if match.ref == ref)
+    return match
+
+
+def said(found: Found, stage: str) -> str:
+    (report,) = (report for report in found.stages if report.stage == stage)
+    return report.said
+
+
+@pytest.mark.usefixtures("office")
+@pytest.mark.parametrize("task", ["fill a PDF form", "write the report of a release", "quantum chromodynamics", "the"])
+def test_an_embedder_that_cannot_answer_changes_nothing_and_says_why(library: Library, task: str) -> None:
+    cold = StandIn(library, said="embedder is warming up", available=False)
+
+    alone, found = find(library.index, task), find(library.index, task, means=Means(cold))
+
+    assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
+    assert [report.stage for report in found.stages] == ["keyword", "text", "embedding"]
+    assert said(found, "embedding") == "embedder is warming up"
+
+
+@pytest.mark.usefixtures("office")
+def test_what_words_do_not_find_is_found_by_its_meaning(library: Library) -> None:
+    task = "ship our containers into the cluster"
+    assert "skill:helm-deploy" not in refs(find(library.index, task))
+    near = StandIn(library, {"helm-deploy": 0.7, "csv-tables": 0.02})
+
+    found = find(library.index, task, means=Means(near))
+
+    best = found.matches[0]
+    assert (best.ref, best.stage) == ("skill:helm-deploy", "embedding")
+    assert "meaning: cosine 0.70" in best.why
+    assert said(found, "embedding") == "stand-in, all embedded"
+
+
+@pytest.mark.usefixtures("office")
+def test_what_words_found_keeps_its_stage_and_says_its_cosine_too(library: Library) -> None:
+    near = StandIn(library, dict.fromkeys(OFFICE, 0.1) | {"pdf-forms": 0.6})
+
+    best = find(library.index, "fill a PDF form", means=Means(near)).matches[0]
+
+    assert (best.ref, best.stage) == ("skill:pdf-forms", "text")
+    assert "words: " in best.why and best.why.endswith("meaning: cosine 0.60")
+
+
+@pytest.mark.usefixtures("office")
+def test_meaning_decides_between_two_that_words_find_alike(library: Library, skill: Skill) -> None:
+    skill("forms-a", description="Handles tax forms of companies.")
+    skill("forms-b", description="Handles tax forms of people.")
+    for best, other in (("forms-a", "forms-b"), ("forms-b", "forms-a")):
+        near = StandIn(library, {best: 0.8, other: 0.2})
+        assert refs(find(library.index, "handle tax forms", means=Means(near)))[:2] == [
+            f"skill:{best}",
+            f"skill:{other}",
+        ]
+
+
+@pytest.mark.usefixtures("office")
+def test_a_resource_without_a_vector_is_not_thrown_out(library: Library) -> None:
+    others = {name: 0.2 for name in OFFICE if name != "pdf-forms"}
+    task = "fill a PDF form of the release with SQL and CSV tables"
+    alone = find(library.index, task)
+    assert alone.matches[0].ref == "skill:pdf-forms"
+
+    found = find(library.index, task, means=Means(StandIn(library, others)))
+
+    assert refs(found)[0] == "skill:pdf-forms"
+    assert "cosine" not in of(found, "skill:pdf-forms").why
+
+
+@pytest.mark.usefixtures("office")
+@pytest.mark.parametrize("cosines", [{}, {"pdf-forms": 1.0}, dict.fromkeys(OFFICE, 1.0), dict.fromkeys(OFFICE, -1.0)])
+@pytest.mark.parametrize("task", ["review the sql and pdf tables of the release with helm", "quantum", "the of and"])
+def test_confidences_are_shares_and_fall_with_the_order(library: Library, task: str, cosines: dict[str, float]) -> None:
+    for means in (Means(), Means(StandIn(library, cosines))):
+        confidences = [match.confidence for match in find(library.index, task, limit=20, means=means).matches]
+        assert confidences == sorted(confidences, reverse=True)
+        assert all(0 <= confidence <= 1 for confidence in confidences)
+
+
+@pytest.mark.usefixtures("office")
+def test_what_is_near_but_may_not_be_seen_is_not_answered(library: Library, skill: Skill) -> None:
+    """The embedder may be behind the library, or be asked by a caller who sees less."""
+    skill("acme/secret", description="Only of a project.")
+    with library.store.transaction(Actor.HUMAN, "x") as tx:
+        tx.put(Ref.parse("prompt:hello"), {"PROMPT.md": _file("hello")})
+        tx.put(Ref.parse("gone"), {"SKILL.md": _file("gone")})
+    heads = [library.store.head(Ref.parse(ref)) for ref in ("acme/secret", "prompt:hello", "gone")]
+    with library.store.transaction(Actor.HUMAN, "x") as tx:
+        tx.remove(Ref.parse("gone"))
+    strangers = {head.id: 0.99 for head in heads} | {999_999: 0.99, -1: 0.9}
+    near = StandIn(library, {"csv-tables": 0.5}, strangers)
+
+    found = find(library.index, "something else entirely", scopes=("user",), limit=50, means=Means(near))
+
+    assert refs(found) == ["skill:csv-tables"]
+
+
+def _file(text: str) -> File:
+    return File(f"---\nname: {text}\ndescription: {text}\n---\n".encode())
+
+
+@pytest.mark.usefixtures("office")
+def test_a_user_s_resource_that_a_project_s_hides_is_not_brought_back_by_its_meaning(
+    library: Library, skill: Skill
+) -> None:
+    skill("acme/csv-tables", description="Tables of Acme.")
+    hidden = library.store.head(Ref.parse("csv-tables")).id
+    near = StandIn(library, {"acme/csv-tables": 0.3}, {hidden: 0.9})
+
+    found = find(library.index, "something else entirely", scopes=("acme", "user"), means=Means(near))
+
+    assert refs(found) == ["skill:acme/csv-tables"]
+
+
+@pytest.fixture
+def thirty(skill: Skill, office: Mapping[str, str]) -> Iterator[None]:
+    subjects = "roses tyres pianos bread sails bees clocks wine cheese horses stamps kites"
+    verbs = ("Restores old", "Sells rare")
+    for verb in verbs:
+        for subject in subjects.split():
+            skill(f"{verb.split()[0].lower()}-{subject}", description=f"{verb} {subject} for collectors.")
+    yield
+
+
+@pytest.mark.usefixtures("thirty")
+@pytest.mark.parametrize("cosines", [None, {"pdf-forms": 0.6, "pdf-forms-copy": 0.6}])
+def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(
+    library: Library, skill: Skill, cosines: dict[str, float] | None
+) -> None:
+    skill("pdf-forms-copy", description=OFFICE["pdf-forms"])
+    means = Means(StandIn(library, dict.fromkeys(OFFICE, 0.1) | cosines)) if cosines else Means()
+
+    found = find(library.index, "fill the forms of a PDF", means=means)
+
+    assert set(refs(found)[:2]) == {"skill:pdf-forms", "skill:pdf-forms-copy"}
+    assert not found.none_fits
+
+
+@pytest.mark.usefixtures("office")
+def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None:
+    far = StandIn(library, dict.fromkeys(OFFICE, 0.05))
+
+    assert find(library.index, "bake sourdough bread with rye", means=Means(far)).none_fits
+
+
+@pytest.mark.usefixtures("office")
+@pytest.mark.parametrize("mode", ["text", "keyword"])
+def test_a_mode_of_one_stage_does_not_ask_the_embedder(library: Library, mode: str) -> None:
+    near = StandIn(library, dict.fromkeys(OFFICE, 0.9))
+
+    found = find(library.index, "fill a PDF form", mode=mode, means=Means(near))
+
+    assert [report.stage for report in found.stages] == [mode]
+    assert found.matches == find(library.index, "fill a PDF form", mode=mode).matches
+
+
+def test_an_empty_library_is_asked_without_trouble(library: Library) -> None:
+    found = find(library.index, "anything", means=Means(StandIn(library)))
+
+    assert (found.matches, found.none_fits) == ((), True)
