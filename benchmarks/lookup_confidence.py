@@ -89,23 +89,28 @@ class Meanings:
         self._ids = [entry.id for entry in entries]
         self._vectors = cached(texts, embedder.model, embedder.cache)
         self._tasks = embedder.tasks
+        self._living = set(self._ids)
+
+    def look(self, index: Index) -> None:
+        """Notes which skills are in the library now."""
+        self._living = {entry.id for entry in _entries(index)}
 
     def begin(self, task: str) -> "Compared":
         """Returns how near each skill is to the task."""
         cosines = self._vectors @ self._tasks[task]
-        return Compared(dict(zip(self._ids, map(float, cosines), strict=True)))
+        each = zip(self._ids, map(float, cosines), strict=True)
+        return Compared({id_: cosine for id_, cosine in each if id_ in self._living})
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The cosine of every skill, as the lookup asks for it."""
+    """The cosine of every skill that is there, as the lookup asks for it."""
 
     cosines: dict[int, float]
 
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
         """Returns the cosines of these and of the nearest."""
-        # Those that are out of the library are dropped by the index; so that enough are left, many are named.
-        nearest = nlargest(40 * limit, self.cosines, key=self.cosines.__getitem__)
+        nearest = nlargest(limit, self.cosines, key=self.cosines.__getitem__)
         known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
         return Similar(cosines=known, nearest=tuple(nearest), said="", available=True)
 
@@ -144,6 +149,8 @@ def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embe
                 return
             for its, _ in without_the_right(store, library, there):
                 index.catch_up()
+                if meanings:
+                    meanings.look(index)
                 for query in its:
                     yield from _case(query, index, library, meanings, out=True)
 

@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 from support import environment, memory_mb, percentile
 
+from evolvable_store.index import Index
+from evolvable_store.store import Store
 from lookup.data import Library, document, take_in
 from lookup.sessions import Served, Setting, closing, empty_mb, processes_of, serve, shared_mb
 
@@ -49,7 +51,8 @@ def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
-        Served(setting, home, library).close()  # makes the index, which another server then only opens
+        with Store.open(home) as store, Index.open(store) as index:
+            index.catch_up()
         with closing(Served(setting, home, library)) as served:
             times = times_of(served, tasks)
             return served.memory(), times

@@ -51,8 +51,8 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         session=env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None,
-        embedder=(env.get(EMBEDDER) or "auto").strip(),
-        judge=(env.get(JUDGE) or "auto").strip(),
+        embedder=_setting(env.get(EMBEDDER), "auto", "off"),
+        judge=_setting(env.get(JUDGE), "auto", "off", "caller"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=env.get("ANTHROPIC_BASE_URL") or None,
         fits=_share(env.get(FITS)),
@@ -62,6 +62,13 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
 def process_session() -> str:
     """Returns a session for this process, used when its client names none; another process never has the same."""
     return f"process-{os.getpid()}-{time.time_ns():x}"
+
+
+def _setting(text: str | None, usual: str, *words: str) -> str:
+    """Returns what is set, one of our own words in small letters; nothing set is the usual."""
+    value = (text or "").strip() or usual
+    small = value.lower()
+    return {"none": "off", "no": "off", "0": "off"}.get(small, small if small in (usual, *words) else value)
 
 
 def _share(text: str | None) -> float | None:

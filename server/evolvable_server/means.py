@@ -1,59 +1,66 @@
 """Who helps a lookup, by the settings of this process: an embedder, and somebody who judges."""
 
 import contextlib
-import shlex
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
-from evolvable_server.config import Config
+from evolvable_server.config import EMBEDDER, JUDGE, Config
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.embedding.client import SharedEmbedder
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.lookup.means import FITS, Means
 from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker
+from evolvable_tools.providers.headless import CommandThinker, command_of
 
-NOBODY = ("off", "caller")
-"""Settings of the judge that ask nobody from here."""
+OURS = ("auto", "off", "caller")
+"""Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
 
 
 @contextlib.contextmanager
-def opened(config: Config, *, caller_thinks: bool = False) -> Iterator[Means]:
+def opened(config: Config, *, serving: bool = False) -> Iterator[Means]:
     """Yields what a lookup may use; nothing of it is started or loaded before it is asked.
 
-    caller_thinks: whoever calls can choose by itself. Raises InvalidArgument for a setting that names nothing.
+    serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
+    model serves everybody. Raises InvalidArgument for a setting that names nothing.
     """
-    embedder, thinker = embedder_of(config), thinker_of(config)
+    embedder, thinker = embedder_of(config, propose=serving), thinker_of(config)
     fits = FITS if config.fits is None else config.fits
+    caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield Means(embedder, thinker, caller_thinks and config.judge != "off", fits)
+        yield Means(embedder, thinker, caller, client, fits)
     finally:
         for one in (embedder, thinker):
             if one is not None:
                 one.close()
 
 
-def embedder_of(config: Config) -> SharedEmbedder | None:
+def embedder_of(config: Config, *, propose: bool) -> SharedEmbedder | None:
     """Returns the embedder that the settings name, by default the one that is installed."""
     spec = installed() if config.embedder == "auto" else config.embedder
-    return None if spec in (None, "off") else SharedEmbedder(config.home, str(spec))
+    if spec is None or spec == "off":
+        return None
+    with _named(EMBEDDER):
+        return SharedEmbedder(config.home, spec, propose=propose)
 
 
 def thinker_of(config: Config) -> AnthropicThinker | CommandThinker | None:
-    """Returns who judges: the Anthropic API where a key is set and its package installed, or what the settings name."""
-    if config.judge in NOBODY:
+    """Returns who judges: the Anthropic API or a command, where the settings name one."""
+    if config.judge in OURS:
         return None
     named, _, model = config.judge.partition(":")
-    if named in ("auto", "anthropic"):
-        if named == "auto" and (not config.api_key or find_spec("anthropic") is None):
-            return None
+    if named == "anthropic":
         return AnthropicThinker(config.api_key, model or MODEL, config.api_url)
+    with _named(JUDGE):
+        return CommandThinker(command_of(config.judge), folder=_neutral(config.home))
+
+
+@contextlib.contextmanager
+def _named(variable: str) -> Iterator[None]:
+    """Says of a bad value where it stands."""
     try:
-        command = shlex.split(config.judge)
-    except ValueError as error:
-        raise InvalidArgument(f"EVOLVABLE_JUDGE cannot be read: {error}.", "Quote it as for a shell.") from None
-    return CommandThinker(command, folder=_neutral(config.home))
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{variable}: {error}", error.hint) from None
 
 
 def _neutral(home: Path) -> Path | None:

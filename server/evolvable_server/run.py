@@ -34,7 +34,7 @@ class Serving:
     def __init__(self, config: Config) -> None:
         """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting."""
         self._open = contextlib.ExitStack()
-        means = self._open.enter_context(opened(config, caller_thinks=True))
+        means = self._open.enter_context(opened(config, serving=True))
         self.library = Library(Store.open(config.home, create=True), means)
         self._notifier = Notifier(self.library.store)
         self._reloader = Reloader(self.library, self._notifier.post)

@@ -1,30 +1,34 @@
 """Answers that cost something to get, kept beside the index: a judge's, by the question."""
 
+import contextlib
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from evolvable_store.index_sqlite import IndexFile
+from evolvable_store.errors import LibraryError
+from evolvable_store.index_sqlite import Damaged, IndexFile
 
 MOST = 10_000
 """Answers that are kept; the oldest go first."""
 
 
 class Answers(MutableMapping[str, str]):
-    """A mapping in the file of the index: shared by all processes, empty again when the index is made anew."""
+    """A mapping in the file of the index: shared by all processes, empty again when the index is made anew.
 
-    def __init__(self, file: "IndexFile") -> None:
+    What cannot be read or kept, since the file is busy or damaged, counts as not remembered.
+    """
+
+    def __init__(self, file: IndexFile) -> None:
         self._file = file
 
     def __getitem__(self, key: str) -> str:
-        with self._file.reading() as db:
+        row = None
+        with contextlib.suppress(Damaged, LibraryError), self._file.reading() as db:
             row = db.execute("SELECT value FROM answer WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise KeyError(key)
         return str(row[0])
 
     def __setitem__(self, key: str, value: str) -> None:
-        with self._file.writing() as db:
+        with contextlib.suppress(Damaged, LibraryError), self._file.writing() as db:
             db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
             db.execute("DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?", (MOST,))
 

@@ -1,5 +1,6 @@
 """The text index: what every living resource says, kept in step with the library, so that any of it can be found."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from evolvable_store import answers, entries, frontmatter, postings, texts
 from evolvable_store.entries import Entry, Phrase, Text, visible
-from evolvable_store.errors import LibraryCorrupt
+from evolvable_store.errors import LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
 from evolvable_store.index_sqlite import Damaged, IndexFile
 from evolvable_store.objects import Manifest
@@ -31,7 +32,7 @@ BATCH = 500
 
 _MOST_SEEN = 64  # combinations of kind and scopes that are remembered
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
-_MOST_WAITING_IN_BULK = 4 * BATCH  # while a whole library is taken in
+_IN_BULK = 6  # times as much may wait while a whole library is taken in
 _ANEW = "Delete {}: the next search makes it anew."
 
 Progress = Callable[[int, int], None]
@@ -71,13 +72,17 @@ _T = TypeVar("_T")
 
 
 def _mending(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
-    """Makes a method see every committed change, and start anew with an empty index when its file turns out bad."""
+    """Makes a method see every committed change, and start anew with an empty index when its file turns out bad.
+
+    While others take in so much that the file stays busy, it sees what they have taken in so far.
+    """
 
     @wraps(read)
     def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
         known = self._file.identity
         try:
-            self._step_up()
+            with contextlib.suppress(LibraryBusy):
+                self._step_up()
             return read(self, *values, **options)
         except Damaged:
             self._start_anew(known)
@@ -85,6 +90,34 @@ def _mending(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concaten
             return read(self, *values, **options)
 
     return whole
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process keeps of one state of the index. One thread uses it at a time.
+
+    stamp: the changes applied and how often documents were settled, which makes no change.
+    """
+
+    stamp: tuple[int, int]
+    documents: int
+    waiting: postings.Waiting
+    few: dict[Visible, dict[int, int] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, db: "Connection", stamp: tuple[int, int], waiting: postings.Waiting) -> "_Known":
+        """Returns what the connection sees. waiting: that of an earlier state, which is brought in step."""
+        waiting.refresh(db)
+        return cls(stamp, int(db.execute("SELECT count(*) FROM entry").fetchone()[0]), waiting)
+
+    def ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
+        """Returns the query, and all documents that may be seen when they are few."""
+        if seen not in self.few:
+            if len(self.few) > _MOST_SEEN:
+                self.few.clear()
+            documents = seen.documents(db, FEW + 1)
+            self.few[seen] = documents if len(documents) <= FEW else None
+        return Query(db, asked(query), self.documents, self.waiting), self.few[seen]
 
 
 class Index:
@@ -98,9 +131,7 @@ class Index:
         self._store, self._file = store, file
         self._applied = -1
         self._lock, self._pid = threading.Lock(), os.getpid()
-        self._waiting = postings.Waiting()
-        self._documents = (-1, 0)  # how many there were at which change
-        self._seen: dict[Visible, tuple[int, dict[int, int] | None]] = {}
+        self._known = _Known((-1, 0), 0, postings.Waiting())
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -138,7 +169,7 @@ class Index:
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
-        self._applied, self._waiting, self._documents = -1, postings.Waiting(), (-1, 0)
+        self._applied, self._known = -1, _Known((-1, 0), 0, postings.Waiting())
 
     def _step_up(self, progress: Progress | None = None) -> int:
         target = self._store.sequence()
@@ -157,16 +188,26 @@ class Index:
                 changes = self._store.changes(applied, BATCH)
                 if changes:
                     self._take_in(db, changes)
-                    in_bulk = target - changes[-1].sequence > BATCH
-                    if postings.waiting(db) > (_MOST_WAITING_IN_BULK if in_bulk else postings.MOST_WAITING):
-                        postings.settle(db)
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
+            self._settle(_IN_BULK if applied < target else 1)
             if progress:
                 progress(applied - first, target - first)
         self._applied = applied
         return taken
+
+    def _settle(self, times: int) -> None:
+        """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
+        more = True
+        while more:
+            with self._file.reading() as db:
+                count, size = postings.waiting(db)
+            more = count > times * postings.MOST_WAITING or size > times * postings.MOST_WAITING_BYTES
+            if more:
+                with self._file.writing() as db:
+                    if postings.waiting(db) == (count, size):  # nobody else is at it
+                        postings.settle(db)
 
     def _check_origin(self) -> None:
         """Raises Damaged when the index was not made from this library's history: a restored backup has another."""
@@ -239,32 +280,24 @@ class Index:
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
         """
         with self._file.reading() as db:
-            asking = self._ask(db, query)
             seen = visible(kind, scopes)
-            best = asking.best(db, seen, self._few(db, seen), limit)
+            asking, few = self._ask(db, query, seen)
+            best = asking.best(db, seen, few, limit)
             known = entries.of_documents(db, (weighed.document for weighed in best))
         scored = tuple(_scored(known[weighed.document], weighed) for weighed in best)
         return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
 
-    def _ask(self, db: "Connection", query: str) -> Query:
+    def _ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
+        """Returns the query against the state that `db` sees, and all that may be seen there when they are few."""
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
-        applied = _applied(db)
+        stamp = _stamp(db)
         with self._lock:
-            if self._documents[0] != applied:
-                self._waiting.refresh(db)
-                self._documents = applied, int(db.execute("SELECT count(*) FROM entry").fetchone()[0])
-            return Query(db, asked(query), self._documents[1], self._waiting)
-
-    def _few(self, db: "Connection", seen: Visible) -> dict[int, int] | None:
-        """Returns all documents that may be seen, each with its resource; None when they are many."""
-        if len(self._seen) > _MOST_SEEN:
-            self._seen.clear()
-        known = self._seen.get(seen)
-        if known is None or known[0] != self._documents[0]:
-            documents = seen.documents(db, FEW + 1)
-            known = self._seen[seen] = self._documents[0], documents if len(documents) <= FEW else None
-        return known[1]
+            if stamp < self._known.stamp:  # another thread has seen more since; what it knows stays
+                return _Known.of(db, stamp, postings.Waiting()).ask(db, query, seen)
+            if stamp > self._known.stamp:
+                self._known = _Known.of(db, stamp, self._known.waiting)
+            return self._known.ask(db, query, seen)
 
     @_mending
     def weigh(
@@ -342,6 +375,10 @@ def _state(db: "Connection", key: str) -> str:
 
 def _applied(db: "Connection") -> int:
     return int(_state(db, "applied") or 0)
+
+
+def _stamp(db: "Connection") -> tuple[int, int]:
+    return _applied(db), int(_state(db, "settled") or 0)
 
 
 def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:

@@ -100,6 +100,8 @@ class IndexFile:
                 connection.close()
 
     def _connect(self) -> "Connection":
+        if _identity(self.path) != self._known:
+            raise Damaged("the file was replaced")
         with _damage(self.path, opening=True):
             return driver.connect(self.path, durable=False, access="write")
 

@@ -25,6 +25,11 @@ BLOCK = 1 << 13
 MOST_WAITING = 200
 """Documents that may wait to be settled; reading them costs a process a twentieth of a second, once."""
 
+MOST_WAITING_BYTES = 1 << 19
+"""Bytes that their terms may take, packed: some skills are dictionaries."""
+
+_SETTLED_AT_ONCE = 3 << 20  # packed bytes
+
 TABLES = """
     -- resource is NULL when the document is gone but its postings are not.
     CREATE TABLE document (
@@ -40,6 +45,7 @@ TABLES = """
 
 _WAITING = "settled = 0 OR resource IS NULL"
 
+_Key = tuple[str, int, int]  # term, field, block
 _Terms = list[tuple[int, list[str], list[int]]]  # by field: its number, its terms, their weights
 
 
@@ -56,53 +62,72 @@ def drop(db: "Connection", document: int) -> None:
         db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
 
 
-def waiting(db: "Connection") -> int:
-    """Returns how many documents wait to be settled."""
-    return int(db.execute(f"SELECT count(*) FROM document WHERE {_WAITING}").fetchone()[0])
+def waiting(db: "Connection") -> tuple[int, int]:
+    """Returns how many documents wait to be settled, and how many bytes their terms take."""
+    count, size = db.execute(
+        f"SELECT count(*), ifnull(sum(length(terms)), 0) FROM document WHERE {_WAITING}"
+    ).fetchone()
+    return int(count), int(size)
 
 
 def settle(db: "Connection") -> None:
-    """Writes the documents that wait into the postings, and takes those that are gone out of them."""
-    changes: dict[tuple[str, int, int], _Change] = {}
-    query = f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"
-    for id_, settled, data in db.execute(query):
-        block, at = divmod(id_, BLOCK)
-        for number, terms, weights in unpacked(data):
-            for term, weight in zip(terms, weights, strict=True):
-                change = changes.get((term, number, block)) or changes.setdefault((term, number, block), _Change())
-                change.note(at, weight, gone=bool(settled))
-    for key in sorted(changes):
-        _rewrite(db, key, changes[key])
-    db.execute("DELETE FROM document WHERE resource IS NULL")
-    db.execute("UPDATE document SET settled = 1 WHERE settled = 0")
+    """Writes the oldest documents that wait into the postings, and takes those that are gone out of them.
+
+    Some of them: so many that the index is locked for a second or two.
+    """
+    new: dict[_Key, tuple[array[int], bytearray]] = {}
+    gone: dict[_Key, set[int]] = {}
+    done: list[int] = []
+    size = 0
+    for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
+        if done and size + len(data) > _SETTLED_AT_ONCE:
+            break
+        size += len(data)
+        done.append(id_)
+        _sort_in(id_, unpacked(data), gone if settled else None, new)
+    for key, documents in gone.items():
+        _take_out(db, key, documents)
+    db.executemany(_APPEND, ((*key, new[key][0].tobytes(), bytes(new[key][1])) for key in sorted(new)))
+    these = json.dumps(done)
+    db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
+    db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
+    db.execute("""INSERT INTO state VALUES ('settled', '1')
+        ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
 
-@dataclass(slots=True)
-class _Change:
-    documents: "array[int]" = dataclasses.field(default_factory=lambda: array("H"))
-    weights: bytearray = dataclasses.field(default_factory=bytearray)
-    gone: set[int] = dataclasses.field(default_factory=set)
+def _sort_in(
+    id_: int, its: _Terms, gone: dict[_Key, set[int]] | None, new: "dict[_Key, tuple[array[int], bytearray]]"
+) -> None:
+    """Notes the terms of one document among those that are new or, if that is given, those that are gone."""
+    block, at = divmod(id_, BLOCK)
+    for number, terms, weights in its:
+        for term, weight in zip(terms, weights, strict=True):
+            key = (term, number, block)
+            if gone is not None:
+                gone.setdefault(key, set()).add(at)
+                continue
+            row = new.get(key)
+            if row is None:
+                row = new[key] = (array("H"), bytearray())
+            row[0].append(at)
+            row[1].append(weight)
 
-    def note(self, at: int, weight: int, *, gone: bool) -> None:
-        if gone:
-            self.gone.add(at)
-        else:
-            self.documents.append(at)
-            self.weights.append(weight)
+
+_APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    documents = CAST(documents || excluded.documents AS BLOB), weights = CAST(weights || excluded.weights AS BLOB)"""
+# The numbers of new documents are higher than all before, so a row stays in order.
 
 
-def _rewrite(db: "Connection", key: tuple[str, int, int], change: _Change) -> None:
+def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
     where = "WHERE term = ? AND field = ? AND block = ?"
     row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
-    documents, weights = (array("H", row[0]), bytearray(row[1])) if row else (array("H"), bytearray())
-    if change.gone:
-        kept = [(at, weight) for at, weight in zip(documents, weights, strict=True) if at not in change.gone]
-        documents, weights = array("H", [at for at, _ in kept]), bytearray(weight for _, weight in kept)
-    documents.extend(change.documents)  # the numbers of new documents are higher than all before
-    weights.extend(change.weights)
-    if documents:
-        db.execute("INSERT OR REPLACE INTO posting VALUES (?, ?, ?, ?, ?)", (*key, documents.tobytes(), bytes(weights)))
-    elif row:
+    if row is None:
+        return
+    kept = [(at, weight) for at, weight in zip(array("H", row[0]), row[1], strict=True) if at not in gone]
+    if kept:
+        values = (array("H", [at for at, _ in kept]).tobytes(), bytes(weight for _, weight in kept))
+        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*values, *key))
+    else:
         db.execute(f"DELETE FROM posting {where}", key)
 
 
@@ -170,7 +195,8 @@ class Waiting:
         key = (postings.term, postings.field)
         new = self._new.get(key)
         if new:
-            postings.runs.append(Run(0, array("I", new), bytes(new.values())))
+            its = sorted(new)
+            postings.runs.append(Run(0, array("I", its), bytes(new[id_] for id_ in its)))
             postings.count += len(new)
         postings.count -= self._gone[key]
 

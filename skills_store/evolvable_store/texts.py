@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from evolvable_store import packing
-from evolvable_store.words import neighbours, terms, words
+from evolvable_store.words import neighbours, term, terms, words
 
 MAX_BODY = 200_000
 """Characters of a main file's body that are searched."""
 
 MAX_FILES = 200
 """Files whose names are searched."""
+
+_MOST_TERMS = 5_000  # of one field; a text with more different words is data
 
 K1 = 1.4
 """How soon saying a word again stops to count, as in BM25."""
@@ -64,21 +66,29 @@ def weigh(names: Iterable[str], description: str, triggers: Sequence[str], body:
     beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
     said = {
-        "name": terms(word for its in called for word in its),
-        "description": terms(own),
-        "triggers": terms(words("\n".join(triggers))),
-        "pairs": beside,
-        "files": terms(words("\n".join(files))),
-        "body": terms(words(body[:MAX_BODY])),
+        "name": _by_term(word for its in called for word in its),
+        "description": _by_term(own),
+        "triggers": _by_term(words("\n".join(triggers))),
+        "pairs": Counter(beside),
+        "files": _by_term(words("\n".join(files))),
+        "body": _by_term(words(body[:MAX_BODY])),
     }
     return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
 
 
-def _weights(field: Field, said: Sequence[str]) -> dict[str, int]:
+def _by_term(said: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for word, count in Counter(said).items():
+        counts[term(word)] += count
+    return counts
+
+
+def _weights(field: Field, counts: Counter[str]) -> dict[str, int]:
     """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
-    usual = K1 * (1 - field.slope + field.slope * len(said) / field.length)
+    usual = K1 * (1 - field.slope + field.slope * counts.total() / field.length)
     step = (K1 + 1) * 255 / HEAVIEST
-    return {term: max(1, round(step * count / (count + usual))) for term, count in Counter(said).items()}
+    most = counts.most_common(_MOST_TERMS) if len(counts) > _MOST_TERMS else counts.items()
+    return {key: max(1, round(step * count / (count + usual))) for key, count in most}
 
 
 def packed(weights: Weights) -> bytes:

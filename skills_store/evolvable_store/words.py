@@ -53,8 +53,11 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 
 def words(text: str) -> list[str]:
     """Returns the words of a text in order, folded; a run of Han, Kana or Hangul as its pairs of characters."""
+    tokens = _WORD.findall(text.casefold())
+    if text.isascii() or not _RUN.search(text):
+        return [token for token in tokens if len(token) <= LONGEST_WORD]
     found: list[str] = []
-    for token in _WORD.findall(text.casefold()):
+    for token in tokens:
         if _RUN.match(token):
             found += _pairs(token)
         elif len(token) <= LONGEST_WORD:

@@ -848,3 +848,81 @@ def test_looking_changes_nothing(pdf, tmp_path):
         pdf(command, code=None)
 
     assert pdf("log", "--json").json == before
+
+
+# Skills that are easily taken for each other
+
+TWINS = {"pdf-forms": "Fill, merge and split PDF forms.", "pdf-forms-2": "Fill, merge and split PDF forms."}
+
+OTHERS = {
+    "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
+    "sql-review": "Review SQL queries and the indexes that they use.",
+    "csv-tables": "Clean and summarise CSV tables with pandas.",
+}
+
+
+def saved(run: CommandLine, skills: dict[str, str]) -> Path:
+    folder = run.root / "skills"
+    for name, description in skills.items():
+        run.save(folder, name, skill_text(name, description))
+    return folder
+
+
+def names_the_twins(lines: list[str]) -> bool:
+    (line,) = [line for line in lines if "alike" in line]
+    return all(f"skill:{name} " in line for name in TWINS)
+
+
+@pytest.mark.parametrize("command", ["init", "import"])
+def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
+    folder = saved(run, TWINS | OTHERS)
+
+    told = run(command, folder).out
+
+    title, lines = told.partition("\nEasily taken for each other:\n")[1:]
+    assert title and names_the_twins(lines.splitlines())
+
+
+@pytest.mark.parametrize("command", ["init", "import"])
+def test_with_json_what_is_easily_taken_for_another_is_under_its_key(run, command):
+    told = run(command, saved(run, TWINS | OTHERS), "--json").json["doubles"]
+
+    assert names_the_twins(told) and told[1:] == ["1 pair answers the same questions"]
+
+
+@pytest.mark.parametrize("command", ["init", "import"])
+def test_nothing_is_said_where_all_can_be_told_apart(run, command):
+    folder = saved(run, OTHERS)
+
+    assert run(command, folder, "--json").json["doubles"] == []
+    assert "Easily taken" not in run(command, folder).out
+
+
+def test_what_comes_in_is_compared_with_what_is_there(run):
+    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}))
+    beside = run.root / "beside"
+    run.save(beside, "pdf-forms-2", skill_text("pdf-forms-2", TWINS["pdf-forms-2"]))
+
+    assert names_the_twins(run("import", beside, "--json").json["doubles"])
+
+
+def test_the_doctor_names_what_is_easily_taken_for_another(run):
+    run("import", saved(run, TWINS | OTHERS))
+
+    title, lines = run("doctor").out.partition("\nEasily taken for each other:\n")[1:]
+
+    assert title and names_the_twins(lines.splitlines())
+    assert names_the_twins(run("doctor", "--json").json["doubles"])
+
+
+def test_an_update_that_says_what_another_says_is_warned_of_and_a_new_body_is_not(run):
+    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}))
+    text = skill_text("pdf-forms-2", TWINS["pdf-forms-2"])
+
+    def warned(text: str, *options: str) -> list[str]:
+        return run("update", "pdf-forms-2", "--file", "SKILL.md=-", "--json", *options, stdin=text).json["warnings"]
+
+    assert names_the_twins(warned(text, "--create"))
+    assert warned(text + "\nA further line.\n") == []
+    assert names_the_twins(warned(text.replace("Fill, merge", "Merge, fill")))
+    assert warned(text.replace(TWINS["pdf-forms-2"], "Tunes pianos.")) == []

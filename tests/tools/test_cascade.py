@@ -83,7 +83,10 @@ def stages(found: FoundSkills) -> dict[str, str]:
 # When it is asked
 
 
-@pytest.mark.parametrize("task", ["csv-tables", "csv tables", "use the csv-tables skill", PLAIN, "bake bread", "!?"])
+@pytest.mark.parametrize(
+    "task",
+    ["csv-tables", "csv tables", "compare the csv-tables skill with the excel-charts skill", PLAIN, "bake bread", "!?"],
+)
 def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: Means, task: str) -> None:
     found = find_skill(office, CALLER, task, means=thinks)
 

@@ -3,6 +3,7 @@
 The embedder here is a stand-in with cosines by hand; the real one has tests of its own.
 """
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,11 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_tools.embedding.similar import Described, Similar
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import Found, Match, find
+from evolvable_tools.lookup.confidence import confidences
+from evolvable_tools.lookup.fusion import fuse
 from evolvable_tools.lookup.means import Means
+from evolvable_tools.lookup.stage import Query
+from evolvable_tools.lookup.text import content_of
 
 Skill = Callable[..., Ref]
 
@@ -136,6 +141,33 @@ def test_a_resource_without_a_vector_is_not_thrown_out(library: Library) -> None
 
     assert refs(found)[0] == "skill:pdf-forms"
     assert "cosine" not in of(found, "skill:pdf-forms").why
+
+
+@pytest.mark.usefixtures("office")
+def test_a_resource_without_a_vector_is_taken_for_as_near_as_the_others(library: Library, skill: Skill) -> None:
+    skill("newcomer", description="Handles tax forms of companies.")
+    skill("known", description="Handles tax forms of people.")
+    others = dict.fromkeys(OFFICE, 0.85) | {"known": 0.9}
+
+    found = find(library.index, "handle tax forms of companies", means=Means(StandIn(library, others)))
+
+    assert refs(found)[:2] == ["skill:newcomer", "skill:known"]
+
+
+@pytest.mark.usefixtures("office")
+@pytest.mark.parametrize("seed", range(5))
+def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -> None:
+    chance = random.Random(seed)
+    names = chance.sample(sorted(OFFICE), 4)
+    near = StandIn(library, {name: chance.uniform(-0.1, 0.9) for name in names})
+    query = Query("review the sql and pdf tables of the release with helm", Kind.SKILL, None, 10)
+
+    fused = fuse(library.index, query, near)
+
+    sure = confidences(fused, content_of(fused.ranking))
+    assert list(sure) == sorted(sure, reverse=True)
+    found = find(library.index, query.task, limit=10, means=Means(near))
+    assert refs(found) == [str(hit.scored.entry.ref) for hit in fused.hits]
 
 
 @pytest.mark.usefixtures("office")

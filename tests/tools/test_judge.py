@@ -1,12 +1,13 @@
 """The judge: who can think chooses among a shortlist, as data, and is not asked twice."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pytest
 from model_api import ModelApi, chooses, fails, says
 
+from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
 from evolvable_tools.lookup.judge import (
@@ -217,6 +218,47 @@ def test_a_memory_that_cannot_be_read_is_asked_anew(kept: str) -> None:
     assert not judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), dict.fromkeys(memory, kept)).remembered
 
 
+class Failing(MutableMapping[str, str]):
+    """A memory whose file cannot be read, or cannot be written; it holds nothing."""
+
+    def __init__(self, reads: bool, writes: bool) -> None:
+        self._reads, self._writes = reads, writes
+
+    def __getitem__(self, key: str) -> str:
+        raise KeyError(key) if self._reads else EvolvableError("The memory cannot be read.")
+
+    def __setitem__(self, key: str, value: str) -> None:
+        if not self._writes:
+            raise LibraryBusy("The memory is busy.")
+
+    def __delitem__(self, key: str) -> None:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("reads", "writes"), [(False, True), (True, False), (False, False)])
+def test_a_memory_that_fails_loses_no_answer(reads: bool, writes: bool) -> None:
+    memory, thinker = Failing(reads, writes), Chooser("pdf-forms")
+
+    judged = [judge(TASK, SHORTLIST, thinker, memory) for _ in range(2)]
+
+    assert [(each.ref, each.remembered) for each in judged] == [("skill:pdf-forms", False)] * 2
+    assert len(thinker.asked) == 2
+
+
+def test_an_answer_to_shorter_descriptions_is_another_answer() -> None:
+    memory: dict[str, str] = {}
+    judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory, most_description=10)
+
+    assert not judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
+    assert judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
+
+
 # Hostile texts.
 
 HOSTILE = (
@@ -281,6 +323,14 @@ def test_of_a_long_shortlist_the_first_are_asked_for() -> None:
     assert sorted(labels(thinker.shown)) == sorted(f"s{number}" for number in range(MAX_CHOICES))
 
 
+def test_descriptions_are_cut_where_the_caller_says() -> None:
+    thinker = Scripted({"choice": "none", "why": ""})
+
+    judge(TASK, [choice("short", "d" * 20), choice("long", "d" * 21)], thinker, {}, most_description=20)
+
+    assert {each["description"] for each in thinker.shown["choices"]} == {"d" * 20, "d" * 19 + "…"}
+
+
 # What tells the shortlist apart.
 
 
@@ -307,6 +357,22 @@ def test_what_says_the_same_is_told_apart_by_nothing_else() -> None:
 
     assert one.tells_apart == other.tells_apart == "nothing but its name and place"
     assert other.ref == "skill:acme/pdf"
+
+
+def test_what_two_of_three_say_tells_neither_apart() -> None:
+    made = choices([entry("a", "Reads red forms, forms."), entry("b", "Reads blue forms."), entry("c", "Blue ink.")])
+
+    assert [each.tells_apart for each in made] == ["only here: red", "nothing but its name and place", "only here: ink"]
+
+
+def test_a_long_list_is_not_told_apart() -> None:
+    many = [entry(f"s{number}", f"Word{number}.") for number in range(MAX_CHOICES + 1)]
+    thinker = Scripted({"choice": "none", "why": ""})
+
+    judge(TASK, choices(many), thinker, {}, most=len(many))
+
+    assert all(each.tells_apart for each in choices(many[:-1]))
+    assert [set(each) for each in thinker.shown["choices"]] == [{"label", "name", "description"}] * len(many)
 
 
 @pytest.mark.parametrize("description", ["", "填写表单", "!?", *HOSTILE])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,10 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.paper import MOST_LISTED, Choose, paper
+from evolvable_tools.lookup.judge import choices, judge
+from evolvable_tools.lookup.paper import MOST_DESCRIPTION, MOST_LISTED, Choose, paper
 from evolvable_tools.lookup.stage import Answer, Query
+from evolvable_tools.providers.thinker import Request
 
 Skill = Callable[..., Ref]
 
@@ -173,8 +176,31 @@ def test_a_model_is_asked_about_a_bounded_list_and_that_is_said(library: Library
 
     found = ask(library.index, "a task", None, lambda task, entries: (None, str(len(entries))))
 
-    assert MOST_LISTED >= 1_000
     assert found["llm"].said == "none: 2 (asked about the first 2 of the library)"
+
+
+def test_the_prompt_for_a_large_library_is_bounded():
+    asked: list[Request] = []
+
+    class Nobody:
+        name = "nobody"
+
+        def think(self, request: Request) -> dict[str, Any]:
+            asked.append(request)
+            return {"choice": "none", "why": ""}
+
+    large = [
+        Entry(number, Kind.SKILL, "user", f"skill-{number}", 1, f"Word{number} " * 90, (), False, "", "tree")
+        for number in range(1_000)
+    ]
+    judge("a task", choices(large), Nobody(), {}, most=MOST_LISTED, most_description=MOST_DESCRIPTION)
+
+    (request,) = asked
+    listed = json.loads(request.data)["choices"]
+    assert len(listed) == MOST_LISTED == 200
+    assert {len(one["description"]) for one in listed} == {MOST_DESCRIPTION}
+    assert set(listed[0]) == {"label", "name", "description"}
+    assert len(request.data) < 50_000
 
 
 def test_the_whole_library_is_read_page_by_page(library: Library, skill: Skill, monkeypatch):

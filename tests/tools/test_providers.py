@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 from model_api import HANGS, ModelApi, Reply, fails, says
 
+from evolvable_store.errors import InvalidArgument
 from evolvable_tools.providers.claude_api import AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker
+from evolvable_tools.providers.headless import CLAUDE_CODE, CODEX, CommandThinker, command_of
 from evolvable_tools.providers.thinker import ProviderError, Request, WrongAnswer
 
 KEY = "sk-ant-secret-of-the-test"
@@ -117,8 +119,33 @@ def test_an_api_that_hangs_is_left_at_the_timeout(api: ModelApi) -> None:
 def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
     thinker = AnthropicThinker(KEY, base_url="http://127.0.0.1:1", retries=0)
 
-    assert "cannot be reached at http://127.0.0.1:1" in str(refused(thinker))
+    assert "cannot be reached at 127.0.0.1:1." in str(refused(thinker))
     thinker.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://user:s3cret@127.0.0.1:1", "cannot be reached at 127.0.0.1:1."),
+        ("http://user:s3@cret@127.0.0.1:1", "cannot be reached at 127.0.0.1:1."),
+        ("http://user:s3cret@[::1]:1/v1?key=s3cret", "cannot be reached at [::1]:1."),
+        ("http://127.0.0.1:1/s3cret", "cannot be reached at 127.0.0.1:1."),
+        ("http://s3cret/#s3cret@127.0.0.1:1", "cannot be reached at its address."),
+        ("user:s3cret@127.0.0.1:1", "cannot be reached at its address."),
+        ("http://[s3cret", "cannot be reached at its address."),
+        ("http://", "cannot be reached at its address."),
+        ("http://user:s3cret/s3cret@127.0.0.1:1", "was given an address that is none."),
+        ("http://user:s3\ncret@127.0.0.1:1", "was given an address that is none."),
+    ],
+)
+def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
+    thinker = AnthropicThinker(KEY, base_url=address, retries=0, timeout=2.0)
+
+    error = refused(thinker)
+    thinker.close()
+
+    assert said in str(error)
+    assert not {"s3cret", "cret", "user"} & set(re.split(r"\W+", error.text))
 
 
 @pytest.mark.parametrize(
@@ -339,6 +366,30 @@ def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., Comm
     thinker = command(script, folder=tmp_path, environment={"MARK": "here"})
 
     assert thinker.think(ASKED)["why"] == f"{tmp_path}|here"
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("claude", CLAUDE_CODE),
+        (" codex\n", CODEX),
+        ("claude -p", ("claude", "-p")),
+        ("/opt/claude", ("/opt/claude",)),
+        ("my-judge 'two words' --x=\"\"", ("my-judge", "two words", "--x=")),
+        ("", ()),
+    ],
+)
+def test_a_setting_names_a_command(text: str, command: tuple[str, ...]) -> None:
+    assert command_of(text) == command
+
+
+@pytest.mark.parametrize("text", ["judge 's3cret", 'judge "s3cret', "judge s3cret\\"])
+def test_a_command_that_cannot_be_read_says_what_and_what_next(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"cannot be read: no (closing quotation|escaped character)\.") as failure:
+        command_of(text)
+
+    assert "shell" in failure.value.hint
+    assert "s3cret" not in failure.value.text
 
 
 def test_another_command_line_is_another_thinker_and_its_name_tells_no_argument() -> None:

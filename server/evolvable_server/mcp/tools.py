@@ -67,7 +67,7 @@ class Tools:
         search is not sure, choose yourself. Then load_skill."""
         scopes = (check_scope(scope),) if scope else None
         means = self._library.means
-        if means.thinker is None and means.caller_thinks:
+        if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_thinker(ctx))
         return finding.find_skill(
             self._library,

@@ -1,4 +1,7 @@
-"""Starts the process that embeds for one library: `python -m evolvable_tools.embedding HOME SPEC [IDLE_SECONDS]`."""
+"""Starts the process that embeds for one library.
+
+`python -m evolvable_tools.embedding HOME SPEC [IDLE_SECONDS] [--give-way]`; with --give-way only where none serves.
+"""
 
 import ctypes
 import os
@@ -23,5 +26,6 @@ if __name__ == "__main__":
     _save_memory()
     from evolvable_tools.embedding.worker import IDLE_SECONDS, run
 
-    home, spec, *idle = sys.argv[1:]
-    sys.exit(run(Path(home), spec, idle=float(idle[0]) if idle else IDLE_SECONDS))
+    home, spec, *idle = (word for word in sys.argv[1:] if word != "--give-way")
+    seconds = float(idle[0]) if idle else IDLE_SECONDS
+    sys.exit(run(Path(home), spec, idle=seconds, give_way="--give-way" in sys.argv))

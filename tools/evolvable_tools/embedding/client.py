@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,10 @@ _WARMING_UP = "embedder is warming up"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
 _TRY_AGAIN = 0.05
 
+# The process lives long and needs no secret of its starter, but for those that the hub asks for.
+_SECRET = ("_API_KEY", "_TOKEN", "_SECRET")
+_OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
 
 def shortened(task: str) -> str:
     """Returns as much of the task as is embedded."""
@@ -41,12 +45,18 @@ def shortened(task: str) -> str:
 class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by everybody who opens it.
 
+    start: whether to start the process where none serves. propose: whether to replace one that serves another model;
+    without it the model that serves is used, whatever `spec` names.
+
     Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
     for a spec that names no embedder.
     """
 
-    def __init__(self, home: Path, spec: str, *, start: bool = True, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, home: Path, spec: str, *, start: bool = True, propose: bool = True, patience: float = PATIENCE
+    ) -> None:
         self._home, self._spec, self._start, self.patience = home.absolute(), absolute(spec), start, patience
+        self._propose = propose
         self._changed = threading.Condition()
         self._idle: list[Line] = []
         self._late: list[Line] = []
@@ -150,7 +160,7 @@ class SharedEmbedder:
             self._trouble = f"the embedder cannot start: {failed}" if failed else _WARMING_UP
             return None, True
         # Proposed once only: who was started last decides, and two servers that differ do not take turns for ever.
-        differs = not serving.offers(self._spec) and not self._proposed
+        differs = self._propose and not serving.offers(self._spec) and not self._proposed
         self._trouble, self._pause, self._proposed = _WARMING_UP, _START_AGAIN[0], True
         return Line(connection), differs
 
@@ -166,6 +176,8 @@ class SharedEmbedder:
             self._start_not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _START_AGAIN[1])
         command = [sys.executable, "-P", "-m", "evolvable_tools.embedding", str(self._home), self._spec]
+        if not self._propose:
+            command.append("--give-way")
         try:
             with (self._home / LOG).open("ab") as log:
                 process = subprocess.Popen(
@@ -174,6 +186,7 @@ class SharedEmbedder:
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     cwd=self._home.anchor,
+                    env=_harmless(os.environ),
                     start_new_session=os.name == "posix",
                 )
         except OSError as error:
@@ -181,6 +194,13 @@ class SharedEmbedder:
             return
         # Somebody has to take note of its end, or it stays in the table of processes.
         threading.Thread(target=process.wait, name="embedder ended", daemon=True).start()
+
+
+def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment without what are secrets by their names."""
+    return {
+        name: value for name, value in environment.items() if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
+    }
 
 
 class Asked:

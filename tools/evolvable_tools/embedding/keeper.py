@@ -1,4 +1,8 @@
-"""Keeping the vectors in step with the library, a little at a time, with no gap when the model changes."""
+"""Keeping the vectors in step with the library, a little at a time.
+
+While a changed model is being prepared the one before answers, where it can still be opened. The vectors of both are
+kept, so that going back needs only what changed since; those of all other models are deleted.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +23,8 @@ BATCH, BATCH_CHARACTERS = 32, 8_000
 changes are looked at."""
 
 _CHANGES = 100  # taken in at once
+
+_NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # states: names of models
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Keeper:
     def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
         """Loads what is kept. Raises Damaged, LibraryError."""
         self._store, self._vectors, self._say = store, vectors, say
+        self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
         self._check_origin()
         self._describing = bool(vectors.state(WITH_DESCRIPTIONS))
         self._swept = False
@@ -67,6 +74,8 @@ class Keeper:
         """What answers now."""
         self.coming: Service | None = newest if before else None
         """The changed model, while its vectors are not complete."""
+        vectors.note(_NEWEST, newest.model.name)
+        self._note_service()
 
     def step(self) -> bool:
         """Does a little of what there is to do; returns whether there was anything. Raises Damaged, LibraryError."""
@@ -123,7 +132,9 @@ class Keeper:
 
     def _before(self, newest: Service) -> Service | None:
         """Returns the model that was in service before, if it has vectors and can still be opened."""
-        for model in reversed(self._vectors.models()):
+        kept = {model.name: model for model in reversed(self._vectors.models())}
+        for name in dict.fromkeys([*self._served, *kept]):
+            model = kept.get(name, newest.model)
             if model.id != newest.model.id and self._vectors.counted(model, [Role.WHOLE])[0]:
                 try:
                     embedder = open_embedder(model.spec)
@@ -200,16 +211,24 @@ class Keeper:
         for service in self._services():
             self._load(service, Role.DESCRIPTION)
 
+    def _note_service(self) -> None:
+        """Notes which model is in service and which was before."""
+        name = self.serving.model.name
+        self._served = [name, *(other for other in self._served if other != name)][:2]
+        for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
+            self._vectors.note(key, served)
+
     def _settle(self) -> None:
-        """Puts a changed model in service once it is complete, and deletes what only the old one needed."""
+        """Puts a changed model in service once it is complete, and deletes all models but it and the one before."""
         if self.coming is not None and self.coming.is_complete:
             self._say(f"{self.coming.model.name} is complete and in service")
             self.serving, self.coming, self._swept = self.coming, None, False
+            self._note_service()
         if self.coming is None and not self._swept:
             self._swept = True
             self._vectors.drop_unsaid()
             for model in self._vectors.models():
-                if model.id != self.serving.model.id:
+                if model.name not in self._served:
                     self._vectors.forget_model(model)
 
 

@@ -130,20 +130,19 @@ def _in_folder(folder: Path) -> _Files:
 
 
 def _from_hub(model: str) -> _Files:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     def fetched(*names: str) -> Path | None:
-        for name in names:
-            try:
-                return Path(hf_hub_download(model, name))
-            except EntryNotFoundError:
-                continue
-        return None
+        return _fetched(model, names)
 
     try:
         weights = fetched(_QUANTISED.get(platform.machine(), _PLAIN), _PLAIN)
         tokenizer, pooling = fetched("tokenizer.json"), fetched(_POOLING)
+    except LocalEntryNotFoundError as error:
+        raise EmbedderUnavailable(
+            f"The model {model} cannot be fetched: no network, and not all of its files were fetched before.",
+            "Check the network, or name a folder with model.onnx and tokenizer.json.",
+        ) from error
     except Exception as error:  # of the hub, of its HTTP client, of the disk: there is no common class
         raise EmbedderUnavailable(
             f"The model {model} is no folder and cannot be fetched from the hub: {str(error)[:300]}",
@@ -155,3 +154,25 @@ def _from_hub(model: str) -> _Files:
             "Name a model that has both, or use sentence-transformers.",
         )
     return _Files(f"{model}/{weights.name}", weights, tokenizer, pooling)
+
+
+def _fetched(model: str, names: Sequence[str]) -> Path | None:
+    """Returns the first of these files that the model has; None when it is known to have none of them.
+
+    Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
+    """
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    unknown: LocalEntryNotFoundError | None = None
+    for name in names:
+        try:
+            return Path(hf_hub_download(model, name))
+        except LocalEntryNotFoundError as error:  # an EntryNotFoundError too, but nobody said that there is no file
+            if try_to_load_from_cache(model, name) is not _CACHED_NO_EXIST:
+                unknown = error
+        except EntryNotFoundError:
+            continue
+    if unknown is not None:
+        raise unknown
+    return None

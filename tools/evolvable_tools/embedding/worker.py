@@ -39,15 +39,16 @@ _MOST_LOG = 256 * 1024
 _NICE = 10
 
 
-def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS) -> int:
+def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False) -> int:
     """Embeds for the library in `home` until there is no reason to; returns the exit status.
 
-    0 when another process does it already, with the same spec. One with another spec is asked to end first. Ends by
-    itself after `idle` seconds without a client, and when the folder or its files go away or are replaced.
+    0 when another process does it already, with the same spec. One with another spec is asked to end first; with
+    `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
+    files go away or are replaced.
     """
     lock = FileLock(home / wire.LOCK, timeout=0)
     try:
-        embedder = _take_over(home, spec, lock)
+        embedder = _take_over(home, spec, lock, give_way)
         if embedder is None:
             return 0
         with Store.open(home) as store, Vectors.open(home) as vectors:
@@ -60,23 +61,26 @@ def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS) -> int:
         return 0
     except EvolvableError as error:
         _say(error.text)
-        with contextlib.suppress(OSError):
-            wire.announce(home, wire.Announcement(os.getpid(), spec, error=error.text))
+        # Without the lock the announcement is another's, who serves and would take itself for replaced.
+        if lock.is_locked:
+            with contextlib.suppress(OSError):
+                wire.announce(home, wire.Announcement(os.getpid(), spec, error=error.text))
         return 1
     finally:
         lock.release()
 
 
-def _take_over(home: Path, spec: str, lock: FileLock) -> Embedder | None:
+def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedder | None:
     """Takes the lock and returns the embedder; None when the library is served already.
 
-    While another model is served the new one is loaded first, so that the time between them is short.
+    While another model is served the new one is loaded first, so that the time between them is short; one that gives
+    way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
     """
     try:
         lock.acquire()
     except Timeout:
         serving = wire.announced(home)
-        if serving is None or serving.offers(spec) or serving.address is None:
+        if give_way or serving is None or serving.offers(spec) or serving.address is None:
             return None
         embedder = open_embedder(spec)
         line = wire.dial(home, serving)

@@ -184,7 +184,14 @@ def _chooser(means: Means, memory: MutableMapping[str, str]) -> paper.Choose | N
         return None
 
     def choose(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
-        judged = judge.judge(task, judge.choices(entries), thinker, memory, most=paper.MOST_LISTED)
+        judged = judge.judge(
+            task,
+            judge.choices(entries),
+            thinker,
+            memory,
+            most=paper.MOST_LISTED,
+            most_description=paper.MOST_DESCRIPTION,
+        )
         return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.said
 
     return choose

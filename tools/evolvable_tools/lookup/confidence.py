@@ -79,16 +79,16 @@ WORDS: Mapping[str, float] = {
 """The model for what is found by words alone."""
 
 MEANINGS: Mapping[str, float] = {
-    "constant": -5.29,
-    "strength": 1.28,
-    "covered": 1.58,
-    "weight": 0.66,
-    "size": -0.36,
-    "length": -0.23,
-    "of_itself": 1.10,
-    "lead": 5.58,
-    "lead_in_size": 0.52,
-    "meaning": 3.88,
+    "constant": -6.15,
+    "strength": 0.54,
+    "covered": 3.24,
+    "weight": -0.67,
+    "size": -0.4,
+    "length": 1.76,
+    "of_itself": 2.15,
+    "lead": 5.28,
+    "lead_in_size": 0.69,
+    "meaning": 2.99,
 }
 """The model where the cosine is known."""
 

@@ -1,12 +1,15 @@
 """The judge: somebody who can think chooses among the few that the other stages found, when these are unsure."""
 
+import contextlib
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from evolvable_store.errors import EvolvableError
 from evolvable_store.index import Entry
 from evolvable_store.words import FUNCTION_WORDS, words
 from evolvable_tools.providers.thinker import Request, Thinker, WrongAnswer
@@ -60,7 +63,7 @@ _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)$")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the shortlist. `tells_apart`: what its text says that the texts of the others do not."""
+    """One of the shortlist. `tells_apart`: what its text says that those of the others do not; '' in a long list."""
 
     ref: str
     version: int
@@ -102,16 +105,15 @@ class ChooseBetween:
 
 
 def choices(entries: Sequence[Entry]) -> tuple[Choice, ...]:
-    """Returns a shortlist as choices, in its order, each with the words that only it says."""
-    said = [_said(entry) for entry in entries]
-    roots = [{_root(word) for word in its} for its in said]
-    made = []
-    for at, entry in enumerate(entries):
-        others = set().union(*roots[:at], *roots[at + 1 :])
-        own = _first_of_each_root(word for word in said[at] if _root(word) not in others)[:_OWN_WORDS]
-        apart = f"only here: {', '.join(own)}" if own else "nothing but its name and place"
-        made.append(Choice(str(entry.ref), entry.version, entry.name, entry.description, apart))
-    return tuple(made)
+    """Returns a shortlist as choices, in its order, each with the words that only it says.
+
+    Of more than MAX_CHOICES none is told apart, so that a judge of many has less to read.
+    """
+    apart = _told_apart(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
+    return tuple(
+        Choice(str(entry.ref), entry.version, entry.name, entry.description, its)
+        for entry, its in zip(entries, apart, strict=True)
+    )
 
 
 def unsure(confidences: Sequence[float], fits: float) -> bool:
@@ -142,17 +144,20 @@ def judge(
     memory: MutableMapping[str, str],
     *,
     most: int = MAX_CHOICES,
+    most_description: int = MAX_DESCRIPTION,
 ) -> Judged:
     """Returns which of the shortlist (of a longer one the first `most`) is for the task, or none, as the thinker says.
 
-    An answer outside the list means none. What it says is kept in `memory` and not asked again for the same task and
-    the same versions; an answer that breaks the schema is not kept. Raises ProviderError when there is no answer.
+    most_description: characters of each description that the judge reads. An answer outside the list means none. What
+    it says is kept in `memory` and not asked again for the same task and the same versions; an answer that breaks the
+    schema is not kept. A memory that fails has kept nothing. Raises ProviderError when there is no answer.
     """
     if not shortlist:
         return Judged(None, 0.0, "there was nothing to choose from", f"{thinker.name} was not asked", False)
-    labelled = _labelled(task, shortlist[:most])
+    read = [replace(choice, description=_cut(choice.description, most_description)) for choice in shortlist[:most]]
+    labelled = _labelled(task, read)
     key = _key(task, thinker.name, labelled.values())
-    known = _recalled(memory.get(key), labelled)
+    known = _recalled(_kept(memory, key), labelled)
     if known is not None:
         return _judged(known[0], known[1], thinker.name, True)
     try:
@@ -163,7 +168,9 @@ def judge(
             raise
         return _judged(*_verdict(error.answer, labelled), thinker.name, False)
     choice, why = _verdict(answer, labelled)
-    memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
+    # An answer that was got is not lost because it cannot be kept.
+    with contextlib.suppress(EvolvableError):
+        memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
     return _judged(choice, why, thinker.name, False)
 
 
@@ -191,12 +198,8 @@ def _request(task: str, labelled: Mapping[str, Choice]) -> Request:
     described = {
         "task": _head_and_tail(task),
         "choices": [
-            {
-                "label": label,
-                "name": choice.name,
-                "description": _cut(choice.description, MAX_DESCRIPTION),
-                "tells_apart": choice.tells_apart,
-            }
+            {"label": label, "name": choice.name, "description": choice.description}
+            | ({"tells_apart": choice.tells_apart} if choice.tells_apart else {})
             for label, choice in labelled.items()
         ],
     }
@@ -232,6 +235,13 @@ def _key(task: str, who: str, shortlist: Iterable[Choice]) -> str:
     return _digest([INSTRUCTIONS, who, task, seen]).hex()
 
 
+def _kept(memory: Mapping[str, str], key: str) -> str | None:
+    try:
+        return memory.get(key)
+    except EvolvableError:
+        return None
+
+
 def _recalled(kept: str | None, labelled: Mapping[str, Choice]) -> tuple[Choice | None, str] | None:
     """Returns the answer that was kept, None when there is none or it cannot be read."""
     try:
@@ -247,6 +257,17 @@ def _recalled(kept: str | None, labelled: Mapping[str, Choice]) -> tuple[Choice 
 
 def _digest(value: Any) -> bytes:
     return hashlib.sha256(json.dumps(value).encode("ascii")).digest()
+
+
+def _told_apart(entries: Sequence[Entry]) -> list[str]:
+    """Returns for each what only it says, as one line."""
+    said = [_said(entry) for entry in entries]
+    standing = Counter(root for its in said for root in {_root(word) for word in its})  # in how many entries
+    made = []
+    for its in said:
+        own = _first_of_each_root(word for word in its if standing[_root(word)] == 1)[:_OWN_WORDS]
+        made.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
+    return made
 
 
 def _said(entry: Entry) -> list[str]:

@@ -12,10 +12,12 @@ FITS = 0.42
 @dataclass(frozen=True, slots=True)
 class Means:
     """neighbours: the embedder. thinker: who judges where the stages are unsure. caller_thinks: without one, the caller
-    is asked to. fits: the confidence under which nothing fits.
+    is asked to; client_thinks: before that a client that lends its model. fits: the confidence under which nothing
+    fits.
     """
 
     neighbours: Neighbours | None = None
     thinker: Thinker | None = None
     caller_thinks: bool = False
+    client_thinks: bool = False
     fits: float = FITS

@@ -20,8 +20,11 @@ NEAR = 0.6
 JUDGED = 0.7
 """The confidence in whatever the model chose."""
 
-MOST_LISTED = 1_000
+MOST_LISTED = 200
 """Resources put before the model; the paper's own list has no end."""
+
+MOST_DESCRIPTION = 150
+"""Characters of each description that are put before the model: with MOST_LISTED, a prompt of 50,000 or so."""
 
 _PAGE = 1_000
 

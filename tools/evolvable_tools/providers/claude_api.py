@@ -3,6 +3,7 @@
 import json
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from evolvable_tools.providers.answers import fitting, shown
 from evolvable_tools.providers.thinker import ProviderError, Request
@@ -74,17 +75,23 @@ class AnthropicThinker:
             raise ProviderError(f"{self.name} {what}.", "Set ANTHROPIC_API_KEY, or choose another provider.")
         try:
             from anthropic import Anthropic, DefaultHttpxClient
+            from httpx2 import InvalidURL
         except ImportError:
             hint = "Install it: pip install 'evolvable[anthropic]'."
             raise ProviderError(f"{self.name} needs the package anthropic.", hint) from None
         http = DefaultHttpxClient(event_hooks={"response": [_no_long_wait]})
-        return Anthropic(
-            api_key=self._key,
-            base_url=self._address,
-            timeout=self._timeout,
-            max_retries=self._retries,
-            http_client=http,
-        )
+        try:
+            return Anthropic(
+                api_key=self._key,
+                base_url=self._address,
+                timeout=self._timeout,
+                max_retries=self._retries,
+                http_client=http,
+            )
+        except InvalidURL:
+            http.close()
+            hint = f"Give one such as {ADDRESS}; other signs in a password are written with %."
+            raise ProviderError(f"{self.name} was given an address that is none.", hint) from None
 
     def _ask(self, client: "Anthropic", request: Request) -> "Message":
         import anthropic
@@ -109,7 +116,7 @@ class AnthropicThinker:
             raise ProviderError(f"{self.name} did not answer within {self._timeout:g} s.", _BUSY) from None
         except anthropic.APIConnectionError:
             hint = "Check the network and the address."
-            raise ProviderError(f"{self.name} cannot be reached at {self._address}.", hint) from None
+            raise ProviderError(f"{self.name} cannot be reached at {_host(self._address)}.", hint) from None
         except anthropic.APIStatusError as error:
             raise self._refused(error) from None
         except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
@@ -140,6 +147,17 @@ class AnthropicThinker:
 
     def _safe(self, text: str) -> str:
         return shown(text.replace(self._key, "[key]"))
+
+
+def _host(address: str) -> str:
+    """Returns the host of an address and its port. All else may be a secret, and so may a host that is in doubt."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "its address"
+    # Behind the host an "@" is likely the end of a password with a "/", "?" or "#" in it.
+    doubtful = "@" in f"{parts.path}{parts.query}{parts.fragment}"
+    return ("" if doubtful else shown(parts.netloc.rpartition("@")[2])) or "its address"
 
 
 def _no_long_wait(response: "Response") -> None:

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import ntpath
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evolvable_store.errors import InvalidArgument
 from evolvable_tools.providers.answers import as_prompt, document, fitting, shown
 from evolvable_tools.providers.child import MAX_OUTPUT, Children, Ran
 from evolvable_tools.providers.thinker import ProviderError, Request
@@ -23,6 +25,23 @@ CODEX = (
     *("--config", 'web_search="disabled"', "-"),
 )
 """Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """Returns the command that a text names: `claude` and `codex` as they only answer, any other as a shell reads it.
+
+    Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the text, which may hold
+    a secret, is not shown.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        hint = "Quote it as for a shell, or say claude or codex alone."
+        raise InvalidArgument(f"The command that is to think cannot be read: {what}.", hint) from None
+    if words == ("claude",):
+        return CLAUDE_CODE
+    return CODEX if words == ("codex",) else words
 
 
 class CommandThinker:

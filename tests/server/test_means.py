@@ -1,0 +1,215 @@
+"""Who helps a lookup: what each setting of the environment gives, and what it costs before anybody is asked."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from model_api import ModelApi, chooses
+
+from evolvable_server.config import Config, read_config
+from evolvable_server.means import opened
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.embedding.client import SharedEmbedder
+from evolvable_tools.embedding.embedder import installed
+from evolvable_tools.library import Library
+from evolvable_tools.lookup.means import FITS, Means
+from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
+from evolvable_tools.providers.headless import CommandThinker
+from evolvable_tools.providers.thinker import Request, Thinker
+
+HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
+
+USUAL = f"anthropic:{MODEL}"
+
+KEY = {"ANTHROPIC_API_KEY": "sk-ant-of-the-test"}
+
+ASKED = Request(
+    "Choose.",
+    "{}",
+    {
+        "type": "object",
+        "properties": {"choice": {"type": "string"}, "why": {"type": "string"}},
+        "required": ["choice", "why"],
+        "additionalProperties": False,
+    },
+)
+
+Open = Callable[..., Means]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[Mapping[str, str]], Config]:
+    """Reads the settings of an environment, over a library's folder of its own."""
+    (tmp_path / "home").mkdir()
+    return lambda environment: read_config({"EVOLVABLE_HOME": str(tmp_path / "home"), **environment})
+
+
+@pytest.fixture
+def means(config: Callable[[Mapping[str, str]], Config]) -> Iterator[Open]:
+    """Opens what the environment names: `means(EVOLVABLE_JUDGE="off")`."""
+    with ExitStack() as stack:
+
+        def open_(*, serving: bool = True, **environment: str) -> Means:
+            return stack.enter_context(opened(config(environment), serving=serving))
+
+        yield open_
+
+
+def name_of(thinker: Thinker | None) -> str | None:
+    if thinker is None:
+        return None
+    return thinker.name.rpartition(":")[0] if isinstance(thinker, CommandThinker) else thinker.name
+
+
+# The embedder
+
+
+@pytest.mark.parametrize("value", ["", "auto", " auto "])
+def test_by_default_the_embedder_is_the_one_that_is_installed(means: Open, value: str) -> None:
+    assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder if installed() else type(None))
+    assert isinstance(means().neighbours, SharedEmbedder if installed() else type(None))
+
+
+def test_an_embedder_can_be_turned_off(means: Open) -> None:
+    assert means(EVOLVABLE_EMBEDDER="off").neighbours is None
+
+
+@pytest.mark.parametrize(
+    "value", ["onnx", "onnx:some/model", "sentence-transformers", "sentence-transformers:some/model"]
+)
+def test_an_embedder_that_is_named_is_the_one(means: Open, value: str) -> None:
+    assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder)
+
+
+# The judge
+
+
+@pytest.mark.parametrize(
+    ("value", "environment", "thinker", "caller_thinks"),
+    [
+        ("", {}, None, True),
+        ("auto", {}, None, True),
+        ("auto", KEY, None, True),
+        ("OFF", KEY, None, False),
+        ("caller", KEY, None, True),
+        ("off", KEY, None, False),
+        ("off", {}, None, False),
+        ("anthropic", KEY, USUAL, True),
+        ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", True),
+        (" anthropic:claude-opus-4-1 ", {}, "anthropic:claude-opus-4-1", True),
+        ("claude -p --output-format json", {}, "command:claude", True),
+        ("'/opt/my tools/judge' --fast", KEY, "command:judge", True),
+    ],
+)
+def test_each_setting_of_the_judge_asks_whom_it_names(
+    means: Open, value: str, environment: Mapping[str, str], thinker: str | None, caller_thinks: bool
+) -> None:
+    given = means(EVOLVABLE_JUDGE=value, **environment)
+
+    assert (name_of(given.thinker), given.caller_thinks) == (thinker, caller_thinks)
+
+
+@pytest.mark.parametrize("value", ["auto", "caller", "off"])
+def test_a_caller_that_cannot_choose_is_never_asked(means: Open, value: str) -> None:
+    assert not means(serving=False, EVOLVABLE_JUDGE=value).caller_thinks
+
+
+def test_the_model_and_the_address_of_the_environment_are_used(means: Open) -> None:
+    pytest.importorskip("anthropic")
+    with ModelApi(chooses("A", "it fits")) as api:
+        given = means(EVOLVABLE_JUDGE="anthropic:some-model", ANTHROPIC_BASE_URL=api.url, **KEY)
+        assert isinstance(given.thinker, AnthropicThinker)
+        assert given.thinker.think(ASKED) == {"choice": "A", "why": "it fits"}
+        given.thinker.close()
+
+    assert api.asked[0].body["model"] == "some-model"
+    assert any(KEY["ANTHROPIC_API_KEY"] in header for header in api.asked[0].headers.values())
+
+
+def test_a_command_is_run_as_a_shell_would_read_it(means: Open, tmp_path: Path) -> None:
+    script = tmp_path / "a judge.py"
+    script.write_text('import sys; print(\'{"choice": "A", "why": "\' + sys.argv[1] + \'"}\')', encoding="utf-8")
+
+    given = means(EVOLVABLE_JUDGE=shlex.join([sys.executable, str(script), "two words"]))
+
+    assert given.thinker is not None
+    assert given.thinker.think(ASKED) == {"choice": "A", "why": "two words"}
+
+
+# The threshold
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"), [("", FITS), ("0", 0.0), ("1", 1.0), ("0.35", 0.35), (" .5 ", 0.5), ("1e-2", 0.01)]
+)
+def test_the_threshold_is_that_of_the_environment(means: Open, value: str, fits: float) -> None:
+    assert means(EVOLVABLE_FITS=value).fits == fits
+
+
+def test_without_a_setting_the_threshold_is_the_usual_one(means: Open) -> None:
+    assert means().fits == FITS
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        *(("EVOLVABLE_FITS", value) for value in ("much", "1.1", "-0.1", "nan", "inf", "35%", "0,35", "x" * 10_000)),
+        *(("EVOLVABLE_JUDGE", value) for value in ("claude 'unclosed", 'claude "', "claude \\")),
+        *(("EVOLVABLE_EMBEDDER", value) for value in ("word2vec", "onnx2:model", ":", "x" * 10_000)),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused_by_its_name(means: Open, variable: str, value: str) -> None:
+    with pytest.raises(EvolvableError) as caught:
+        means(**{variable: value})
+
+    assert variable in str(caught.value)
+    assert caught.value.hint and len(str(caught.value)) < 200
+
+
+# What it costs
+
+OPENING = f"""
+import json, sys
+from pathlib import Path
+from evolvable_server.config import read_config
+from evolvable_server.run import Serving
+from evolvable_store.operation import Actor
+from evolvable_tools.finding import find_skill
+from evolvable_tools.library import Caller
+serving = Serving(read_config())
+found = None
+if serving.library.means.neighbours is None:  # else a process would be started
+    found = find_skill(serving.library, Caller(Actor.AGENT), "fill a form")
+serving.close()
+print(json.dumps([name for name in {HEAVY} if name in sys.modules]))
+"""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"EVOLVABLE_EMBEDDER": "off"},
+        {"EVOLVABLE_EMBEDDER": "onnx", "EVOLVABLE_JUDGE": "anthropic", **KEY},
+        {"EVOLVABLE_EMBEDDER": "sentence-transformers", **KEY},
+        {"EVOLVABLE_EMBEDDER": "off", "EVOLVABLE_JUDGE": "anthropic", **KEY},
+    ],
+)
+def test_a_server_over_a_library_opens_without_anything_heavy(tmp_path: Path, settings: Mapping[str, str]) -> None:
+    """Only making the files of a library imports sqlite-utils, and that imports numpy where it is installed."""
+    with Library.open(tmp_path / "home", create=True) as library:
+        library.index.catch_up()
+    environment = {"EVOLVABLE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), **settings}
+    command = [sys.executable, "-W", "error", "-c", OPENING]
+
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == []
