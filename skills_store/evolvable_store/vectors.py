@@ -83,7 +83,9 @@ def progress(home: Path) -> Progress | None:
         return None
     try:
         with contextlib.closing(driver.connect(home / FILE, durable=False, access="read")) as db:
-            rows = db.execute("SELECT name, id FROM model ORDER BY id DESC LIMIT 1").fetchall()
+            # The one before is kept too, and may have been made later.
+            newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
+            rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
             return Progress(rows[0][0], *_counted(db, rows[0][1], _wanted(db))) if rows else None
     except (LibraryError, *driver.Errors):
         return None

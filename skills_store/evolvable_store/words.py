@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from Stemmer import Stemmer
 
-MAX_QUERY = 20_000
+MAX_QUERY = 8_000
 """Characters of a query that are read; what matters is said before."""
 
 LONGEST_WORD = 64
 """Characters; anything longer is data, not a word."""
 
-_MOST_READ = 4_000  # words of a query; more are no question
+_MOST_READ = 2_000  # words of a query; more are no question
 _MOST_WORDS = 80
 _MOST_PAIRS = 30
 _SELDOM = 0.25
