@@ -20,6 +20,7 @@ from evolvable_store.problems import main_path
 from evolvable_store.ranking import FEW, Part, Query, Visible, Weighed
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
+from evolvable_store.texts import NUMBERS
 from evolvable_store.words import Asked, asked
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ BATCH = 500
 
 _MOST_SEEN = 64  # combinations of kind and scopes that are remembered
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
-_IN_BULK = 6  # times as much may wait while a whole library is taken in
+_IN_BULK = 15  # times as much may wait while a whole library is taken in
 _ANEW = "Delete {}: the next search makes it anew."
 
 Progress = Callable[[int, int], None]
@@ -48,7 +49,13 @@ class Scored:
     entry: Entry
     score: float
     coverage: float
-    parts: tuple[Part, ...]
+    document: int = field(repr=False)
+    query: Query = field(repr=False, compare=False)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each word adds in each field."""
+        return self.query.parts(self.document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,10 @@ class Ranking:
     documents: int
     asked: Mapping[str, Asked]
     query: Query = field(repr=False, compare=False)
+
+    def explain(self, scored: "Iterable[Scored]") -> None:
+        """Makes the parts of several finds ready, which is faster than one by one."""
+        self.query.explain(one.document for one in scored)
 
 
 _P = ParamSpec("_P")
@@ -102,13 +113,21 @@ class _Known:
     stamp: tuple[int, int]
     documents: int
     waiting: postings.Waiting
+    reader: postings.Reader
     few: dict[Visible, dict[int, int] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, db: "Connection", stamp: tuple[int, int], waiting: postings.Waiting) -> "_Known":
         """Returns what the connection sees. waiting: that of an earlier state, which is brought in step."""
         waiting.refresh(db)
-        return cls(stamp, int(db.execute("SELECT count(*) FROM entry").fetchone()[0]), waiting)
+        documents = int(db.execute("SELECT count(*) FROM entry").fetchone()[0])
+        return cls(stamp, documents, waiting, postings.Reader(waiting, NUMBERS.values()))
+
+    @classmethod
+    def nothing(cls) -> "_Known":
+        """Returns what is known before the index was read."""
+        waiting = postings.Waiting()
+        return cls((-1, 0), 0, waiting, postings.Reader(waiting, ()))
 
     def ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
         """Returns the query, and all documents that may be seen when they are few."""
@@ -117,7 +136,7 @@ class _Known:
                 self.few.clear()
             documents = seen.documents(db, FEW + 1)
             self.few[seen] = documents if len(documents) <= FEW else None
-        return Query(db, asked(query), self.documents, self.waiting), self.few[seen]
+        return Query(db, asked(query), self.documents, self.reader), self.few[seen]
 
 
 class Index:
@@ -131,7 +150,7 @@ class Index:
         self._store, self._file = store, file
         self._applied = -1
         self._lock, self._pid = threading.Lock(), os.getpid()
-        self._known = _Known((-1, 0), 0, postings.Waiting())
+        self._known = _Known.nothing()
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -169,7 +188,7 @@ class Index:
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
-        self._applied, self._known = -1, _Known((-1, 0), 0, postings.Waiting())
+        self._applied, self._known = -1, _Known.nothing()
 
     def _step_up(self, progress: Progress | None = None) -> int:
         target = self._store.sequence()
@@ -284,7 +303,7 @@ class Index:
             asking, few = self._ask(db, query, seen)
             best = asking.best(db, seen, few, limit)
             known = entries.of_documents(db, (weighed.document for weighed in best))
-        scored = tuple(_scored(known[weighed.document], weighed) for weighed in best)
+        scored = tuple(_scored(known[weighed.document], weighed, asking) for weighed in best)
         return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
 
     def _ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
@@ -307,7 +326,7 @@ class Index:
         with self._file.reading() as db:
             known = entries.of_ids(db, ids, visible(kind, scopes))
         by_document = {document: entry for entry, document in known.values()}
-        return [_scored(by_document[w.document], w) for w in ranking.query.weigh(list(by_document))]
+        return [_scored(by_document[w.document], w, ranking.query) for w in ranking.query.weigh(list(by_document))]
 
     @_mending
     def phrases(
@@ -364,8 +383,8 @@ def in_step(store: Store) -> Iterator[Fault]:
         yield from index.in_step()
 
 
-def _scored(entry: Entry, weighed: Weighed) -> Scored:
-    return Scored(entry, weighed.score, weighed.coverage, weighed.parts)
+def _scored(entry: Entry, weighed: Weighed, query: Query) -> Scored:
+    return Scored(entry, weighed.score, weighed.coverage, weighed.document, query)
 
 
 def _state(db: "Connection", key: str) -> str:

@@ -9,9 +9,12 @@ settled. So a ranking depends on what the library says now, and not on how it ca
 import dataclasses
 import json
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from evolvable_store.texts import Weights, packed, unpacked
@@ -19,7 +22,7 @@ from evolvable_store.texts import Weights, packed, unpacked
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
 
-BLOCK = 1 << 13
+BLOCK = 1 << 14
 """Documents of one row; a number inside it takes two bytes."""
 
 MOST_WAITING = 200
@@ -28,7 +31,13 @@ MOST_WAITING = 200
 MOST_WAITING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
 
-_SETTLED_AT_ONCE = 3 << 20  # packed bytes
+_SETTLED_AT_ONCE = 8 << 20  # packed bytes
+_MOST_KEPT = 6 << 20  # bytes of postings that a process keeps
+_OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
+
+_FASTER = 12  # documents walked in the time that one is searched for
+_CHEAPER = 5  # documents put into a table in the time that one is searched for
+_LONG = 512  # documents of a row that is worth a table
 
 TABLES = """
     -- resource is NULL when the document is gone but its postings are not.
@@ -46,6 +55,7 @@ TABLES = """
 _WAITING = "settled = 0 OR resource IS NULL"
 
 _Key = tuple[str, int, int]  # term, field, block
+_Rows = dict[str, tuple["array[int]", bytearray]]  # by term: documents of one block, and their weights
 _Terms = list[tuple[int, list[str], list[int]]]  # by field: its number, its terms, their weights
 
 
@@ -75,7 +85,7 @@ def settle(db: "Connection") -> None:
 
     Some of them: so many that the index is locked for a second or two.
     """
-    new: dict[_Key, tuple[array[int], bytearray]] = {}
+    new: dict[tuple[int, int], _Rows] = {}
     gone: dict[_Key, set[int]] = {}
     done: list[int] = []
     size = 0
@@ -84,10 +94,14 @@ def settle(db: "Connection") -> None:
             break
         size += len(data)
         done.append(id_)
-        _sort_in(id_, unpacked(data), gone if settled else None, new)
+        if settled:
+            _note_gone(id_, unpacked(data), gone)
+        else:
+            _note_new(id_, unpacked(data), new)
     for key, documents in gone.items():
         _take_out(db, key, documents)
-    db.executemany(_APPEND, ((*key, new[key][0].tobytes(), bytes(new[key][1])) for key in sorted(new)))
+    rows = ((term, *key, its.tobytes(), bytes(weights)) for key, by in new.items() for term, (its, weights) in by.items())
+    db.executemany(_APPEND, sorted(rows, key=itemgetter(0, 1, 2)))
     these = json.dumps(done)
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
@@ -95,20 +109,21 @@ def settle(db: "Connection") -> None:
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
 
-def _sort_in(
-    id_: int, its: _Terms, gone: dict[_Key, set[int]] | None, new: "dict[_Key, tuple[array[int], bytearray]]"
-) -> None:
-    """Notes the terms of one document among those that are new or, if that is given, those that are gone."""
+def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
+    block, at = divmod(id_, BLOCK)
+    for number, terms, _ in its:
+        for term in terms:
+            gone.setdefault((term, number, block), set()).add(at)
+
+
+def _note_new(id_: int, its: _Terms, new: "dict[tuple[int, int], _Rows]") -> None:
     block, at = divmod(id_, BLOCK)
     for number, terms, weights in its:
+        rows = new.setdefault((number, block), {})
         for term, weight in zip(terms, weights, strict=True):
-            key = (term, number, block)
-            if gone is not None:
-                gone.setdefault(key, set()).add(at)
-                continue
-            row = new.get(key)
+            row = rows.get(term)
             if row is None:
-                row = new[key] = (array("H"), bytearray())
+                row = rows[term] = (array("H"), bytearray())
             row[0].append(at)
             row[1].append(weight)
 
@@ -131,13 +146,47 @@ def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
         db.execute(f"DELETE FROM posting {where}", key)
 
 
-@dataclass(frozen=True, slots=True)
 class Run:
     """Some documents that have a term in a field, in order: their numbers are `base` + `documents`."""
 
-    base: int
-    documents: "array[int]"
-    weights: bytes
+    __slots__ = ("_asked", "_table", "base", "documents", "weights")
+
+    def __init__(self, base: int, documents: "array[int]", weights: bytes) -> None:
+        self.base, self.documents, self.weights = base, documents, weights
+        self._asked, self._table = 0, b""
+
+    def among(self, places: set[int]) -> list[tuple[int, int]]:
+        """Returns those of some places in the row that have the term, each with its weight.
+
+        Many places are found by walking the row, few by search; what was searched for as long as making it takes, in a
+        table of all weights by place.
+        """
+        theirs, weights, table = self.documents, self.weights, self._table
+        if table:
+            return [(at, table[at]) for at in places if table[at]]
+        end = len(theirs)
+        if end < _FASTER * len(places):
+            return [(at, weights[bisect_left(theirs, at)]) for at in places.intersection(theirs)]
+        self._asked += len(places)
+        if end > _LONG and _CHEAPER * self._asked > end:
+            self._table = self._tabled()
+        found = []
+        for at in places:
+            where = bisect_left(theirs, at)
+            if where < end and theirs[where] == at:
+                found.append((at, weights[where]))
+        return found
+
+    def _tabled(self) -> bytes:
+        table = bytearray(BLOCK)
+        for at, weight in zip(self.documents, self.weights, strict=True):
+            table[at] = weight
+        return bytes(table)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, or may."""
+        return 3 * len(self.documents) + (BLOCK if len(self.documents) > _LONG else 0)
 
 
 @dataclass(slots=True)
@@ -195,8 +244,10 @@ class Waiting:
         key = (postings.term, postings.field)
         new = self._new.get(key)
         if new:
-            its = sorted(new)
-            postings.runs.append(Run(0, array("I", its), bytes(new[id_] for id_ in its)))
+            for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
+                numbers = list(its)
+                places = array("H", [number % BLOCK for number in numbers])
+                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers)))
             postings.count += len(new)
         postings.count -= self._gone[key]
 
@@ -205,22 +256,48 @@ class Waiting:
         return (number for number in numbers if self._new.get((term, number)))
 
 
-def read(db: "Connection", terms: Iterable[str], waiting: Waiting, numbers: Iterable[int]) -> list[Postings]:
-    """Returns the postings of each of the terms in each of the fields that has any; every term has its own."""
-    wanted, fields = list(terms), tuple(numbers)
-    found: dict[tuple[str, int], Postings] = {}
-    query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
-        CROSS JOIN posting p ON p.term = asked.value"""
-    for term, number, block, documents, weights in db.execute(query, (json.dumps(wanted),)):
-        its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
-        its.runs.append(Run(block * BLOCK, array("H", documents), weights))
-        its.count += len(weights)
-    for term in wanted:
-        for number in waiting.fields_of(term, fields):
-            found.setdefault((term, number), Postings(term, number))
-    for its in found.values():
-        waiting.beside(its)
-    return [its for its in found.values() if its.count > 0]
+class Reader:
+    """Reads postings of one state of the index, and keeps those that were asked for last."""
+
+    def __init__(self, waiting: Waiting, numbers: Iterable[int]) -> None:
+        """numbers: the fields."""
+        self._waiting, self._numbers = waiting, tuple(numbers)
+        self._kept: dict[str, list[Postings]] = {}
+        self._size = 0
+
+    def read(self, db: "Connection", terms: Iterable[str]) -> list[Postings]:
+        """Returns the postings of each of the terms in each of the fields that has any; every term has its own."""
+        wanted = list(terms)
+        kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
+        fresh = self._fresh(db, [term for term in wanted if term not in kept])
+        self._size += sum(map(_size, fresh.values()))
+        self._kept |= kept | fresh  # at the end: what was asked for last is given up last
+        while self._size > _MOST_KEPT and len(self._kept) > len(wanted):
+            self._size -= _size(self._kept.pop(next(iter(self._kept))))
+        return [its for term in wanted for its in self._kept[term]]
+
+    def _fresh(self, db: "Connection", terms: Sequence[str]) -> dict[str, list[Postings]]:
+        found: dict[tuple[str, int], Postings] = {}
+        query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
+            CROSS JOIN posting p ON p.term = asked.value"""
+        for term, number, block, documents, weights in db.execute(query, (json.dumps(terms),)):
+            its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
+            its.runs.append(Run(block * BLOCK, array("H", documents), weights))
+            its.count += len(weights)
+        for term in terms:
+            for number in self._waiting.fields_of(term, self._numbers):
+                found.setdefault((term, number), Postings(term, number))
+        by_term: dict[str, list[Postings]] = {term: [] for term in terms}
+        for its in found.values():
+            self._waiting.beside(its)
+            if its.count > 0:
+                by_term[its.term].append(its)
+        return by_term
+
+
+def _size(its: Sequence[Postings]) -> int:
+    """Returns about how many bytes the postings of a term take."""
+    return _OF_TERM + sum(_OF_RUN + run.size for postings in its for run in postings.runs)
 
 
 def are_those_of(db: "Connection", entries: str) -> bool:

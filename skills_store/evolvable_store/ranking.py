@@ -7,12 +7,12 @@ postings are long, add to those is looked up for them alone.
 import heapq
 import json
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.postings import Postings, Waiting, read
+from evolvable_store.postings import BLOCK, Postings, Reader, Run
 from evolvable_store.texts import FIELDS, HEAVIEST, NUMBERS
 from evolvable_store.words import FUNCTION_WORDS, Asked, term
 
@@ -28,9 +28,10 @@ PRIOR = 50
 FEW = 400
 """So many resources are all candidates."""
 
-_WALKED = 12_000  # documents in the postings that choose the candidates
+_WALKED = 8_000  # documents in the postings that choose the candidates
 _CANDIDATES = 60
-_FASTER = 8  # documents walked in the time that one is looked up
+_SAMPLED = 16
+_PARTS = 1 << 18  # of a score of one
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS = NUMBERS["pairs"]
 _WORDS = [number for number in NUMBERS.values() if number != _PAIRS]
@@ -54,62 +55,57 @@ class Weighed:
     document: int
     score: float
     coverage: float
-    shares: tuple[tuple["_Clause", float], ...]
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """What each word adds in each field."""
-        return tuple(Part(clause.words, _NAMES[clause.field], share) for clause, share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
     """One term in one field: its postings, and what a stored weight of 1 adds to a score."""
 
-    term: str
     words: str
-    pair: bool
     field: int
     postings: Postings
     factor: float
 
-    def share_out(self, shares: dict[int, list[tuple["_Clause", float]]]) -> None:
-        """Notes what the term adds to each of some documents that has it."""
-        factor = self.factor
-        walk = self.postings.count < _FASTER * len(shares)
+    def among(self, blocks: Mapping[int, set[int]]) -> list[tuple[int, float]]:
+        """Returns those of some documents that have the term, each with what it adds. blocks: as of `_blocks`."""
+        factor, found = self.factor, list[tuple[int, float]]()
         for run in self.postings.runs:
-            theirs, weights, base, end = run.documents, run.weights, run.base, len(run.documents)
-            if walk:
-                for document, weight in zip(theirs, weights, strict=True):
-                    if document + base in shares:
-                        shares[document + base].append((self, weight * factor))
-                continue
-            for document, its in shares.items():
-                at = bisect_left(theirs, document - base) if document >= base else end
-                if at < end and theirs[at] == document - base:
-                    its.append((self, weights[at] * factor))
+            base = run.base
+            if base in blocks:
+                found += [(base + at, weight * factor) for at, weight in run.among(blocks[base])]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One term of the query: its clauses, and its part of the weight that a document can cover."""
+
+    clauses: tuple[_Clause, ...]
+    weight: float
 
 
 class Query:
     """A query against one state of the index: what each of its terms adds to any document."""
 
-    def __init__(self, db: "Connection", asked: Mapping[str, Asked], documents: int, waiting: Waiting) -> None:
+    def __init__(self, db: "Connection", asked: Mapping[str, Asked], documents: int, reader: Reader) -> None:
         """asked: the terms. documents: how many there are."""
         if documents <= _SMALL:
             # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
             asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
         self.documents, self.asked = documents, asked
-        its = read(db, asked, waiting, NUMBERS.values())
-        self._clauses = sorted((_clause(p, asked[p.term], documents) for p in its), key=lambda c: c.postings.count)
-        most = {key: 0 for key, a in asked.items() if not a.pair}
-        for postings in its:
-            if postings.field in _WORDS and postings.term in most:
-                most[postings.term] = max(most[postings.term], postings.count)
-        self._weights = {key: asked[key].count * _idf(documents, most[key]) for key in most}
-        self.mass = sum(self._weights.values())
-        """Weight of all words of the query."""
-        self.unknown = sum(self._weights[key] for key, count in most.items() if not count)
-        """Weight of those that no document has."""
+        its: dict[str, list[Postings]] = {key: [] for key in asked}
+        for postings in reader.read(db, asked):
+            its[postings.term].append(postings)
+        self.mass = self.unknown = 0.0
+        """Weight of all words of the query, and of those that no document has."""
+        self._parts: dict[int, tuple[Part, ...]] = {}
+        self._terms: list[_Term] = []
+        for key, a in asked.items():
+            most = max((p.count for p in its[key] if p.field in _WORDS), default=0)
+            weight = 0.0 if a.pair else a.count * _idf(documents, most)
+            self.mass += weight
+            self.unknown += weight if not most else 0.0
+            self._terms.append(_Term(tuple(_clause(p, a, documents) for p in its[key]), weight))
 
     def best(self, db: "Connection", visible: "Visible", few: Mapping[int, int] | None, limit: int) -> list[Weighed]:
         """Returns the best few documents that may be seen, best first; of equals that of the older resource.
@@ -117,12 +113,13 @@ class Query:
         few: all that may be seen, when they are few.
         """
         resources = few if few is not None else _candidates(db, _walk(self._rarest()), visible)
-        weighed = [one for one in self.weigh(resources) if one.shares]
-        return heapq.nsmallest(limit, weighed, key=lambda one: (-one.score, resources[one.document]))
+        fitting = (weighed for weighed in self.weigh(resources) if weighed.score)
+        return heapq.nsmallest(limit, fitting, key=lambda weighed: (-weighed.score, resources[weighed.document]))
 
     def _rarest(self) -> list[_Clause]:
         walked, some = 0, list[_Clause]()
-        for clause in self._clauses:
+        clauses = (clause for term in self._terms for clause in term.clauses)
+        for clause in sorted(clauses, key=lambda clause: clause.postings.count):
             # What stands in more than half of all says nothing there, unless there is nothing else.
             if some and (walked + clause.postings.count > _WALKED or clause.postings.count > self.documents / 2):
                 break
@@ -131,42 +128,88 @@ class Query:
         return some
 
     def weigh(self, documents: Iterable[int]) -> list[Weighed]:
-        """Returns how well each of the documents fits."""
-        shares: dict[int, list[tuple[_Clause, float]]] = {document: [] for document in documents}
-        for clause in self._clauses:
-            clause.share_out(shares)
-        return [self._weighed(document, its) for document, its in shares.items()]
+        """Returns how well each of the documents fits, in their order."""
+        sums = dict.fromkeys(documents, 0.0)
+        covered, blocks = sums.copy(), _blocks(sums)
+        for term in self._terms:
+            having: set[int] = set()
+            for clause in term.clauses:
+                for document, share in clause.among(blocks):
+                    sums[document] += share
+                    having.add(document)
+            for document in having:
+                covered[document] += term.weight
+        return [self._weighed(document, sum_, covered[document]) for document, sum_ in sums.items()]
 
-    def _weighed(self, document: int, shares: Sequence[tuple[_Clause, float]]) -> Weighed:
-        covered = sum(self._weights[key] for key in {clause.term for clause, _ in shares if not clause.pair})
+    def _weighed(self, document: int, sum_: float, covered: float) -> Weighed:
         coverage = covered / ((self.mass - self.unknown) or 1.0)
-        score = sum(share for _, share in shares) * (1 - COVERAGE + COVERAGE * coverage)
-        return Weighed(document, score, coverage, tuple(shares))
+        return Weighed(document, sum_ * (1 - COVERAGE + COVERAGE * coverage), coverage)
+
+    def explain(self, documents: Iterable[int]) -> None:
+        """Makes the parts of several documents ready, which is faster than one by one."""
+        found: dict[int, list[Part]] = {document: [] for document in documents if document not in self._parts}
+        blocks = _blocks(found)
+        for term in self._terms:
+            for clause in term.clauses:
+                for document, share in clause.among(blocks):
+                    found[document].append(Part(clause.words, _NAMES[clause.field], share))
+        self._parts |= {document: tuple(parts) for document, parts in found.items()}
+
+    def parts(self, document: int) -> tuple[Part, ...]:
+        """Returns what each word adds to a document in each field."""
+        if document not in self._parts:
+            self.explain([document])
+        return self._parts[document]
 
 
-def _walk(clauses: Sequence[_Clause]) -> dict[int, float]:
-    """Returns the sum of every document that has one of the terms."""
-    runs = [(clause.factor, run) for clause in clauses for run in clause.postings.runs]
-    sums = [0.0] * (max((run.base + run.documents[-1] for _, run in runs), default=-1) + 1)
-    touched: set[int] = set()
-    for factor, run in runs:
-        base = run.base
-        touched.update(map(base.__add__, run.documents) if base else run.documents)
-        for document, weight in zip(run.documents, run.weights, strict=True):
-            sums[base + document] += weight * factor
-    return {document: sums[document] for document in touched}
+def _blocks(documents: Iterable[int]) -> dict[int, set[int]]:
+    """Returns the documents as places in the rows of the postings, by the base of the row."""
+    blocks: dict[int, set[int]] = {}
+    for document in documents:
+        at = document % BLOCK
+        blocks.setdefault(document - at, set()).add(at)
+    return blocks
 
 
-def _candidates(db: "Connection", sums: Mapping[int, float], visible: "Visible") -> dict[int, int]:
+def _walk(clauses: Sequence[_Clause]) -> dict[int, list[int]]:
+    """Returns what the clauses add to each place, in whole parts that add up fast, by the base of its row."""
+    rows: dict[int, list[tuple[int, Run]]] = {}
+    for clause in clauses:
+        factor = int(clause.factor * _PARTS) or 1
+        for run in clause.postings.runs:
+            rows.setdefault(run.base, []).append((factor, run))
+    sums = {base: [0] * (1 + max(run.documents[-1] for _, run in runs)) for base, runs in rows.items()}
+    for base, runs in rows.items():
+        its = sums[base]
+        for factor, run in runs:
+            for at, weight in zip(run.documents, run.weights, strict=True):
+                its[at] += weight * factor
+    return sums
+
+
+def _candidates(db: "Connection", sums: Mapping[int, Sequence[int]], visible: "Visible") -> dict[int, int]:
     """Returns the best documents that may be seen, each with its resource."""
     wanted = _CANDIDATES
     while True:
-        some = heapq.nlargest(wanted, sums, key=sums.__getitem__)
+        some = _most(sums, wanted)
         found = visible.among(db, some)
         # There may be others before them that may not be seen, or are gone.
         if len(found) >= _CANDIDATES or len(some) < wanted:
             return found
         wanted *= 4
+
+
+def _most(sums: Mapping[int, Sequence[int]], wanted: int) -> list[int]:
+    """Returns the documents with the largest sums, at most `wanted`, and none without any."""
+    best: list[tuple[int, int]] = []
+    for base, its in sums.items():
+        # To look for those above a bound is faster than to order all; every sixteenth tells where it may be.
+        bound = sorted(its[::_SAMPLED], reverse=True)[: 1 + 2 * wanted // _SAMPLED][-1]
+        some = [at for at, sum_ in enumerate(its) if sum_ > bound]
+        if len(some) < wanted and bound:
+            some = [at for at, sum_ in enumerate(its) if sum_]
+        best += [(its[at], base + at) for at in heapq.nlargest(wanted, some, key=its.__getitem__)]
+    return [document for _, document in heapq.nlargest(wanted, best, key=itemgetter(0))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +235,7 @@ class Visible:
 def _clause(postings: Postings, asked: Asked, documents: int) -> _Clause:
     field = FIELDS[_NAMES[postings.field]]
     factor = asked.count * field.weight * _idf(documents, postings.count) * HEAVIEST / 255
-    return _Clause(postings.term, asked.words, asked.pair, postings.field, postings, factor)
+    return _Clause(asked.words, postings.field, postings, factor)
 
 
 def _idf(documents: int, having: int) -> float:

@@ -1,7 +1,7 @@
 """What a resource says, field by field, as the terms that an index keeps of it and how much each one weighs."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -76,19 +76,20 @@ def weigh(names: Iterable[str], description: str, triggers: Sequence[str], body:
     return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
 
 
-def _by_term(said: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
+def _by_term(said: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
     for word, count in Counter(said).items():
         counts[term(word)] += count
     return counts
 
 
-def _weights(field: Field, counts: Counter[str]) -> dict[str, int]:
+def _weights(field: Field, counts: Mapping[str, int]) -> dict[str, int]:
     """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
-    usual = K1 * (1 - field.slope + field.slope * counts.total() / field.length)
+    usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
     step = (K1 + 1) * 255 / HEAVIEST
-    most = counts.most_common(_MOST_TERMS) if len(counts) > _MOST_TERMS else counts.items()
-    return {key: max(1, round(step * count / (count + usual))) for key, count in most}
+    weights = {count: max(1, round(step * count / (count + usual))) for count in set(counts.values())}
+    most = counts.items() if len(counts) <= _MOST_TERMS else Counter(counts).most_common(_MOST_TERMS)
+    return {key: weights[count] for key, count in most}
 
 
 def packed(weights: Weights) -> bytes:

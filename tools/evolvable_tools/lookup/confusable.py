@@ -102,6 +102,7 @@ def _pairs(index: Index, entry: Entry, asked: dict[int, dict[int, Scored]]) -> I
 def _search(index: Index, entry: Entry, scopes: Sequence[str]) -> dict[int, Scored]:
     text = "\n".join((entry.name, entry.description, *entry.triggers))
     ranking = index.search(text, kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
+    ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
 
 

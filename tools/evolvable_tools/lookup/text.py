@@ -22,6 +22,7 @@ def text(index: Index, query: Query, pending: Pending | None) -> tuple[Answer, A
     """
     fused = fuse(index, query, pending)
     content = content_of(fused.ranking)
+    fused.ranking.explain(hit.scored for hit in fused.hits)
     by_words, by_meaning = list[Candidate](), list[Candidate]()
     for at, (hit, sure) in enumerate(zip(fused.hits, confidences(fused, content), strict=True)):
         mostly = by_meaning if _is_by_meaning(hit, fused) else by_words
