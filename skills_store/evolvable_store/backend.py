@@ -1,11 +1,12 @@
 """What a place that keeps libraries must be able to do. One suite of tests runs over every implementation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from evolvable_store.objects import Manifest, Version
 from evolvable_store.operation import Change, Head, Intent, Operation
+from evolvable_store.placings import Note, Stand
 from evolvable_store.resource import Kind
 
 
@@ -89,3 +90,9 @@ class Writer(Protocol):
 
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         """Closes an open proposal; returns False when it is not open."""
+
+    def add_move(self, note: Note, stands: Mapping[int, Stand]) -> int | None:
+        """Puts these skills of the channel there in one move, and returns its id; None when nothing was to be done."""
+
+    def follow(self, note: Note, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+        """Moves the channel as the policy asks for after the names of these skills moved, from a version to one."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evolvable_store.channel import faults as channel_faults
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Entry, Manifest, blob_hash, chain_hash
@@ -59,10 +60,11 @@ def check(store: "Store", progress: Progress | None = None, checks: Sequence[Che
     """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
 
     Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
-    end in short steps. No hash covers the text of an operation that made no version, nor old `frozen` flags.
+    end in short steps. No hash covers the text of an operation that made no version, of a move of the channel, nor old
+    `frozen` flags.
     """
     run = _Run(store, progress)
-    for part in (run.file, run.blobs, run.log, run.histories, *(run.extra(extra) for extra in checks)):
+    for part in (run.file, run.blobs, run.log, run.histories, run.channel, *(run.extra(extra) for extra in checks)):
         run.attempt(part)
     return Report(run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found)
 
@@ -279,6 +281,11 @@ class _Run:
             self._fault(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)
         elif rows[0][0] != entry.size:
             self._fault(f"it says {entry.size} bytes, its blob {rows[0][0]}", which)
+
+    def channel(self) -> None:
+        """Every move of the stable channel, and every version that it shows."""
+        for which, what in channel_faults(self._store.backend):
+            self._fault(what, f"the channel's {which}")
 
     def _check_frozen(self, head: _History) -> None:
         entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))

@@ -6,11 +6,11 @@ import os
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store import driver, migrations
+from evolvable_store import driver, migrations, placings
 from evolvable_store.errors import (
     EvolvableError,
     InvalidArgument,
@@ -341,6 +341,12 @@ class SqliteWriter:
     def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
         query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
         return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
+
+    def add_move(self, note: placings.Note, stands: Mapping[int, placings.Stand]) -> int | None:
+        return placings.add_move(self.db, note, stands)
+
+    def follow(self, note: placings.Note, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+        placings.follow(self.db, note, moved)
 
 
 _Unusable = (*driver.Errors, ValueError, TypeError, OverflowError)

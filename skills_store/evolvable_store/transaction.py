@@ -24,8 +24,9 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
 from evolvable_store.operation import Actor, Head, Intent, Operation
 from evolvable_store.packing import pack
+from evolvable_store.placings import Note
 from evolvable_store.problems import main_path
-from evolvable_store.resource import USER_SCOPE, Ref, check_name, check_scope
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 
 Packed = tuple[str, int, bytes, str]
 """A blob ready to be kept: sha256, size, packed bytes, codec."""
@@ -92,7 +93,7 @@ class Transaction:
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
         self._plans: list[Callable[[_Publication], Written]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
-        self._approved: tuple[int, str] | None = None
+        self._approved: list[tuple[int, str]] = []
         self.operation: Operation | None = None
         self.written: list[Written] = []
 
@@ -131,7 +132,7 @@ class Transaction:
 
         Raises at the end of the block InvalidArgument when somebody else has decided on it; then nothing changes.
         """
-        self._approved = (proposal, decision)
+        self._approved.append((proposal, decision))
 
     def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
         # What a version refers to is never collected, so it need not be packed and sent again. A single file is
@@ -160,8 +161,10 @@ class Transaction:
                 done = written[write]
                 writer.bind(folder, directory, done.id, done.version, signature, conflict)
             operation = publication.close()
-            if self._approved:
-                self._close_proposal(writer, *self._approved, operation)
+            if operation and publication.skills:
+                writer.follow(_note(operation.id, intent), publication.skills)
+            for proposal, decision in self._approved:
+                self._close_proposal(writer, proposal, decision, operation)
         self.written, self.operation = written, operation
 
     def _close_proposal(self, writer: Writer, proposal: int, decision: str, operation: Operation | None) -> None:
@@ -169,20 +172,38 @@ class Transaction:
             raise InvalidArgument(f"Proposal {proposal} was decided on already.", "`evolvable inbox` lists the rest.")
 
 
-def replay(backend: Backend, operations: Iterable[tuple[Intent, Iterable[Step]]]) -> list[Operation]:
+def replay(
+    backend: Backend,
+    operations: Iterable[tuple[Intent, Iterable[Step]]],
+    moves: Callable[[Writer, int], None] = lambda writer, operation: None,
+) -> list[Operation]:
     """Makes operations of another library happen here as they were, all of them or none, and returns them.
 
     operations: in order; read while the write lock is held, so what it finds in the library before it yields the
-    first one still holds. Raises InvalidArchive when a step does not lead to the version it claims, Frozen.
+    first one still holds. moves: called at their end with the newest operation, to move the channel as it was moved
+    there; where it leaves a skill alone, the policy here decides, once for all that happened to the skill.
+    Raises InvalidArchive when a step does not lead to the version it claims, Frozen.
     """
     with backend.write() as writer:
-        done = []
+        done: list[Operation] = []
+        skills: dict[int, tuple[int | None, int | None]] = {}
         for intent, steps in operations:
             publication = _Publication(writer, intent)
             for step in steps:
                 publication.replay(step)
-            done.append(publication.close())
-    return [operation for operation in done if operation is not None]
+            if operation := publication.close():
+                done.append(operation)
+            for skill, (before, after) in publication.skills.items():
+                skills[skill] = (skills.get(skill, (before, None))[0], after)
+        if done:
+            moves(writer, done[-1].id)
+            note = Note(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
+            writer.follow(note, skills)
+    return done
+
+
+def _note(operation: int, intent: Intent) -> Note:
+    return Note(intent.at, intent.actor, intent.reason, intent.session, operation)
 
 
 def iso(moment: datetime) -> str:
@@ -197,6 +218,8 @@ class _Publication:
         self._writer, self._intent = writer, intent
         self._digest = intent.digest
         self._first = self._next = writer.sequence() + 1
+        self.skills: dict[int, tuple[int | None, int | None]] = {}
+        """The skills that were moved, each with the version its name pointed to before and after."""
 
     def close(self) -> Operation | None:
         """Keeps the operation if it changed anything, and returns it."""
@@ -289,4 +312,6 @@ class _Publication:
         moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
         self._writer.add_change(moved, self._first, h.version, manifest)
         self._next += 1
+        if h.kind is Kind.SKILL:
+            self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
         return Written(head.ref, version, head.version, True, head.id)

@@ -1,45 +1,170 @@
-"""How a skill's file is written as a URI: skill://<name>/<file>, and skill://<scope>/<name>/<file> in a project."""
+"""How a file of a resource is written as a URI, what a URI names, and the templates of URIs.
 
+skill://<name>/<file> is a user's, skill://<project>/<name>/<file> one of a project; every other kind has the scheme of
+its name. Of a skill that is the version hosts see, the stable channel's; of any other kind the head.
+skill://version.<n>/<name>/<file> is version n, for ever; no scope and no name has a dot, so nothing else can be meant.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from evolvable_store.errors import EvolvableError, NoSuchResource
+from evolvable_store.channel import Channel
+from evolvable_store.errors import EvolvableError, InvalidRef, NoSuchResource, NoSuchVersion
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+from evolvable_store.resource import (
+    MEMORY_NAMES,
+    USER_SCOPE,
+    Kind,
+    Ref,
+    check_name,
+    check_scope,
+    main_file,
+    parse_version,
+)
 from evolvable_store.store import Store
+from evolvable_tools.library import Caller, Library
 
-SCHEME = "skill://"
+VERSION = "version."
 
-
-def uri_of(scope: str, name: str, path: str) -> str:
-    """Returns the URI of a file of a skill."""
-    place = name if scope == USER_SCOPE else f"{scope}/{name}"
-    return f"{SCHEME}{place}/{quote(path)}"
+_OF_USER, _OF_PROJECT = "{name}/{+file}", "{scope}/{name}/{+file}"
 
 
-def resolve(store: Store, uri: str) -> tuple[Head, str]:
-    """Returns the skill and the path that a URI names.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a URI names: a version of a resource and a path in it, '' for the resource's own directory.
 
-    Where both readings exist, the first part is taken as a project before it is taken as a skill of the user's.
-    Raises NoSuchResource, InvalidRef, InvalidPath.
+    `named`: the version stands in the URI, so what it says never changes.
     """
-    if not uri.startswith(SCHEME):
-        raise NoSuchResource(f"{ascii(uri[:200])} is not a skill:// URI.", "resources/list shows those there are.")
-    parts = [unquote(part) for part in uri.removeprefix(SCHEME).split("/")]
-    if len(parts) < 2:
-        raise NoSuchResource(f"{ascii(uri[:200])} names no file.", f"Add one: {uri[:200]}/SKILL.md.")
-    if len(parts) > 2:
-        head = _head(store, parts[0], parts[1])
-        if head is not None:
-            return head, check_path("/".join(parts[2:]))
-    name = check_name(Kind.SKILL, parts[0])
-    return store.head(Ref(Kind.SKILL, name, USER_SCOPE)), check_path("/".join(parts[1:]))
+
+    head: Head
+    version: int
+    path: str
+    named: bool
 
 
-def _head(store: Store, scope: str, name: str) -> Head | None:
+def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: int | None = None) -> str:
+    """Returns the URI of a file or directory of a resource, of its own directory for the path ''.
+
+    version: of that version for ever, instead of the one that is seen now.
+    """
+    parts = [f"{VERSION}{version}"] * (version is not None) + [scope] * (scope != USER_SCOPE) + [name]
+    return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
+
+
+def resolve(store: Store, uri: str, *, directory: bool = False) -> Place:
+    """Returns the file that a URI names, or with `directory` the directory; that the path is there is not looked at.
+
+    Where both readings exist, the first part is taken as a project before it is taken as a name of the user's.
+    Raises NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme not in set(Kind):
+        schemes = ", ".join(f"{kind}://" for kind in Kind)
+        raise NoSuchResource(f"{ascii(uri[:200])} is no URI of a resource.", f"They begin with {schemes}.")
+    kind, parts = Kind(scheme), [unquote(part) for part in rest.split("/")]
+    number = _version(parts[0])
+    if number is not None:
+        del parts[0]
+    if len(parts) < (1 if directory else 2):
+        raise NoSuchResource(f"{ascii(uri[:200])} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
+    if len(parts) >= (2 if directory else 3):
+        head = _of_project(store, kind, parts[0], parts[1])
+        version = number or (_seen(store, head) if head else None)
+        if head is not None and version is not None:
+            return _place(store, head, version, parts[2:], number is not None)
+    return _of_user(store, kind, parts, number)
+
+
+def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None) -> Place:
+    ref = Ref(kind, check_name(kind, _name(kind, parts[0])), USER_SCOPE)
+    head = (store.head_or_none(ref) if number else None) or store.head(ref)
+    version = number or _seen(store, head)
+    if version is None:
+        raise NoSuchResource(
+            f"{head.ref} is in the library, and hosts do not see it until it is published.",
+            "load_skill opens it; the user publishes with `evolvable publish`.",
+        )
+    return _place(store, head, version, parts[1:], number is not None)
+
+
+def _version(part: str) -> int | None:
+    if not part.startswith(VERSION):
+        return None
     try:
-        ref = Ref(Kind.SKILL, check_name(Kind.SKILL, name), check_scope(scope))
+        return parse_version(part.removeprefix(VERSION))
+    except InvalidRef as error:
+        raise NoSuchVersion(str(error), "A version is written version.3.") from None
+
+
+def _of_project(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
+    try:
+        return store.head_or_none(Ref(kind, check_name(kind, _name(kind, name)), check_scope(scope)))
     except EvolvableError:
         return None
-    head = store.head_or_none(ref)
-    return head if head is not None and head.version is not None else None
+
+
+def _name(kind: Kind, name: str) -> str:
+    # Some clients write what follows :// in small letters, as they would a host.
+    return name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else name
+
+
+def _seen(store: Store, head: Head) -> int | None:
+    """Returns the version that clients see of a resource."""
+    if head.kind is not Kind.SKILL:
+        return head.version
+    held = Channel(store.backend).of(head.id)
+    return held.seen if held else None
+
+
+def _place(store: Store, head: Head, version: int, parts: Sequence[str], named: bool) -> Place:
+    store.version(head, version)  # raises NoSuchVersion
+    return Place(head, version, check_path("/".join(parts)) if parts else "", named)
+
+
+def template(kind: Kind, *, project: bool) -> str:
+    """Returns the template of the URIs of a kind, of the user's resources or of a project's."""
+    return f"{kind}://{_OF_PROJECT if project else _OF_USER}"
+
+
+def templates_for(library: Library, caller: Caller) -> list[tuple[Kind, bool]]:
+    """Returns the kinds that the caller sees one of, each with whether it is of a project's.
+
+    There is none for a kind of which there is nothing: each template expands to something.
+    """
+    return [
+        (kind, project)
+        for kind in Kind
+        for project in (False, True)
+        if any(library.store.heads(kind, scope) for scope in _scopes(caller, project))
+    ]
+
+
+def complete_uri(
+    library: Library, caller: Caller, uri: str, variable: str, begun: str, known: Mapping[str, str]
+) -> list[str]:
+    """Returns the values of a template's variable that begin so and, with those known, lead to what there is.
+
+    Raises NoSuchResource, InvalidRef.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme not in set(Kind) or rest not in (_OF_USER, _OF_PROJECT):
+        return []
+    kind, scopes = Kind(scheme), _scopes(caller, rest == _OF_PROJECT)
+    if "scope" in known:
+        scopes = tuple(scope for scope in scopes if scope == known["scope"])
+    heads = [head for scope in scopes for head in library.store.heads(kind, scope) if _seen(library.store, head)]
+    values: set[str] = set()
+    if variable == "scope" and rest == _OF_PROJECT:
+        values = {head.scope for head in heads}
+    elif variable == "name":
+        values = {head.name for head in heads}
+    elif variable == "file":
+        named = [head for head in heads if head.name == known.get("name")]
+        values = {path for head in named for path in library.store.manifest(head, _seen(library.store, head))}
+    return sorted(value for value in values if value.startswith(begun))
+
+
+def _scopes(caller: Caller, project: bool) -> tuple[str, ...]:
+    return tuple(scope for scope in caller.scopes if (scope != USER_SCOPE) is project)

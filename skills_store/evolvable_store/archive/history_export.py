@@ -3,7 +3,8 @@
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
-     "blobs": [{"sha256", "text" or "base64"}, ...]}
+     "blobs": [{"sha256", "text" or "base64"}, ...],
+     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...]}
 
 Changes stand in the order of the log; those that made no version (a removal, a return) have neither hash nor files.
 Ids are those of the exporting library; the version hashes do not cover them.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.archive.output import Stream, written_whole
+from evolvable_store.channel import Channel, Placing
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.operation import Change
 from evolvable_store.resource import Ref
@@ -44,6 +46,7 @@ def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | Non
             ("operations", export.operations()),
             ("changes", export.changes()),
             ("blobs", export.blobs()),
+            ("channel", export.channel()),
         ):
             _write_list(stream, name, records)
         stream.write(b"\n}\n")
@@ -67,6 +70,9 @@ def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
 class _Export:
     def __init__(self, store: "Store", refs: set[Ref] | None) -> None:
         self._store, self._refs = store, refs
+        # In this order: what a move placed is in the log by then.
+        self._channel = Channel(store.backend)
+        self._last_move = self._channel.last()
         self._end = store.sequence()
         self._id = lru_cache(maxsize=None)(self._read_id)
         self._blobs: dict[bytes, None] = {}
@@ -106,6 +112,20 @@ class _Export:
                 yield {"sha256": name.hex(), "text": data.decode("utf-8")}
             except UnicodeDecodeError:
                 yield {"sha256": name.hex(), "base64": base64.b64encode(data).decode("ascii")}
+
+    def channel(self) -> Iterator[Any]:
+        """Yields every move of the stable channel, with those of its placings that belong to the resources."""
+        moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
+        placed: dict[int, list[Placing]] = {}
+        for placing in self._channel.placings([move.id for move in moves]):
+            if self._refs is None or placing.ref in self._refs:
+                placed.setdefault(placing.move, []).append(placing)
+        for move in moves:
+            note, rows = move.note, placed.get(move.id, [])
+            if rows or (note.policy and self._refs is None):
+                record = {"at": note.at, "actor": note.actor, "reason": note.reason, "session": note.session}
+                stands = [(str(row.ref), row.after, row.withdrawn) for row in rows]
+                yield record | {"policy": note.policy, "placed": stands}
 
     def _log(self) -> Iterator[Change]:
         after = 0

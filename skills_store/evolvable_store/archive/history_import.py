@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,12 @@ from evolvable_store.archive.history_check import check_history
 from evolvable_store.archive.history_staging import Staging
 from evolvable_store.archive.output import Stream
 from evolvable_store.archive.taking_in import Imported
+from evolvable_store.backend import Writer
 from evolvable_store.batches import batches
+from evolvable_store.channel import Channel, Stand
 from evolvable_store.errors import InvalidArchive
 from evolvable_store.operation import Head, Intent
-from evolvable_store.resource import Ref
+from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.transaction import Step, replay
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
     A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
     operation of its own with its actor, reason, time, session and evidence, so that all hashes are equal. One that
     went another way, or is unsound: refused with the reason, and left alone. All that is appended is appended in
-    one step, or nothing. What `undoes` says of an operation are ids of the library that made it.
+    one step, or nothing. What `undoes` says of an operation are ids of the library that made it. The stable channel
+    shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
+    along into a library whose channel never moved.
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with Staging(store.home) as staging, _opened(source) as stream:
@@ -39,7 +43,7 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
         if merge.added or merge.updated:
             _send_blobs(store, staging)
             merge = _Merge(store, staging, sound)
-            replay(store.backend, merge.operations())
+            replay(store.backend, merge.operations(), merge.place)
     unsound = [(str(ref), found) for ref, found in checked.items() if found]
     return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
 
@@ -83,6 +87,22 @@ class _Merge:
         self.compare()
         for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
             yield self._intent(operation), (step for _, step in steps)
+
+    def place(self, writer: Writer, operation: int) -> None:
+        """Makes the moves of the archive's channel for what was added. Raises InvalidArchive."""
+        added, untouched = set(self.added), Channel(self.store.backend).last() == 0
+        for note, placed in self.staging.moves():
+            stands: dict[int, Stand] = {}
+            for ref, stand in placed:
+                head = writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name) if ref in added else None
+                if head is not None and (stand.version or 0) > head.latest:
+                    raise InvalidArchive(
+                        f"The archive's channel shows version {stand.version} of {ref}, which it does not have.",
+                        "Nothing was taken in; export again.",
+                    )
+                if head is not None:
+                    stands[head.id] = stand
+            writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
 
     def _intent(self, operation: int) -> Intent:
         intent = self.staging.intent(operation)

@@ -21,7 +21,8 @@ from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
 from evolvable_store.objects import MAX_FILE, MAX_FILES, Entry, Manifest, blob_hash
 from evolvable_store.operation import Actor, Intent
 from evolvable_store.packing import pack, unpack
-from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.placings import Note, Policy, Stand
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.transaction import Packed, Step
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _TABLES = """
         files TEXT, latest INTEGER, frozen INTEGER, blobs TEXT, missing INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE INDEX change_ref ON change (ref, position);
+    CREATE TABLE move (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
     CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
 """
 _MANY = 2**53
@@ -46,6 +48,14 @@ _OPERATION = {
     "session": (str, NoneType),
     "evidence": (list,),
     "undoes": (list,),
+}
+_MOVE = {
+    "at": (str,),
+    "actor": (str,),
+    "reason": (str,),
+    "session": (str, NoneType),
+    "policy": (str, NoneType),
+    "placed": (list,),
 }
 _CHANGE = {"operation": (int,), "ref": (str,), "after": (int, NoneType)}
 
@@ -97,7 +107,12 @@ class Staging:
 
     def load(self, stream: Stream) -> None:
         """Reads the whole archive."""
-        add = {"operations": self._add_operation, "changes": self._add_change, "blobs": self._add_blob}
+        add = {
+            "operations": self._add_operation,
+            "changes": self._add_change,
+            "blobs": self._add_blob,
+            "channel": self._add_move,
+        }
         header: dict[str, Any] = {}
         for key, value in pieces(stream):
             if key not in add:
@@ -151,6 +166,21 @@ class Staging:
             return  # nobody finds it under a name that is not its own
         row = (name, len(data), *pack(data))
         self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
+
+    def _add_move(self, record: dict[str, Any]) -> None:
+        _check_shape("moves of the channel", record, _MOVE)
+        known = record["actor"] in set(Actor) and record["policy"] in {None, *Policy} and _is_moment(record["at"])
+        if not known or not all(map(_is_placed, record["placed"])):
+            raise _bad("moves of the channel", f"{ascii(record)[:80]} cannot be read")
+        fields = [record[key] for key in _MOVE]
+        self._db.execute("INSERT INTO move (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+
+    def moves(self) -> Iterator[tuple[Note, list[tuple[Ref, Stand]]]]:
+        """Yields the moves of the channel in order, each with what it placed."""
+        for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
+            at, actor, reason, session, policy, placed = json.loads(fields)
+            note = Note(at, Actor(actor), reason, session, 0, Policy(policy) if policy else None)
+            yield note, [(_ref(text), Stand(version, withdrawn)) for text, version, withdrawn in placed]
 
     def refs(self) -> list[Ref]:
         """Returns every resource of the archive, in the order of the log."""
@@ -249,6 +279,19 @@ def _check_files(ref: Ref, files: Any) -> None:
     for path, entry in files.items():
         if not isinstance(entry, list) or [*map(type, entry)] != [str, int, int] or not _SHA256.fullmatch(entry[0]):
             raise _bad("changes", f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}")
+
+
+def _is_placed(value: Any) -> bool:
+    """Returns whether this is [ref of a skill, version or None, withdrawn]."""
+    if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not bool:
+        return False
+    ref, version, _ = value
+    if version is not None and (type(version) is not int or not 0 < version < _MANY):
+        return False
+    try:
+        return isinstance(ref, str) and Ref.parse(ref).kind is Kind.SKILL
+    except InvalidRef:
+        return False
 
 
 def _is_moment(text: str) -> bool:

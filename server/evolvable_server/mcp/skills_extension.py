@@ -1,0 +1,188 @@
+"""The extension io.modelcontextprotocol/skills (SEP-2640): skills/list, skills/get and resources/directory/read.
+
+Hosts are told of the stable channel: what an entry promises are the bytes that resources/read gives for its URIs.
+Clients of the handshake era are not shown the capability, which their revision lacks; the methods answer them too.
+"""
+
+import base64
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.extension import Extension, MethodBinding
+from mcp.shared.exceptions import MCPError
+
+from evolvable_server.mcp.resources import mime_of
+from evolvable_server.mcp.uris import Place, resolve, uri_of
+from evolvable_store.channel import Channel, Held
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.shown import MAIN, Shown, SkillEntry
+
+PAGE_SKILLS, PAGE_FILES = 100, 2_000
+"""A page ends behind so many skills, or behind the one that brings its files to so many."""
+
+PAGE_CHILDREN = 1_000
+"""Children of one page of a directory."""
+
+DIRECTORY = "inode/directory"
+
+FOR_EVER_MS = 24 * 3_600_000
+"""How long what a version's URI names may be kept: it never changes."""
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+
+class UriParams(types.PaginatedRequestParams):
+    """A URI, and where to go on."""
+
+    uri: str
+
+
+class ListSkillsResult(types.CacheableResult):
+    """One page of skills."""
+
+    skills: list[dict[str, Any]]
+    next_cursor: str | None = None
+    result_type: Literal["complete"] = "complete"
+
+
+class GetSkillResult(types.CacheableResult):
+    """One skill."""
+
+    skill: dict[str, Any]
+    result_type: Literal["complete"] = "complete"
+
+
+class ReadDirectoryResult(types.CacheableResult):
+    """One page of the direct children of a directory, files and directories by name."""
+
+    resources: list[types.Resource]
+    next_cursor: str | None = None
+    result_type: Literal["complete"] = "complete"
+
+
+class SkillsExtension(Extension):
+    """Skills over MCP, from the stable channel of one library."""
+
+    identifier = "io.modelcontextprotocol/skills"
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what is declared besides: directories can be read."""
+        return {"directoryRead": True}
+
+    def methods(self) -> Sequence[MethodBinding]:
+        """Returns the three methods, in both eras."""
+        return [
+            MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
+            MethodBinding("skills/get", UriParams, self._get),
+            MethodBinding("resources/directory/read", UriParams, self._directory),
+        ]
+
+    async def _list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
+        return await _answered(self._page, params.cursor)
+
+    async def _get(self, _: Any, params: UriParams) -> GetSkillResult:
+        return await _answered(self._skill, params.uri, uri=params.uri)
+
+    async def _directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
+        return await _answered(self._children, params.uri, params.cursor, uri=params.uri)
+
+    def _page(self, cursor: str | None) -> ListSkillsResult:
+        shown = Shown(self._library.store)
+        skills = shown.skills(self._caller.scopes)
+        listed: list[dict[str, Any]] = []
+        files, last = 0, ("", "")
+        for skill in skills[_start(skills, cursor) :]:
+            if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
+                return ListSkillsResult(skills=listed, next_cursor=_cursor(last))
+            entry, last = shown.entry(skill), _key(skill)
+            if not entry.left_out:
+                listed.append(_as_skill(entry, None))
+                files += len(entry.files)
+        return ListSkillsResult(skills=listed)
+
+    def _skill(self, uri: str) -> GetSkillResult:
+        place = resolve(self._library.store, uri)
+        if place.head.kind is not Kind.SKILL or place.path != MAIN:
+            raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
+        held = Channel(self._library.store.backend).of(place.head.id)
+        assert held is not None  # it is a skill
+        entry = Shown(self._library.store).entry(held, place.version)
+        if entry.left_out:
+            raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
+        skill = _as_skill(entry, place.version if place.named else None)
+        return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
+
+    def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
+        place = resolve(self._library.store, uri, directory=True)
+        files = self._library.store.manifest(place.head, place.version)
+        inside = f"{place.path}/" if place.path else ""
+        names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
+        if not names:
+            raise NoSuchResource(
+                f"{ascii(uri[:200])} is not a directory.", "A skill's own is its URI without its file."
+            )
+        after = _read_cursor(cursor)[0] if cursor else ""
+        rest = [(name, bool(slash)) for name, slash in names if name > after]
+        page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
+        following = _cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=FOR_EVER_MS if place.named else 0)
+
+
+def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
+    resources = [
+        {"uri": _uri(entry.ref, path, version), "digest": f"sha256:{file.sha256}", "size": file.size}
+        for path, file in sorted(entry.files.items())
+    ]
+    frontmatter: Mapping[str, object] = entry.frontmatter
+    return {"uri": _uri(entry.ref, MAIN, version), "frontmatter": dict(frontmatter), "resources": resources}
+
+
+def _as_resource(place: Place, path: str, directory: bool) -> types.Resource:
+    uri = _uri(place.head.ref, path, place.version if place.named else None)
+    mime = DIRECTORY if directory else mime_of(path)
+    return types.Resource(uri=uri, name=path.rpartition("/")[2], mime_type=mime)
+
+
+def _uri(ref: Ref, path: str, version: int | None) -> str:
+    return uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
+
+
+def _key(skill: Held) -> Key:
+    return skill.ref.name, skill.ref.scope or USER_SCOPE
+
+
+def _start(skills: Sequence[Held], cursor: str | None) -> int:
+    return bisect_right(skills, _read_cursor(cursor), key=_key) if cursor else 0
+
+
+def _cursor(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode("utf-8")).decode("ascii")
+
+
+def _read_cursor(cursor: str) -> Key:
+    try:
+        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or [*map(type, key)] != [str, str]:
+        raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
+    return key[0], key[1]
+
+
+async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
+    """Returns the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    try:
+        return await run_sync(answer, *arguments)
+    except EvolvableError as error:
+        code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
+        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None
