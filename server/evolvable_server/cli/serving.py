@@ -2,12 +2,16 @@
 
 import dataclasses
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from evolvable_server.cli.state import State, home_option, pass_state
 from evolvable_server.cli.terminal import remark
-from evolvable_server.config import process_session
+from evolvable_server.config import process_session, read_oauth_client
+
+if TYPE_CHECKING:
+    from evolvable_server.http.settings import OAuth
 
 
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -21,26 +25,75 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command("serve")
+@click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
+@click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
+@click.option("--allowed-origin", multiple=True, metavar="URL", help="A web page's origin that may call; repeatable.")
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-* is believed; repeatable.")
 @click.option(
-    "--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp, on this machine only."
+    "--grace", type=click.FloatRange(0, 3600), metavar="SECONDS", help="For what runs at the end [default: 10]."
 )
+@click.option("--oauth-issuer", metavar="URL", help="The authorization server whose tokens are accepted.")
+@click.option("--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for.")
+@click.option("--oauth-jwks", metavar="URL", help="Where its keys are [default: what its metadata says].")
+@click.option("--oauth-introspection", metavar="URL", help="Ask it about every token instead of checking signatures.")
 @home_option
 @pass_state
-def serve_command(state: State, http: tuple[str, int] | None) -> None:
+def serve_command(
+    state: State,
+    http: tuple[str, int] | None,
+    allowed_host: tuple[str, ...],
+    allowed_origin: tuple[str, ...],
+    trusted_proxy: tuple[str, ...],
+    grace: float | None,
+    oauth_issuer: str | None,
+    oauth_resource: str | None,
+    oauth_jwks: str | None,
+    oauth_introspection: str | None,
+) -> None:
     """Serve the library to an MCP client.
 
     Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
+    Over HTTP it serves several; beyond this machine only with tokens (`evolvable token add`) or an authorization
+    server. The other options go with --http.
     """
-    from evolvable_server.run import LOOPBACK, serve_http, serve_stdio
-
     if http is None:
-        if sys.stdin.isatty():
-            remark(
-                "Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable quickstart` says how to connect one."
-            )
-        config = state.config()
-        serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
+        oauth_given = oauth_issuer or oauth_resource or oauth_jwks or oauth_introspection
+        if allowed_host or allowed_origin or trusted_proxy or grace is not None or oauth_given:
+            raise click.UsageError("These options go with --http.")
+        _serve_stdio(state)
+    from evolvable_server.http.serving import serve_http
+    from evolvable_server.http.settings import GRACE, HttpSettings
+
     host, port = http
-    if host in LOOPBACK:
-        remark(f"Serving http://{f'[{host}]' if ':' in host else host}:{port}/mcp; Ctrl-C ends it.")
-    serve_http(state.config(), host, port)
+    settings = HttpSettings(
+        host,
+        port,
+        hosts=allowed_host,
+        origins=allowed_origin,
+        proxies=trusted_proxy,
+        oauth=_oauth(oauth_issuer, oauth_resource, oauth_jwks, oauth_introspection),
+        grace=GRACE if grace is None else grace,
+    )
+    serve_http(state.config(), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
+
+
+def _serve_stdio(state: State) -> NoReturn:
+    from evolvable_server.run import serve_stdio
+
+    if sys.stdin.isatty():
+        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable quickstart` says how to connect one.")
+    config = state.config()
+    serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
+
+
+def _oauth(issuer: str | None, resource: str | None, jwks: str | None, introspection: str | None) -> "OAuth | None":
+    from evolvable_server.http.settings import OAuth
+
+    if not (issuer or resource or jwks or introspection):
+        return None
+    if not (issuer and resource) or (jwks and introspection):
+        raise click.UsageError(
+            "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or --oauth-introspection."
+        )
+    client, secret = read_oauth_client()
+    return OAuth(issuer, resource, jwks, introspection, client, secret)

@@ -1,0 +1,118 @@
+"""Takes a request's body in before anything works on it: bounded, plain, and one JSON-RPC message.
+
+A body is read before the request takes a place among those that are worked on, so a slow sender holds nobody up. The
+same judge that reads lines on stdio says what is wrong with a message, because the SDK's own drops or lets through
+what it should refuse.
+"""
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evolvable_server.http.drain import busy
+from evolvable_server.mcp.frames import MAX_LINE, Refusal, read_frame
+
+MAX_BODY = MAX_LINE
+"""Bytes of a body, declared or not; the same as of a line on stdio."""
+
+MAX_DISCARDED = 16 * MAX_BODY
+"""Bytes of a body over the limit that are taken and dropped: many clients read no answer before they have sent all."""
+
+MAX_HELD = 16 * MAX_BODY
+"""Bytes of all bodies that are being received together."""
+
+
+class _Gone(Exception):
+    """The client left before its body was whole."""
+
+
+class _TooLong(Exception):
+    """The body is over the limit; `more`: there is more of it to come."""
+
+    def __init__(self, more: bool) -> None:
+        self.more = more
+
+
+class _Crowded(Exception):
+    """All bodies together are over the limit."""
+
+
+class Bodies:
+    """Middleware: 413 over the limit, also in chunks; 415 when packed; 400 for what is no message; 503 when crowded."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if refusal := _refusal(Headers(scope=scope)):
+            await refusal(scope, receive, send)
+            return
+        try:
+            body = await self._whole(receive)
+        except _Gone:
+            return
+        except _TooLong as long:
+            await _discard(receive, long.more)
+            await _TOO_LONG(scope, receive, send)
+            return
+        except _Crowded:
+            await busy("Too many bodies are being received.")(scope, receive, send)
+            return
+        if scope["method"] == "POST" and isinstance(frame := read_frame(body), Refusal):
+            text = frame.reply.model_dump_json(by_alias=True)
+            await Response(text, 400, media_type="application/json")(scope, receive, send)
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
+    async def _whole(self, receive: Receive) -> bytes:
+        body, taken = bytearray(), 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise _Gone
+                part, more = message.get("body", b""), message.get("more_body", False)
+                taken += len(part)
+                self._held += len(part)
+                body += part
+                if taken > MAX_BODY:
+                    raise _TooLong(more)
+                if self._held > MAX_HELD:
+                    raise _Crowded
+                if not more:
+                    return bytes(body)
+        finally:
+            self._held -= taken
+
+
+_TOO_LONG = PlainTextResponse(f"A body has at most {MAX_BODY:,} bytes.\n", 413)
+
+
+def _refusal(headers: Headers) -> PlainTextResponse | None:
+    if "transfer-encoding" in headers and "content-length" in headers:
+        # Two lengths: a proxy may believe the other one, and see two requests where we see one.
+        return PlainTextResponse("A request has Transfer-Encoding or Content-Length, not both.\n", 400)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        return PlainTextResponse("Bodies are not unpacked here.\n", 415)
+    length = headers.get("content-length", "0")
+    waits = "expect" in headers  # for a word from us before it sends the body
+    return _TOO_LONG if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED) else None
+
+
+async def _discard(receive: Receive, more: bool) -> None:
+    dropped = 0
+    while more and dropped < MAX_DISCARDED:
+        message = await receive()
+        more = message.get("more_body", False)
+        dropped += len(message.get("body", b""))
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that gives the body as one message, and then what comes."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay

@@ -1,0 +1,154 @@
+"""Runs the HTTP server: from the address to the end of the process."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+from sse_starlette.sse import AppStatus
+
+from evolvable_server.config import Config
+from evolvable_server.http.access import check_reach
+from evolvable_server.http.application import PATH, application
+from evolvable_server.http.connections import IDLE_SECONDS, MAX_HEADER, TimedConnection, connection_limit
+from evolvable_server.http.settings import HttpSettings
+from evolvable_server.http.tokens import Tokens
+from evolvable_server.run import Serving
+from evolvable_store.errors import InvalidArgument
+
+END_SECONDS = 2.0
+"""After the grace: for streams to close and for the library; then the process ends, whatever still runs."""
+
+BACKLOG = 512
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve_http(config: Config, settings: HttpSettings, ready: Callable[[str], None]) -> NoReturn:
+    """Serves clients over streamable HTTP until the process is told to end, and ends it. Call it on the main thread.
+
+    ready: called with the server's URL once it listens. SIGTERM or SIGINT begins the end: requests in flight have
+    `settings.grace` seconds, new ones get 503; exit code 0. A second one ends it at once, with 128 + its number.
+    Raises InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as Serving.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
+    tokens = Tokens(config.home)
+    check_reach(settings, tokens)
+    with _listening(settings) as listener:
+        serving = Serving(config, shared=True)
+        end = _End(settings.grace)
+        try:
+            asyncio.run(_serve(serving, settings, tokens, listener, end, ready))
+        finally:
+            serving.close()
+    # A tool that still runs on a thread would keep the process.
+    end.now(0)
+
+
+async def _serve(
+    serving: Serving,
+    settings: HttpSettings,
+    tokens: Tokens,
+    listener: socket.socket,
+    end: "_End",
+    ready: Callable[[str], None],
+) -> None:
+    host, port = listener.getsockname()[:2]
+    app = application(serving.server, settings, tokens, port)
+    # Its own way of ending streams at a signal would cut the answers that are under way.
+    AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
+    TimedConnection.limit = connection_limit()
+    server = _Server(_uvicorn(app, settings))
+    end.listen()
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    while not (server.started or running.done()):
+        await asyncio.sleep(0.005)
+    if server.started:
+        serving.start_following()
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+    await asyncio.wait((running, asyncio.create_task(end.begun.wait())), return_when=asyncio.FIRST_COMPLETED)
+    app.begin()
+    if not await app.finished(settings.grace):
+        logging.getLogger(__name__).warning("requests that took longer than %g s were cut", settings.grace)
+        serving.close()
+        end.now(0)  # uvicorn would wait for the threads they run on
+    server.should_exit = True
+    await running
+
+
+def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=TimedConnection,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level=logging.ERROR,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=list(settings.proxies),
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=MAX_HEADER,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signals: it would stop listening before what is in flight has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _End:
+    """When the process is told to end, and that it does."""
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self.begun = asyncio.Event()
+
+    def listen(self) -> None:
+        """Takes the signals over. Call it on the event loop, on the main thread."""
+        loop = asyncio.get_running_loop()
+
+        def signalled(number: int, _: FrameType | None) -> None:
+            if self.begun.is_set():
+                self.now(128 + number)
+            loop.call_soon_threadsafe(self._begin)
+
+        for number in _SIGNALS:
+            signal.signal(number, signalled)
+
+    def _begin(self) -> None:
+        self.begun.set()
+        last = threading.Timer(self._grace + END_SECONDS, self.now, (0,))
+        last.daemon = True
+        last.start()
+
+    def now(self, code: int) -> NoReturn:
+        """Ends the process with every thread that still runs."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+def _listening(settings: HttpSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except socket.gaierror:
+        raise InvalidArgument(f"{ascii(settings.host)} is no address of this machine.", "Try 127.0.0.1.") from None
+    except OSError as error:
+        text = f"{settings.host}:{settings.port} cannot be served at: {error.strerror}."
+        raise InvalidArgument(text, "Choose another port, or end what uses it.") from None

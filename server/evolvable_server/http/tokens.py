@@ -1,0 +1,212 @@
+"""Bearer tokens of a library: made once, kept as hashes, asked for at every request.
+
+They stand in a file of their own beside the library and not in it: a backup or an export of the library carries no way
+in, a read-only library can still be served to a team, and a server sees a token revoked by another process with one
+short read. Writers take turns by a lock and replace the file whole, so no reader sees half of it.
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from evolvable_server.mcp.bearer import Permission
+from evolvable_store.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LibraryBusy,
+    LibraryCorrupt,
+    LibraryReadOnly,
+    NoLibrary,
+    NotFound,
+)
+
+PREFIX = "evo_"
+"""What every secret begins with, so that scanners for leaked secrets can know it."""
+
+FILE = "tokens.json"
+
+USE_SECONDS = 60
+"""How exact the time of the last use is; a token in use costs one write in so many seconds."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PATIENCE = 10.0
+
+
+class NoSuchToken(NotFound):
+    """No token has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is kept of a token. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
+
+    name: str
+    permissions: tuple[Permission, ...]
+    created: str
+    digest: str
+    expires: str | None = None
+    last_used: str | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Returns whether its time has not run out."""
+        return self.expires is None or now < datetime.fromisoformat(self.expires)
+
+
+class Tokens:
+    """The tokens of the library in `home`, shared with every other process."""
+
+    def __init__(self, home: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._home, self._path, self._clock = home, home / FILE, clock
+        self._read: bytes | None = None
+        self._parsed: tuple[Token, ...] = ()
+        self._noted: dict[str, datetime] = {}
+
+    def begun(self) -> bool:
+        """Returns whether a token was ever made here; from then on a server asks everybody for one."""
+        return self._path.exists()
+
+    def all(self) -> tuple[Token, ...]:
+        """Returns the tokens by name. Raises LibraryCorrupt when their file cannot be read as ours."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise LibraryCorrupt(f"{self._path} cannot be read: {error.strerror}.", _MEND) from None
+        if data != self._read:
+            self._parsed, self._read = _parsed(data, self._path), data
+        return self._parsed
+
+    def add(self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None) -> tuple[Token, str]:
+        """Makes a token; returns it and its secret, which is kept nowhere.
+
+        Every token may read. Raises InvalidArgument, AlreadyExists for a name in use, NoLibrary, LibraryBusy,
+        LibraryReadOnly, LibraryCorrupt.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"{ascii(name[:80])} is no name for a token.",
+                "Use up to 64 small letters, digits, dots, dashes and underscores, such as alice-laptop.",
+            )
+        if not self._home.is_dir():
+            raise NoLibrary(f"There is no library in {self._home}.", "`evolvable init` makes one.")
+        secret = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip("=")
+        now = self._clock()
+        with self._changing() as tokens:
+            if any(token.name == name for token in tokens):
+                raise AlreadyExists(f"There is a token {name} already.", f"`evolvable token revoke {name}` ends it.")
+            may = tuple(permission for permission in Permission if permission in {Permission.READ, *permissions})
+            expires = _iso(now + lifetime) if lifetime is not None else None
+            token = Token(name, may, _iso(now), _digest(secret), expires)
+            tokens.append(token)
+        return token, secret
+
+    def revoke(self, name: str) -> Token:
+        """Ends a token; servers refuse it from their next request on. Raises NoSuchToken, and as `add`."""
+        with self._changing() as tokens:
+            for token in tokens:
+                if token.name == name:
+                    tokens.remove(token)
+                    return token
+            raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable token list` shows them.")
+
+    def find(self, secret: str) -> Token | None:
+        """Returns the valid token of this secret. Raises LibraryCorrupt.
+
+        Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is enough: a secret is
+        256 random bits, which no dictionary holds.
+        """
+        digest, found = _digest(secret), None
+        for token in self.all():
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        return found if found is not None and found.is_valid(self._clock()) else None
+
+    def is_live(self, name: str, digest: str) -> bool:
+        """Returns whether a token that was found before is still there and valid."""
+        return any(
+            token.name == name and token.digest == digest and token.is_valid(self._clock()) for token in self.all()
+        )
+
+    def note_use(self, token: Token) -> None:
+        """Keeps that a token was used now, at most once in USE_SECONDS; a place that cannot be written is let be."""
+        now = self._clock()
+        last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
+        last += [self._noted[token.digest]] if token.digest in self._noted else []
+        if last and now - max(last) < timedelta(seconds=USE_SECONDS):
+            return
+        self._noted[token.digest] = now
+        with contextlib.suppress(LibraryBusy, LibraryReadOnly, LibraryCorrupt), self._changing(patience=1.0) as tokens:
+            tokens[:] = [replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens]
+
+    @contextlib.contextmanager
+    def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
+        """Yields the tokens to change; what is left of them is written when the block ends without an error."""
+        try:
+            with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
+                tokens = list(self.all())
+                yield tokens
+                self._write(sorted(tokens, key=lambda token: token.name))
+        except Timeout:
+            raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
+        except PermissionError:
+            raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask whoever owns it.") from None
+
+    def _write(self, tokens: list[Token]) -> None:
+        text = json.dumps({"version": 1, "tokens": [asdict(token) for token in tokens]}, indent=1)
+        fd, part = tempfile.mkstemp(dir=self._home, prefix=".tokens-")  # made with mode 0600
+        try:
+            with open(fd, "w", encoding="utf-8") as stream:
+                stream.write(text + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, self._path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+
+_MEND = "Nobody is let in until it is mended; delete it to begin anew, with new tokens."
+
+
+def _parsed(data: bytes, path: Path) -> tuple[Token, ...]:
+    try:
+        document = json.loads(data)
+        if document["version"] != 1:
+            raise ValueError
+        return tuple(_token(fields) for fields in document["tokens"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise LibraryCorrupt(f"{path} is not a list of tokens.", _MEND) from None
+
+
+def _token(fields: dict[str, object]) -> Token:
+    permissions, expires = fields["permissions"], fields.get("expires")
+    if not isinstance(permissions, list) or any(
+        not isinstance(fields[key], str) for key in ("name", "digest", "created")
+    ):
+        raise ValueError
+    token = Token(**{**fields, "permissions": tuple(map(Permission, permissions))})  # type: ignore[arg-type]
+    for at in (token.created, expires, token.last_used):
+        if at is not None and datetime.fromisoformat(str(at)).tzinfo is None:
+            raise ValueError
+    return token
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")

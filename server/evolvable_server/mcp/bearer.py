@@ -1,0 +1,66 @@
+"""Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all."""
+
+from enum import StrEnum
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+
+SCOPE = "evolvable:"
+"""What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+
+
+class Permission(StrEnum):
+    """What a bearer may do: read and report, change the library, decide about proposals."""
+
+    READ = "read"
+    WRITE = "write"
+    APPROVE = "approve"
+
+    @property
+    def scope(self) -> str:
+        """Its name as a scope of OAuth."""
+        return SCOPE + self
+
+
+def name_of(request: Any) -> str | None:
+    """Returns the name of the bearer behind an HTTP request, None when there is none.
+
+    request: what the SDK hands to a handler as the transport's request; None over stdio.
+    """
+    return bearer_in(request.scope) if request is not None else None
+
+
+def bearer_in(scope: Any) -> str | None:
+    """Returns the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
+    user = _user(scope)
+    if user is None:
+        return None
+    token = user.access_token
+    if not (token.claims or {}).get("iss"):
+        return token.client_id
+    name = token.subject or token.client_id
+    return "oauth:" + "".join(char if char.isprintable() and char not in "/\\" else "_" for char in name[:100])
+
+
+def permissions_of(request: Any) -> frozenset[Permission]:
+    """Returns what the caller behind a request may do."""
+    user = _user(request.scope) if request is not None else None
+    if user is None:
+        return frozenset(Permission)
+    return frozenset(permission for permission in Permission if permission.scope in user.scopes)
+
+
+def session_of(request: Any, session: str | None) -> str | None:
+    """Returns the session of a call: what the client names, behind the name of its bearer.
+
+    So operations say whose token made them, and no client can speak in the session of another's.
+    """
+    name = name_of(request)
+    if name is None:
+        return session
+    return f"{name}/{session}" if session else name
+
+
+def _user(scope: Any) -> AuthenticatedUser | None:
+    user = scope.get("user")
+    return user if isinstance(user, AuthenticatedUser) else None

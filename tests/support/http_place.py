@@ -1,0 +1,217 @@
+"""A real HTTP server in a process of its own, with a tool that takes as long as it is told, and raw requests to it."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_place import Place
+from processes import poll
+
+from evolvable_server.http.tokens import Tokens
+from evolvable_server.mcp.bearer import Permission
+
+MODERN = "2026-07-28"
+
+SLOW = """
+import sys, time
+import anyio
+from evolvable_server import run
+
+class Slow(run.Serving):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+
+        def hold(seconds: float) -> str:
+            print("holding", file=sys.stderr, flush=True)
+            time.sleep(seconds)
+            return "held"
+
+        self.server.add_tool(hold)
+
+run.Serving = Slow
+from evolvable_server.cli import main
+main()
+"""
+"""The program with one more tool, which is known to nobody's table of permissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; status 0: the connection was closed without an answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The JSON-RPC answer, also when it came as an event."""
+        text = self.body.decode("utf-8")
+        if self.headers.get("content-type", "").startswith("text/event-stream"):
+            text = next(line[6:] for line in text.splitlines() if line.startswith("data: {"))
+        return json.loads(text)
+
+
+class HttpServer:
+    """A server that runs, and what a client may send it."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int, secret: str | None) -> None:
+        self.process, self.port, self.secret = process, port, secret
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def connect(self, data: bytes = b"") -> socket.socket:
+        """Opens a connection and sends bytes as they are."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        try:
+            connection.sendall(data)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def raw(self, data: bytes) -> Answer:
+        """Sends bytes as they are; returns what comes back until the answer ends."""
+        with self.connect(data) as connection:
+            return received(connection)
+
+    def post(
+        self,
+        body: bytes | Mapping[str, Any],
+        headers: Mapping[str, str | None] | None = None,
+        *,
+        method: str = "POST",
+        path: str = "/mcp",
+    ) -> Answer:
+        """Sends one request as a well-behaved client with the server's token does, but for what `headers` says."""
+        return self.raw(self.request(body, headers, method=method, path=path))
+
+    def request(
+        self,
+        body: bytes | Mapping[str, Any] = b"",
+        headers: Mapping[str, str | None] | None = None,
+        *,
+        method: str = "POST",
+        path: str = "/mcp",
+    ) -> bytes:
+        """Returns the bytes of a request. A header that is None is left out."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode("utf-8")
+        sent: dict[str, str | None] = {
+            "Host": f"127.0.0.1:{self.port}",
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            "Authorization": f"Bearer {self.secret}" if self.secret else None,
+            "Connection": "close",
+            **(headers or {}),
+        }
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
+        ]
+        return "\r\n".join(lines).encode("utf-8") + b"\r\n\r\n" + data
+
+    def call(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str | None] | None = None) -> Answer:
+        """Makes one request of the modern era."""
+        frame, own = modern(method, params)
+        return self.post(frame, own | dict(headers or {}))
+
+    def tool(self, name: str, arguments: Mapping[str, Any], secret: str | None = None) -> Answer:
+        """Calls a tool, with another token when one is given."""
+        headers = {"Authorization": f"Bearer {secret}"} if secret else None
+        return self.call("tools/call", {"name": name, "arguments": arguments}, headers)
+
+    def said(self, word: str) -> str:
+        """Returns the next line on the server's stderr with this word in it."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if word in line:
+                return line
+        raise AssertionError(f"the server never said {word!r}")
+
+
+def modern(method: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """Returns a request of the modern era and the headers that go with it."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    frame = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    headers: dict[str, str | None] = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    if "name" in params:
+        headers["Mcp-Name"] = str(params["name"])
+    return frame, headers
+
+
+def received(connection: socket.socket) -> Answer:
+    """Returns the answer on a connection that the server closes after it."""
+    data = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            data += part
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Answer(
+        int(first.split()[1]) if first.startswith("HTTP/") else 0,
+        headers,
+        _unchunked(body) if _is_chunked(headers) else body,
+    )
+
+
+def _is_chunked(headers: Mapping[str, str]) -> bool:
+    return headers.get("transfer-encoding") == "chunked"
+
+
+def _unchunked(data: bytes) -> bytes:
+    whole = bytearray()
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        length = int(size or b"0", 16)
+        whole += data[:length]
+        data = data[length + 2 :] if length else b""
+    return bytes(whole)
+
+
+@contextlib.contextmanager
+def http_server(
+    place: Place,
+    *options: str,
+    secret: str | None = None,
+    slow: bool = False,
+    address: str = "127.0.0.1:0",
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[HttpServer]:
+    """Runs a server on a free port; it must have ended well by the end, or is ended."""
+    program: Sequence[str] = ["-c", SLOW] if slow else ["-m", "evolvable_server"]
+    command = [sys.executable, "-P", *program, "serve", "--http", address, *options]
+    env = {**place.environment, **(environment or {})}
+    process = subprocess.Popen(command, env=env, cwd=place.root, stderr=subprocess.PIPE, text=True)
+    try:
+        server = HttpServer(process, 0, secret)
+        line = server.said("Serving http")
+        server.port = int(line.split("/mcp")[0].rsplit(":", 1)[1])
+        yield server
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=20)
+        assert process.returncode == 0, rest
+        assert "Traceback" not in rest, rest
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def made_token(place: Place, name: str, *permissions: Permission) -> str:
+    """Makes a token; returns its secret."""
+    poll(place.home.is_dir, "the library")
+    return Tokens(place.home).add(name, permissions)[1]
