@@ -80,6 +80,23 @@ class EvidenceLog:
         with self._backend.writing() as db:
             db.execute("INSERT INTO use VALUES (?, ?, ?, ?, ?, ?)", row)
 
+    def add_first_use(self, use: Use) -> bool:
+        """Keeps a use unless its session has one of that resource already; returns whether it was kept."""
+        row = (use.id, use.at, use.resource, use.version, use.search, use.session, use.resource, use.session)
+        with self._backend.writing() as db:
+            added = db.execute(
+                "INSERT INTO use SELECT ?, ?, ?, ?, ?, ?"
+                " WHERE NOT EXISTS (SELECT 1 FROM use WHERE resource = ? AND session = ?)",
+                row,
+            )
+            return bool(added.rowcount)
+
+    def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
+        """Returns those of `resources` that a session has loaded."""
+        query = "SELECT DISTINCT resource FROM use WHERE session = ? AND resource IN (SELECT value FROM json_each(?))"
+        with self._backend.reading() as db:
+            return {row[0] for row in db.execute(query, (session, json.dumps(list(resources)))).fetchall()}
+
     def use(self, identity: str) -> Use:
         """Returns the use with this id. Raises NoSuchUse."""
         with self._backend.reading() as db:

@@ -63,6 +63,21 @@ def load(
     return Loaded(loaded.ref, loaded.version, loaded.path, loaded.text, loaded.size, loaded.files, identity)
 
 
+def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
+    """Records that a session loaded a version by other means than `load`, such as its client's own skill tool.
+
+    Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
+    session, and a library that cannot be written, record nothing.
+    """
+    if caller.session is None or library.store.read_only:
+        return False
+    if library.evidence.used_in(caller.session, [resource]):
+        return False
+    identity = f"use-{os.urandom(6).hex()}"
+    use = Use(identity, library.store.now(), resource, version, search_id, caller.session)
+    return library.evidence.add_first_use(use)
+
+
 def get(library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None) -> Loaded:
     """Returns a document without recording a use. Raises as `load`."""
     return _read(library, caller, ref, version, path)[0]

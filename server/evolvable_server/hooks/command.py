@@ -1,0 +1,66 @@
+"""The command `evolvable-hook`: what a client runs where it cannot call the server.
+
+A client waits for it, so nothing is imported before it is known to be needed, and queueing a review needs the standard
+library alone. Whatever it is given it ends with 0: a hook must never stop a person's work.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from evolvable_server.environment import hooks_on, library_home
+
+MAX_INPUT = 16 * 2**20
+"""Bytes of a payload that are read."""
+
+QUEUED = ("Stop", "SessionEnd")
+"""Events that only queue a review."""
+
+
+def main() -> None:
+    """Runs the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and ends the process with 0."""
+    try:
+        answer = run(sys.argv[1:])
+        sys.stdout.write(answer)
+        sys.stdout.flush()
+    except BaseException as error:
+        # stderr of a hook that succeeds is shown to nobody who did not ask for it.
+        os.write(2, f"evolvable-hook: {type(error).__name__}: {ascii(str(error))[:300]}\n".encode())
+    os._exit(0)
+
+
+def run(arguments: Sequence[str]) -> str:
+    """Returns what the client shall read, '' for nothing; queues or notes what the event asks for."""
+    if not hooks_on(os.environ):
+        return ""
+    payload = _payload()
+    event = arguments[0] if arguments else payload.get("hook_event_name")
+    payload["event"] = payload["hook_event_name"] = event
+    payload["client"] = arguments[1] if len(arguments) > 1 else _client(payload)
+    if event in QUEUED:
+        from evolvable_store.queueing import enqueue
+
+        enqueue(library_home(os.environ), payload)
+        return ""
+    from evolvable_server.hooks.slow import answered
+
+    return answered(payload)
+
+
+def _payload() -> dict[str, object]:
+    """Returns what stands on stdin, {} when that is no JSON object."""
+    import json
+
+    if sys.stdin is None or sys.stdin.isatty():
+        return {}
+    try:
+        payload = json.loads(sys.stdin.buffer.read(MAX_INPUT).decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return payload if isinstance(payload, dict) else {}
+
+
+def _client(payload: dict[str, object]) -> str:
+    """Returns whose payload this is, by where its transcript lies."""
+    name = os.path.basename(str(payload.get("transcript_path") or ""))
+    return "codex" if name.startswith("rollout-") else "claude-code"

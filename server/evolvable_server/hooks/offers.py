@@ -1,0 +1,62 @@
+"""UserPromptSubmit: the one or two skills that fit what was asked, in a few words; usually none."""
+
+from dataclasses import replace
+
+from evolvable_server.hooks.offered import Offered
+from evolvable_store.resource import Ref
+from evolvable_tools.finding import FoundMatch, FoundSkills, find_skill
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.lookup.means import Means
+
+LIMIT = 600
+"""Characters that a prompt gets at most."""
+
+MOST = 2
+"""Skills that are offered at once."""
+
+MAX_TASK = 4_000
+"""Characters of a prompt that are searched by; what is longer is mostly pasted."""
+
+
+def offer(library: Library, caller: Caller, prompt: str, offered: Offered, means: Means) -> str:
+    """Returns what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
+
+    Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
+    told nothing, as nothing could be remembered.
+    """
+    task = prompt.strip()
+    if caller.session is None or not task or task.startswith("/"):  # a command of the client
+        return ""
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False)
+    found = find_skill(library, caller, task[:MAX_TASK], means=alone)
+    fresh = [match for match in _fitting(found, means.fits) if _claimed(library, caller.session, match, found, offered)]
+    return _said(fresh, found.search_id) if fresh else ""
+
+
+def _fitting(found: FoundSkills, fits: float) -> list[FoundMatch]:
+    if found.none_fits:
+        return []
+    first, *others = found.matches
+    return [first, *(match for match in others if match.confidence >= fits)][:MOST]
+
+
+def _claimed(library: Library, session: str, match: FoundMatch, found: FoundSkills, offered: Offered) -> bool:
+    head = library.store.head_or_none(Ref.parse(match.ref))
+    if head is None or library.evidence.used_in(session, [head.id]):
+        return False
+    return offered.claim(session, head.id, found.search_id)
+
+
+def _said(matches: list[FoundMatch], search_id: str) -> str:
+    before = "From the user's Evolvable library, for this task:\n"
+    after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
+    names = [f"- {match.ref} ({match.confidence:.0%} sure)" for match in matches]
+    room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
+    lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
+    return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
+
+
+def _short(text: str, room: int) -> str:
+    """Returns a description as one line of so many characters at most, without what steers a terminal."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"

@@ -1,0 +1,23 @@
+"""Hooks of the command that need the library. Imports much: the command calls it only where there is no server."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from evolvable_server.app import caller
+from evolvable_server.config import read_config
+from evolvable_server.hooks.answers import NOTHING, Hooks
+from evolvable_store.operation import Actor
+from evolvable_tools.library import Library
+from evolvable_tools.lookup.means import FITS, Means
+
+
+def answered(payload: Mapping[str, Any]) -> str:
+    """Returns what the client shall read, '' for nothing. Raises as Library.open: a library is not made here."""
+    config = read_config()
+    # Words alone: a person waits, and an embedder would have to be found first.
+    means = Means(fits=FITS if config.fits is None else config.fits)
+    with Library.open(config.home, means=means) as library:
+        one = dataclasses.replace(caller(config, library, Actor.AGENT), session=None)
+        answer = Hooks(config, library, one).answer(payload)
+    return "" if answer == NOTHING else answer

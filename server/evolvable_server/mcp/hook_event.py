@@ -1,0 +1,26 @@
+"""The tool `hook_event`, which clients' hooks call. It is not listed: a hook names it, and a model shall not see it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio.to_thread
+from mcp_types import CallToolResult, TextContent
+
+from evolvable_server.hooks.answers import Hooks
+from evolvable_server.hooks.events import event_of
+from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.sessions import Sessions
+
+
+def add_hook_event(server: LibraryServer, hooks: Hooks, sessions: Sessions) -> None:
+    """Makes the server answer hooks, and learn from them which session its client is in."""
+
+    async def hook_event(arguments: Mapping[str, Any], request: Any) -> CallToolResult:
+        event = event_of(arguments)
+        sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
+        own = session_of(request, event.session_id) if event.session_id else ""
+        text = await anyio.to_thread.run_sync(hooks.answer, {**arguments, "session_id": own})
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+    server.unlisted["hook_event"] = hook_event

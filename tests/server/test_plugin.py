@@ -1,0 +1,131 @@
+"""The plugin, the bundle and the registry's entry: what they say is true of the program, and of each other."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evolvable_server.hooks.command import QUEUED
+from evolvable_server.hooks.events import Event
+from evolvable_store import __version__
+from evolvable_store.objects import File
+from evolvable_store.problems import problems
+from evolvable_store.resource import Kind
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "plugins/evolvable"
+HOOKS = {"claude-code": "hooks/hooks.json", "codex": "hooks/codex.json"}
+
+
+def read(path: str) -> dict:
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
+
+
+def hooks_of(client: str) -> list[tuple[str, dict]]:
+    events = read(f"plugins/evolvable/{HOOKS[client]}")["hooks"]
+    return [(event, hook) for event, groups in events.items() for group in groups for hook in group["hooks"]]
+
+
+def test_every_manifest_has_the_version_of_the_package():
+    market, registry = read(".claude-plugin/marketplace.json"), read("server.json")
+    said = {
+        "pyproject": tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
+        "claude": read("plugins/evolvable/.claude-plugin/plugin.json")["version"],
+        "codex": read("plugins/evolvable/.codex-plugin/plugin.json")["version"],
+        "desktop": read("plugins/desktop/manifest.json")["version"],
+        "marketplace": market["metadata"]["version"],
+        "marketplace's plugin": market["plugins"][0]["version"],
+        "registry": registry["version"],
+        "registry's package": registry["packages"][0]["version"],
+    }
+
+    assert said == dict.fromkeys(said, __version__)
+
+
+def test_both_marketplaces_and_both_clients_name_one_folder():
+    claude, codex = read(".claude-plugin/marketplace.json"), read(".agents/plugins/marketplace.json")
+    manifests = [read(f"plugins/evolvable/.{client}-plugin/plugin.json") for client in ("claude", "codex")]
+
+    assert {claude["plugins"][0]["source"], codex["plugins"][0]["source"]["path"]} == {"./plugins/evolvable"}
+    assert {claude["name"], codex["name"], *(manifest["name"] for manifest in manifests)} == {"evolvable"}
+    assert manifests[0]["description"] == manifests[1]["description"]
+    for key in ("skills", "mcpServers", "hooks"):
+        assert (PLUGIN / manifests[1][key]).exists()
+
+
+@pytest.mark.parametrize("client", HOOKS)
+def test_every_hook_calls_what_there_is_with_what_it_understands(client):
+    """Claude Code calls a plugin's server plugin:NAME:SERVER, Codex by its bare name."""
+    (server,) = read("plugins/evolvable/.mcp.json")["mcpServers"]
+    named = {"claude-code": f"plugin:evolvable:{server}", "codex": server}[client]
+    for event, hook in hooks_of(client):
+        if hook["type"] == "command":
+            assert hook["command"] == f"evolvable-hook {event} {client}" and event in QUEUED
+        else:
+            assert (hook["server"], hook["tool"]) == (named, "hook_event")
+            assert set(hook["input"]) <= {*Event.__dataclass_fields__, "hook_event_name"} - {"event"}
+            assert (
+                hook["input"].items()
+                >= {"hook_event_name": event, "client": client, "session_id": "${session_id}"}.items()
+            )
+
+
+@pytest.mark.parametrize("client", HOOKS)
+def test_the_events_are_those_the_clients_can_serve(client):
+    """The server is gone when a session ends; at Codex's Stop it may not be known to the turn."""
+    by_event = {event: hook["type"] for event, hook in hooks_of(client)}
+
+    assert set(by_event) == {"UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"}
+    assert by_event["SessionEnd"] == "command"
+    assert by_event["Stop"] == {"claude-code": "mcp_tool", "codex": "command"}[client]
+
+
+def test_the_commands_that_the_plugin_starts_are_installed_with_the_package():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    server = read("plugins/evolvable/.mcp.json")["mcpServers"]["evolvable"]
+
+    assert {server["command"], "evolvable-hook"} <= set(scripts)
+    assert server["args"] == ["serve"]
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in (PLUGIN / "skills").iterdir()))
+def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_are(folder):
+    text = (PLUGIN / "skills" / folder / "SKILL.md").read_text(encoding="utf-8")
+    tools = {tool["name"] for tool in json.loads((ROOT / "tests/data/tools.json").read_text(encoding="utf-8"))}
+
+    assert problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
+    assert yaml.safe_load(text.split("---")[1])["name"] == folder
+    named = set(re.findall(r"`(\w+_(?:skills?|resources?|outcome|session|review))`", text))
+    assert named and named <= tools
+
+
+def test_the_registry_s_entry_is_what_the_registry_takes():
+    """The rules of its schema of 2025-12-11, and the line by which PyPI proves who owns the name."""
+    entry = read("server.json")
+    (package,) = entry["packages"]
+
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert 1 <= len(entry["description"]) <= 100
+    assert package["transport"] == {"type": "stdio"} and package["registryType"] == "pypi"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert package["identifier"] == project["name"]
+    assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / project["readme"]).read_text(encoding="utf-8")
+
+
+def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path):
+    code = f"import build, pathlib; build.stage(pathlib.Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT / "plugins/desktop", check=True, timeout=60)
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+
+    assert (tmp_path / manifest["server"]["entry_point"]).is_file()
+    assert manifest["server"]["mcp_config"]["args"][-2:] == ["evolvable", "serve"]
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        assert (tmp_path / package / "__init__.py").is_file()
+    assert (tmp_path / project["project"]["readme"]).is_file()
+    assert not list(tmp_path.rglob("__pycache__"))
