@@ -30,6 +30,11 @@ def build_folder(folder: Path, files: Files, like: Path) -> None:
         sync_folder(folder / path)
 
 
+def build_single(path: Path, file: File, like: Path) -> None:
+    """Makes the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
+    _write(path, file, like.parent, like.name)
+
+
 def _write(path: Path, file: File, like: Path, name: str) -> None:
     fd = os.open(path, _WRITE, file.mode)
     with open(fd, "wb") as stream:

@@ -16,6 +16,8 @@ def carry(old: Path, target: Path, *, successor: bool) -> tuple[str, ...]:
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
     what no program would make again, and the rest stays. Can be called again, and by several processes at once.
     """
+    if not os.path.isdir(old):
+        return ()  # a file alone brings nothing along
     alone = not successor or not os.path.lexists(target)
     stuck = []
     for path in untracked(old):

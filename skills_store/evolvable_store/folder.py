@@ -126,6 +126,31 @@ def signature(folder: Path) -> Signature | None:
     return Signature(_digest(lines), newest)
 
 
+def read_single(file: Path, name: str) -> Reading:
+    """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
+
+    Raises FileNotFoundError when there is no file.
+    """
+    seen = single_signature(file)
+    found = _read_file(_Place(os.fspath(file.parent), None), file.name) if seen else ""
+    if seen is None or found == "":
+        raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
+    if isinstance(found, File):
+        return Reading({name: found}, {}, seen.digest, seen.newest)
+    return Reading({}, {name: found}, seen.digest, seen.newest)
+
+
+def single_signature(file: Path) -> Signature | None:
+    """Returns the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
+    try:
+        status = os.lstat(file)
+    except OSError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    return Signature(_digest([_line(".", status)]), _changed_ns(status))
+
+
 def tracked(folder: Path) -> list[str]:
     """Returns the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
     return [found.path for found in _survey(folder) if not found.reason]

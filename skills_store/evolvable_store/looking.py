@@ -4,15 +4,24 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evolvable_store.bindings import Binding, Bindings, Folder
-from evolvable_store.discovery import MAX_DEPTH, discover, holds_main
-from evolvable_store.folder import Reading, Signature, is_ignored, read_folder, signature
-from evolvable_store.objects import manifest_of
+from evolvable_store.discovery import MAX_DEPTH, SINGLE_SUFFIX, discover, holds_main, is_single
+from evolvable_store.folder import (
+    Reading,
+    Signature,
+    is_ignored,
+    read_folder,
+    read_single,
+    signature,
+    single_signature,
+)
+from evolvable_store.objects import File, Files, Manifest, manifest_of
 from evolvable_store.operation import Head
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, slugify
 from evolvable_store.store import Store
+from evolvable_store.swap import SINGLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +104,41 @@ class Looker:
         for directory in directories:
             binding = bindings.get(directory)
             head = heads[binding.resource] if binding else None
-            place = self._folder.path / directory
-            now = signature(place)
+            now = self.signature(directory)
             if now is not None:
                 self.missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
                 continue
-            name = head.name if head else self._name(place.name)
+            name = head.name if head else self._name(os.path.basename(directory))
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
             yield self.look(directory, binding, head, name, now)
 
     def _name(self, directory: str) -> str:
         is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
-        return directory if is_memory else slugify(directory)
+        single = is_single(self._folder.kind, directory)
+        return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
+
+    def signature(self, directory: str) -> Signature | None:
+        """Returns the fingerprint of what is there now, None for nothing."""
+        place = self._folder.path / directory
+        return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
+
+    def _read(self, directory: str, binding: Binding | None, head: Head | None) -> Reading:
+        place = self._folder.path / directory
+        if not is_single(self._folder.kind, directory):
+            return read_folder(place)
+        reading = read_single(place, SINGLE)
+        number = (binding.version if binding else None) or (head.latest if head else 0)
+        return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
+
+    def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
+        """Returns a single file with the others that its resource has in this version: nobody can see or change them
+        where only the one lies."""
+        if not files:
+            return {}
+        others = {path: entry for path, entry in self._store.manifest(head, number).items() if path not in files}
+        return {**self._store.files_of(Manifest(others)), **files}
 
     def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
         if now is not None and self.refused.get(directory) == now.digest:
@@ -127,7 +157,7 @@ class Looker:
         reading = None
         if now is not None:
             with contextlib.suppress(FileNotFoundError):
-                reading = read_folder(self._folder.path / directory)
+                reading = self._read(directory, binding, head)
         tree = manifest_of(reading.files).tree if reading else None
         if reading and not reading.files and binding is not None and binding.version is None:
             tree = None  # what a removal left behind of the person's is no content

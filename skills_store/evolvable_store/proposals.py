@@ -15,7 +15,10 @@ OPEN, APPROVED, REJECTED = "open", "approved", "rejected"
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource."""
+    """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
+
+    An empty manifest proposes to remove the resource: none can be without a file.
+    """
 
     id: int
     at: str
@@ -30,6 +33,11 @@ class Proposal:
     state: str
     decision: str | None
     operation: int | None
+
+    @property
+    def removes(self) -> bool:
+        """Whether it proposes to remove the resource."""
+        return not self.manifest
 
     @property
     def ref(self) -> Ref:

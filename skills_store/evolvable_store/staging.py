@@ -126,12 +126,12 @@ class Slot:
     def delete(self, folder: Path) -> None:
         """Deletes a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
         if folder != self.gone:
-            shutil.rmtree(self.gone, ignore_errors=True)
+            _erase(self.gone)
             try:
                 os.rename(folder, self.gone)
             except OSError:
                 return
-        shutil.rmtree(self.gone, ignore_errors=True)
+        _erase(self.gone)
 
     def clear(self) -> None:
         """Deletes all of the slot; the note stays as long as a folder could not be deleted."""
@@ -208,6 +208,13 @@ def _alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _erase(path: Path) -> None:
+    with suppress(OSError):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _usable(staging: Path, root: Path) -> bool:

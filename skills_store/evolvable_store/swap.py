@@ -8,16 +8,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.build import build_folder
+from evolvable_store.build import build_folder, build_single
 from evolvable_store.carry import carry
 from evolvable_store.errors import Refused
-from evolvable_store.folder import is_link, read_folder
+from evolvable_store.folder import Reading, is_link, read_folder, read_single
 from evolvable_store.objects import File, Files, manifest_of
 from evolvable_store.one_by_one import replace_files
 from evolvable_store.rename import REFUSED, exchange, rename_new
 from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder, unfinished
 
-__all__ = ["Recovered", "Replaced", "discard", "remove_folder", "staging_for", "still_holds", "sweep", "write_folder"]
+__all__ = [
+    "Recovered",
+    "Replaced",
+    "discard",
+    "read_back",
+    "remove_folder",
+    "remove_single",
+    "staging_for",
+    "still_holds",
+    "sweep",
+    "write_folder",
+    "write_single",
+]
+
+SINGLE = "AGENT.md"
+"""What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
 
 _IMPOSSIBLE = REFUSED | {errno.EXDEV}
 
@@ -56,9 +71,25 @@ def write_folder(target: Path, files: Files, staging: Path, *, believed: str, no
     """
     written = manifest_of(files).tree
     _check(target)
+    return _write(target, lambda new: build_folder(new, files, target), staging, believed, written, now)
+
+
+def write_single(target: Path, file: File, staging: Path, *, believed: str, now: float) -> Replaced | None:
+    """Makes `target` a file with this content, in one step as `write_folder` does.
+
+    The trees, `believed` too, are those of a folder that holds this file alone, as SINGLE.
+    """
+    written = manifest_of({SINGLE: file}).tree
+    _check(target, single=True)
+    return _write(target, lambda new: build_single(new, file, target), staging, believed, written, now)
+
+
+def _write(
+    target: Path, build: Callable[[Path], None], staging: Path, believed: str, written: str, now: float
+) -> Replaced | None:
     slot = Slot.fresh(staging, target.name)
     try:
-        build_folder(slot.new, files, target)
+        build(slot.new)
         inode = os.stat(slot.new).st_ino
         note = new_note(slot, target, now=now, inode=inode, believed=believed, written=written)
         slot.write_note(note)
@@ -79,6 +110,16 @@ def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> 
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
     """
     _check(target)
+    return _remove(target, (_move_away, replace_files), staging, believed, now)
+
+
+def remove_single(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+    """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
+    _check(target, single=True)
+    return _remove(target, (_move_away,), staging, believed, now)
+
+
+def _remove(target: Path, ways: tuple["Way", ...], staging: Path, believed: str, now: float) -> Replaced | None:
     if not os.path.lexists(target):
         return None
     slot = Slot.fresh(staging, target.name)
@@ -86,7 +127,7 @@ def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> 
     try:
         slot.write_note(note)
         sync_folder(staging)
-        _first_possible((_move_away, replace_files), slot, note)
+        _first_possible(ways, slot, note)
     except FileNotFoundError:
         _give_up(slot)
         return None
@@ -102,11 +143,16 @@ def discard(old: Path) -> None:
 
 
 def still_holds(old: Path, tree: str) -> bool:
-    """Returns whether the folder's tracked files make this tree."""
+    """Returns whether the tracked files of a replaced folder or file make this tree."""
     try:
-        return manifest_of(read_folder(old).files).tree == tree
+        return manifest_of(read_back(old).files).tree == tree
     except FileNotFoundError:
         return False
+
+
+def read_back(old: Path) -> Reading:
+    """Returns what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
+    return read_single(old, SINGLE) if old.is_file() and not old.is_symlink() else read_folder(old)
 
 
 def sweep(
@@ -145,14 +191,17 @@ def sweep(
     return found
 
 
-def _check(target: Path) -> None:
+def _check(target: Path, single: bool = False) -> None:
     try:
         status = os.lstat(target)
     except FileNotFoundError:
         return
-    if is_link(status) or not stat.S_ISDIR(status.st_mode):
-        what = "a symlink" if is_link(status) else "not a folder"
-        raise Refused(f"{target} is {what}; it is not replaced.", "Give the folder that it stands for, or remove it.")
+    right, wanted = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
+    if is_link(status) or not right(status.st_mode):
+        what = "a symlink" if is_link(status) else f"not a {wanted}"
+        raise Refused(
+            f"{target} is {what}; it is not replaced.", f"Give the {wanted} that it stands for, or remove it."
+        )
 
 
 def _put(slot: Slot, note: Note) -> None:
@@ -161,7 +210,9 @@ def _put(slot: Slot, note: Note) -> None:
     for attempt in range(8):
         try:
             if os.path.lexists(target):
-                _first_possible((_exchange, _two_renames, replace_files), slot, note)
+                single = slot.ready.is_file()
+                ways = (_exchange, _two_renames) if single else (_exchange, _two_renames, replace_files)
+                _first_possible(ways, slot, note)
             else:
                 rename_new(slot.ready, target)
             return
@@ -171,7 +222,10 @@ def _put(slot: Slot, note: Note) -> None:
                 raise
 
 
-def _first_possible(ways: tuple[Callable[[Slot, Note], None], ...], slot: Slot, note: Note) -> None:
+Way = Callable[[Slot, Note], None]
+
+
+def _first_possible(ways: tuple[Way, ...], slot: Slot, note: Note) -> None:
     """Goes the first of these ways that the system can; Windows can only go the last, as files may be open."""
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
@@ -257,7 +311,7 @@ def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[P
     if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):
         slot.clear()
         return None
-    reading = read_folder(slot.old)
+    reading = read_back(slot.old)
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None

@@ -43,6 +43,12 @@ class Sync:
     missing: list[str] = field(default_factory=list)
     stale: bool = False
 
+    def add(self, other: "Sync") -> None:
+        """Adds what another sync of the same folder did."""
+        for name in ("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing"):
+            getattr(self, name).extend(getattr(other, name))
+        self.stale = self.stale or other.stale
+
     @property
     def waiting(self) -> bool:
         """Whether a directory is missing that may come back."""

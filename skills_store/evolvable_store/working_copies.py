@@ -37,6 +37,34 @@ class WorkingCopies:
         """Watches a folder from now on and takes in what is there. Raises AlreadyExists, InvalidArgument."""
         return self.copy(self.bindings.add_folder(path, scope, kind)).sync(progress=progress)
 
+    def check_out(
+        self,
+        path: Path,
+        *,
+        scope: str = USER_SCOPE,
+        kind: Kind = Kind.SKILL,
+        names: Iterable[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Sync:
+        """Makes a folder hold what the library has, and watches it from now on. What is there is taken in first.
+
+        names: only these resources, by default all of the scope and kind. The folder is made when it is not there.
+        Nothing that lies in the way is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
+        """
+        wanted = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
+        folder = self.bindings.add_folder(path, scope, kind)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        copy = self.copy(folder)
+        sync = copy.sync()
+        heads = self._store.heads(kind, scope) if wanted is None else wanted
+        here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
+        absent = [head for head in heads if head.id not in here]
+        for number, head in enumerate(absent, 1):
+            sync.add(copy.place(head))
+            if progress:
+                progress(number, len(absent))
+        return sync
+
     def copy(self, folder: Folder) -> WorkingCopy:
         """Returns the working copy of a folder, always the same one."""
         if folder.id not in self._copies:

@@ -15,24 +15,28 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from evolvable_store.bindings import Binding, Bindings, Folder
+from evolvable_store.discovery import is_single, single_name
 from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
-from evolvable_store.folder import read_folder, signature
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
-from evolvable_store.objects import Files
+from evolvable_store.objects import Files, Manifest, manifest_of
 from evolvable_store.operation import Actor, Head
 from evolvable_store.problems import Problem, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
 from evolvable_store.store import Store
 from evolvable_store.swap import (
+    SINGLE,
     Recovered,
     discard,
+    read_back,
     remove_folder,
+    remove_single,
     staging_for,
     still_holds,
     sweep,
     write_folder,
+    write_single,
 )
 from evolvable_store.sync import Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
@@ -116,16 +120,16 @@ class WorkingCopy:
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = Sync(self.folder)
-        target = self.folder.path / head.name
-        if os.path.lexists(target):
-            sync.refused.append(Refusal(head.name, (f"it is in the way of {head.ref}, which is not written here",)))
+        directory = single_name(head.kind, head.name)
+        if os.path.lexists(self.folder.path / directory):
+            sync.refused.append(Refusal(directory, (f"it is in the way of {head.ref}, which is not written here",)))
             return sync
         with self._lock():
             # With no version: it is written as soon as the folder is there, if not now.
-            self._bindings.bind([Binding(self.folder.id, head.name, head.id, None, "")])
+            self._bindings.bind([Binding(self.folder.id, directory, head.id, None, "")])
             sync.stale = not os.path.isdir(self.folder.path)
             if not sync.stale:
-                self._sync_batch([head.name], sync)
+                self._sync_batch([directory], sync)
         return sync
 
     @contextlib.contextmanager
@@ -338,12 +342,22 @@ class WorkingCopy:
 
     def _remove_directory(self, look: Look, sync: Sync) -> None:
         assert look.head is not None and look.tree is not None
-        place = self.folder.path / look.directory
-        replaced = remove_folder(place, staging_for(self.folder.path), believed=look.tree, now=time.time())
+        place, believed = self.folder.path / look.directory, self._believed(look)
+        remove = remove_single if self._is_single(look.directory) else remove_folder
+        replaced = remove(place, staging_for(self.folder.path), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
-        if replaced is not None and not still_holds(replaced.old, look.tree):
-            self._take_late(look.directory, look.head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
+        if replaced is not None and not still_holds(replaced.old, believed):
+            self._take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
+
+    def _is_single(self, directory: str) -> bool:
+        return is_single(self.folder.kind, directory)
+
+    def _believed(self, look: Look) -> str:
+        """Returns the tree of what lies on the disk, as a swap knows it; '' for nothing."""
+        if look.tree is None or look.reading is None or not self._is_single(look.directory):
+            return look.tree or ""
+        return manifest_of({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
 
     def _write(self, look: Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
         place, staging = self.folder.path / look.directory, staging_for(self.folder.path)
@@ -353,12 +367,16 @@ class WorkingCopy:
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable sync`.",
             )
-        replaced = write_folder(place, files, staging, believed=look.tree or "", now=time.time())
+        believed, now = self._believed(look), time.time()
+        if self._is_single(look.directory):
+            replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now)
+        else:
+            replaced = write_folder(place, files, staging, believed=believed, now=now)
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
-        if replaced is not None and look.tree and not still_holds(replaced.old, look.tree):
+        if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
-            self._take_late(look.directory, head, look.tree, read_folder(replaced.old).files, replaced.old, sync)
+            self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
 
     def _merge(self, look: Look, sync: Sync) -> None:
         assert look.head is not None and look.reading is not None and look.binding is not None
@@ -413,10 +431,12 @@ class WorkingCopy:
         assert head is not None
         head = self.store.head_or_none(head.ref)
         assert head is not None
-        base = self._version_of(head, believed)
-        look = self._looker.look(directory, None, head, head.name, signature(self.folder.path / directory))
+        base = self._version_of(head, believed, self._is_single(directory))
+        look = self._looker.look(directory, None, head, head.name, self._looker.signature(directory))
         if base is None or not files:
             return False
+        if self._is_single(directory):
+            files = self._looker.whole(head, base, files)
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
@@ -430,11 +450,15 @@ class WorkingCopy:
         self._merge_in(look, head, base, files, sync, old)
         return True
 
-    def _version_of(self, head: Head, tree: str) -> int | None:
+    def _version_of(self, head: Head, tree: str, single: bool) -> int | None:
         for past in self.store.backend.versions(head.id, 50):
-            if past.tree == tree:
+            if tree == (self._single_tree(head, past.number) if single else past.tree):
                 return past.number
         return None
+
+    def _single_tree(self, head: Head, number: int) -> str:
+        entries = self.store.manifest(head, number)
+        return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
 
     def _binding(self, look: Look, head: Head | None, tree: str | None, sync: Sync) -> Binding:
         assert head is not None

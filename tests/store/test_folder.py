@@ -401,6 +401,7 @@ def test_a_signature_of_a_moment_ago_is_not_trusted(pdf: Path) -> None:
     assert read_folder(pdf).newest == seen.newest
 
 
+@pytest.mark.alone
 def test_a_thousand_folders_are_signed_quickly(tmp_path: Path) -> None:
     """60 ms on the machine of the measurements (25 there); ten times that is a change of kind, not noise."""
     places = [tmp_path / f"skill-{number}" for number in range(1000)]

@@ -8,16 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from samples import put_texts
 
 from evolvable_store import answers, fsck
 from evolvable_store.backup import backup
 from evolvable_store.index import Index, in_step
 from evolvable_store.index_sqlite import FILE, IndexFile
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor
 from evolvable_store.postings import MOST_WAITING, settle, waiting
 from evolvable_store.ranking import COVERAGE, FEW, PRIOR
-from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.texts import FIELDS, HEAVIEST, weigh
 from evolvable_store.words import asked
@@ -44,13 +42,8 @@ def index(store: Store) -> Iterator[Index]:
 
 def put(store: Store, texts: Texts, remove: Iterable[str] = (), **files: bytes) -> None:
     """Writes skills and removes others, all in one operation."""
-    beside = {f"{name}.md": File(data) for name, data in files.items()}
-    with store.transaction(Actor.HUMAN, "write") as tx:
-        for name, (description, body) in texts.items():
-            text = f"---\nname: {name}\ndescription: {description}\n---\n{body}\n"
-            tx.put(Ref.parse(name), {"SKILL.md": File(text.encode()), **beside})
-        for name in remove:
-            tx.remove(Ref.parse(name))
+    text = "---\nname: {}\ndescription: {}\n---\n{}\n"
+    put_texts(store, {name: text.format(name, *both) for name, both in texts.items()}, remove, **files)
 
 
 def said(chance: random.Random, count: int) -> str:
