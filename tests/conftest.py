@@ -1,9 +1,56 @@
 """What every test shares."""
 
+import os
+import tempfile
+from collections.abc import Generator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
 import pytest
+from embedding_place import exported
+from filelock import FileLock
+from turns import Turns
+
+TURNS = pytest.StashKey[Turns]()
+PLACE = pytest.StashKey[str]()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The server runs on asyncio; so do its tests."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The spec of a real model in a folder, made once for all processes of this run."""
+    base = tmp_path_factory.getbasetemp()
+    place = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with FileLock(place / "minilm.lock"):
+        return exported(place / "minilm")
+
+
+# Turns, when pytest-xdist runs the suite in several processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each process where the turns are kept."""
+    if PLACE not in node.config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="evolvable-turns-")
+        node.config.add_cleanup(folder.cleanup)
+        node.config.stash[PLACE] = folder.name
+    node.workerinput["turns"] = node.config.stash[PLACE]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if told := getattr(config, "workerinput", None):
+        config.stash[TURNS] = Turns(Path(told["turns"]), told["workerid"], told["workercount"])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    turns = item.config.stash.get(TURNS, None)
+    with turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext():
+        return (yield)

@@ -1,20 +1,26 @@
-"""The only reader of the environment: where the library is, who calls, and which project is open."""
+"""The only reader of the environment, with `environment`: where the library is, who calls, which project is open."""
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_server.environment import HOME, hooks_on
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope
 
-HOME = "EVOLVABLE_HOME"
 SCOPE = "EVOLVABLE_SCOPE"
 SESSION = "EVOLVABLE_SESSION"
 EMBEDDER = "EVOLVABLE_EMBEDDER"
 JUDGE = "EVOLVABLE_JUDGE"
 FITS = "EVOLVABLE_FITS"
+APPROVE = "EVOLVABLE_APPROVE"
+LEVELS = ("off", "guarded", "all")
+"""Which changes of an agent a person has to approve: none, the weighty ones, every one."""
+OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
+OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,8 @@ class Config:
     is named outright, else None. session: the client's session when it tells one.
     embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
     caller, anthropic with an optional model, or a command. api_key: of the Anthropic API. fits: the confidence under
-    which nothing fits, None for the usual one.
+    which nothing fits, None for the usual one. hooks: whether a client's hooks do anything.
+    approve: which changes of an agent a person is asked about: off, guarded or all.
     """
 
     home: Path
@@ -37,12 +44,15 @@ class Config:
     api_key: str | None = None
     api_url: str | None = None
     fits: float | None = None
+    hooks: bool = True
+    approve: str = "off"
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
     """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
-    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS is no share.
+    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS or
+    EVOLVABLE_APPROVE is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = home or Path(env.get(HOME) or "~/.evolvable")
@@ -56,7 +66,64 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=env.get("ANTHROPIC_BASE_URL") or None,
         fits=_share(env.get(FITS)),
+        hooks=hooks_on(env),
+        approve=_approve(env.get(APPROVE)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the clients of the person at this machine keep their settings.
+
+    system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
+    claude, codex: the folders that CLAUDE_CONFIG_DIR and CODEX_HOME name. roaming, local: Windows' folders of settings.
+    settings: that of Linux. passed: what the sparsest client passes on of the environment to a server.
+    """
+
+    system: str
+    user: Path
+    project: Path
+    programs: str
+    claude: Path | None
+    codex: Path
+    roaming: Path
+    local: Path
+    settings: Path
+    passed: Mapping[str, str]
+
+
+_PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
+"""What Codex passes on to a server, and what Windows needs besides."""
+
+
+def read_machine(
+    project: Path, environment: Mapping[str, str] | None = None, system: str = sys.platform, user: Path | None = None
+) -> Machine:
+    """Returns the machine from the environment."""
+    env = os.environ if environment is None else environment
+    user = user or Path.home()
+
+    def folder(variable: str, usual: Path) -> Path:
+        return Path(env.get(variable) or usual).expanduser().absolute()
+
+    return Machine(
+        system=system,
+        user=user,
+        project=project.absolute(),
+        programs=env.get("PATH", ""),
+        claude=folder("CLAUDE_CONFIG_DIR", user) if env.get("CLAUDE_CONFIG_DIR") else None,
+        codex=folder("CODEX_HOME", user / ".codex"),
+        roaming=folder("APPDATA", user / "AppData/Roaming"),
+        local=folder("LOCALAPPDATA", user / "AppData/Local"),
+        settings=folder("XDG_CONFIG_HOME", user / ".config"),
+        passed={name: env[name] for name in _PASSED if name in env},
+    )
+
+
+def read_oauth_client(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+    """Returns who asks an authorization server about tokens, and its secret, which belongs on no command line."""
+    env = os.environ if environment is None else environment
+    return env.get(OAUTH_CLIENT) or None, env.get(OAUTH_SECRET) or None
 
 
 def process_session() -> str:
@@ -69,6 +136,13 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     value = (text or "").strip() or usual
     small = value.lower()
     return {"none": "off", "no": "off", "0": "off"}.get(small, small if small in (usual, *words) else value)
+
+
+def _approve(text: str | None) -> str:
+    level = _setting(text, "off", *LEVELS)
+    if level not in LEVELS:
+        raise InvalidArgument(f"{APPROVE} is {level[:40]!r}.", f"It is one of {', '.join(LEVELS)}.")
+    return level
 
 
 def _share(text: str | None) -> float | None:

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from evolvable_store.bindings import Folder
+from evolvable_store.channel import Channel
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change
 from evolvable_store.sync import Sync
 from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.library import Library
+from evolvable_tools.shown import changes_seen, moves_seen
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +52,17 @@ class Reloader:
     """Two threads over one library: one follows the folders, one follows the library."""
 
     def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
-        """listener: called, on one of our threads, with every batch of changes that appeared in the library."""
+        """listener: called, on one of our threads, with every batch of changes that clients can see.
+
+        Of skills that is what moves on the stable channel, of everything else what changes in the library.
+        """
         self._library, self._listener, self._rescan = library, listener, rescan_seconds
         self._copies = WorkingCopies(library.store, grace=GRACE_SECONDS)
         self._stop = threading.Event()
         self._folders_changed = threading.Event()
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
+        self._move = Channel(library.store.backend).last()
         self._watched: Sequence[Folder] = ()
         self._said: set[str] = set()
         self._later: list[tuple[float, Folder, set[str]]] = []
@@ -97,12 +103,18 @@ class Reloader:
     def _tell(self) -> None:
         self._notice_folders()
         while changes := self._library.store.changes(self._sequence, BATCH):
-            self._listener(changes)
+            self._listener(changes_seen(self._library.store, changes))
             self._library.index.catch_up()
             with self._busy:
                 for sync in self._copies.behind({change.ref for change in changes}):
                     self._log(sync)
             self._sequence = changes[-1].sequence
+        while True:
+            moved, last = moves_seen(self._library.store, self._move)
+            if last == self._move:
+                return
+            self._listener(moved)
+            self._move = last
 
     def _notice_folders(self) -> None:
         if [folder.id for folder in self._copies.folders()] != [folder.id for folder in self._watched]:

@@ -1,4 +1,4 @@
-"""Runs a server over a library, on stdio for one client or on HTTP for several."""
+"""A library being served, and the serving of one client on stdio; `http` serves several."""
 
 import contextlib
 import logging
@@ -10,20 +10,23 @@ import anyio
 
 from evolvable_server.app import caller
 from evolvable_server.config import Config
+from evolvable_server.hooks.answers import Hooks
+from evolvable_server.mcp.approvals import add_approvals
+from evolvable_server.mcp.callers import add_callers
+from evolvable_server.mcp.hook_event import add_hook_event
+from evolvable_server.mcp.logs import ClientLog, add_logs
 from evolvable_server.mcp.notifications import Notifier, add_notifications
 from evolvable_server.mcp.prompts import add_prompts
 from evolvable_server.mcp.resources import add_resources
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.sessions import Sessions
+from evolvable_server.mcp.skills_extension import SkillsExtension
 from evolvable_server.mcp.tools import add_tools
 from evolvable_server.means import opened
 from evolvable_server.reload import Reloader
-from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 
 _FIRST = "a first task, that the model is loaded for"
 
@@ -31,24 +34,35 @@ _FIRST = "a first task, that the model is loaded for"
 class Serving:
     """A library with a server over it, and what keeps both in step with the rest of the world."""
 
-    def __init__(self, config: Config) -> None:
-        """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting."""
+    def __init__(self, config: Config, *, shared: bool = False) -> None:
+        """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting.
+
+        shared: several clients are served, so this process's own session is none of theirs.
+        """
         self._open = contextlib.ExitStack()
         means = self._open.enter_context(opened(config, serving=True))
         self.library = Library(Store.open(config.home, create=True), means)
         self._notifier = Notifier(self.library.store)
+        self.client_log = ClientLog(self._notifier)
         self._reloader = Reloader(self.library, self._notifier.post)
-        self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan)
         client = caller(config, self.library, Actor.AGENT)
-        add_tools(self.server, self.library, client)
+        extensions = [SkillsExtension(self.library, client)]
+        self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
+        sessions = Sessions(None if shared else config.session, shared=shared)
+        add_tools(self.server, self.library, client, sessions)
+        add_hook_event(self.server, Hooks(config, self.library, client), sessions)
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
+        add_approvals(self.server, self.library, client, config.approve)
+        add_logs(self.server, self.client_log)
+        add_callers(self.server, config.home)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._notifier.run)
+            tasks.start_soon(self.client_log.run)
             yield
             tasks.cancel_scope.cancel()
 
@@ -57,6 +71,9 @@ class Serving:
 
         Nothing slow may come before the first answer.
         """
+        from evolvable_server.memory import share_arenas
+
+        share_arenas()
         if not self.library.store.read_only:
             self._reloader.start()
             if self.library.means.neighbours is not None:
@@ -75,25 +92,6 @@ def serve_stdio(config: Config) -> NoReturn:
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     serving = Serving(config)
+    # Not over HTTP: a warning may name folders that are no business of another client.
+    logging.getLogger("evolvable_server").addHandler(serving.client_log)
     run_stdio(serving.server, cleanup=[serving.close], ready=serving.start_following)
-
-
-def serve_http(config: Config, host: str, port: int) -> None:
-    """Serves clients of this machine over streamable HTTP at http://HOST:PORT/mcp until it is interrupted.
-
-    Raises InvalidArgument for an address that others could reach: there is no authentication yet.
-    """
-    import uvicorn
-
-    if host not in LOOPBACK:
-        raise InvalidArgument(
-            f"{host} can be reached from other machines, and this server has no authentication.",
-            "Use 127.0.0.1, and a tunnel for other machines.",
-        )
-    serving = Serving(config)
-    app = serving.server.streamable_http_app(host=host)
-    try:
-        serving.start_following()
-        uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=1)
-    finally:
-        serving.close()

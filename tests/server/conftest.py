@@ -11,6 +11,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.fixture(params=list(ERAS))
+@pytest.fixture(params=list(ERAS), scope="module")
 def era(request: pytest.FixtureRequest) -> str:
     return str(request.param)

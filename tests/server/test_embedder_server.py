@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from anyio import from_thread, to_thread
-from embedding_place import clients, exported, is_running, processes, worker
+from embedding_place import clients, is_running, processes, worker
 from mcp import Client
 from mcp_place import Place
 from processes import poll
@@ -40,12 +40,6 @@ class EmbeddingPlace(Place):
     @property
     def environment(self) -> dict[str, str]:
         return {**super().environment, "EVOLVABLE_EMBEDDER": self.spec}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The spec of a real model in a folder."""
-    return exported(tmp_path_factory.mktemp("models") / "minilm")
 
 
 @pytest.fixture

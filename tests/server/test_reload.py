@@ -5,6 +5,7 @@ import shutil
 import anyio
 import pytest
 
+from evolvable_store.channel import Channel, Note, Policy
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -121,6 +122,9 @@ async def test_a_change_by_another_process_is_found_and_written_out_by_it(place,
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_clients_of_both_eras_are_told(place, era):
     told: list[str] = []
+    with Store.open(place.home) as store:
+        note = Note(store.now(), Actor.HUMAN, "hosts see what I save", None, 0)
+        Channel(store.backend).set_policy(note, Policy.LIVE)
 
     async def on_message(message):
         told.append(getattr(message, "method", type(message).__name__))

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
+from mcp_place import Place
 from mcp_types import ElicitResult
 
 SERVER = '''
@@ -122,12 +123,13 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and parents 
 class Peer:
     """A client that writes bytes to a server process and reads its replies beside."""
 
-    def __init__(self, script, *arguments, reading=True, initialize=True):
+    def __init__(self, script, *arguments, reading=True, initialize=True, environment=None):
         self.process = subprocess.Popen(
             [sys.executable, str(script), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=environment,
         )
         self._pings, self._followers = count(), []
         self.replies, self.errors = queue.Queue(), queue.Queue()
@@ -226,6 +228,16 @@ def shared(script):
     assert peer.ends() == 0
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The real server, over a library."""
+    place = Place(tmp_path_factory.mktemp("library"))
+    peer = Peer("-m", "evolvable_server", "serve", environment=place.environment)
+    yield peer
+    peer.process.stdin.close()
+    assert peer.ends() == 0
+
+
 @pytest.fixture
 def start(script):
     peers = []
@@ -258,15 +270,16 @@ def expected_codes(why):
     return set() if why == "ignored" else {None}
 
 
+@pytest.mark.parametrize("server", ["shared", "library"])
 @pytest.mark.parametrize("case", [case for case in FRAMES if case["id"] not in HELD], ids=lambda case: case["id"])
-def test_a_hostile_frame_is_answered_and_the_server_lives(shared, case):
-    """attacks.json, frame cases."""
-    codes = expected_codes(case["why"])
-    shared.write(frame_bytes(case) + b"\n")
-    replies = shared.ping()
+def test_a_hostile_frame_is_answered_and_the_server_lives(request, server, case):
+    """attacks.json, frame cases; `shared` has a tool of the name that some of them call."""
+    peer, codes = request.getfixturevalue(server), expected_codes(case["why"])
+    peer.write(frame_bytes(case) + b"\n")
+    replies = peer.ping()
     if codes and not replies:  # a handler may be slower than a ping
-        replies = [shared.next()]
-    replies += shared.ping()
+        replies = [peer.next()]
+    replies += peer.ping()
     assert len(replies) == bool(codes)
     if codes - {None}:
         assert replies[0]["error"]["code"] in codes
@@ -454,6 +467,7 @@ def eventually_stalls(written):
 # The end
 
 
+@pytest.mark.alone
 def test_it_ends_at_once_when_stdin_ends_and_nothing_runs(start):
     peer = start()
     peer.process.stdin.close()
@@ -481,6 +495,7 @@ def test_requests_from_a_file_are_answered_before_the_end(script):
     assert done.returncode == 0
 
 
+@pytest.mark.alone
 def test_a_reply_that_is_nearly_there_is_still_written(start):
     peer = start()
     peer.call("soon", "block", seconds=0.15)
@@ -490,6 +505,7 @@ def test_a_reply_that_is_nearly_there_is_still_written(start):
     assert peer.ends() == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("tool", ["block", "wait", pytest.param("hog", marks=posix)])
 def test_it_ends_within_a_second_of_stdin_whatever_runs(start, tool):
     """11.7 s with the SDK's own transport."""
@@ -501,6 +517,7 @@ def test_it_ends_within_a_second_of_stdin_whatever_runs(start, tool):
     peer.said("cleaned")
 
 
+@pytest.mark.alone
 @posix
 def test_it_ends_when_the_client_closes_stdin_and_reads_no_replies(start):
     """Back-pressure keeps the transport from the end of stdin; it has to see it all the same."""
@@ -512,6 +529,7 @@ def test_it_ends_when_the_client_closes_stdin_and_reads_no_replies(start):
     assert peer.ends() == 0
 
 
+@pytest.mark.alone
 @posix
 @pytest.mark.parametrize(
     ("name", "tool"),
@@ -536,6 +554,7 @@ def test_a_signal_that_somebody_else_handles_is_left_to_them(shared):
     assert shared.ping() == []
 
 
+@pytest.mark.alone
 @posix
 def test_a_second_signal_waits_for_no_reply(start):
     """Claude Code sends SIGINT, and SIGTERM a tenth of a second later."""
@@ -550,6 +569,7 @@ def test_a_second_signal_waits_for_no_reply(start):
     peer.said("cleaned")
 
 
+@pytest.mark.alone
 @posix
 def test_a_cleanup_that_hangs_does_not_keep_the_process(start):
     peer = start("hang")
@@ -586,6 +606,7 @@ def test_it_ends_when_the_parent_dies_although_its_pipe_was_leaked(script):
             leak.kill()
 
 
+@pytest.mark.alone
 def test_standalone_serving_returns_and_gives_stdout_back(start):
     peer = start("standalone")
     peer.process.stdin.close()

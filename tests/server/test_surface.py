@@ -2,16 +2,33 @@
 
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp_place import Place
 
 pytestmark = pytest.mark.anyio
 
 GOLDEN = Path(__file__).parents[1] / "data/tools.json"
 ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
+
+
+@pytest.fixture(scope="module")
+async def reader(era: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of one server for all the tests that change nothing; in both eras."""
+    async with Place(tmp_path_factory.mktemp("read")).client(era, within=300) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def modern(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """As `reader`, in the modern era only."""
+    async with Place(tmp_path_factory.mktemp("read")).client("modern", within=300) as client:
+        yield client
 
 
 async def call(client, tool, **arguments):
@@ -28,11 +45,10 @@ async def failure(client, tool, **arguments):
     return result.content[0].text
 
 
-async def test_the_tool_list_is_the_golden_file(place, era):
+async def test_the_tool_list_is_the_golden_file(reader):
     """Descriptions and schemas are what a model reads: a change to them is deliberate. To accept one, run the suite
     with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
-    async with place.client(era) as client:
-        tools = (await client.list_tools()).tools
+    tools = (await reader.list_tools()).tools
     listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -40,10 +56,9 @@ async def test_the_tool_list_is_the_golden_file(place, era):
     assert listed == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(place):
+async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(modern):
     """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
-    async with place.client("modern") as client:
-        tools = (await client.list_tools()).tools
+    tools = (await modern.list_tools()).tools
 
     assert {tool.annotations.destructive_hint for tool in tools} == {False}
     assert {tool.annotations.open_world_hint for tool in tools} == {False}
@@ -53,10 +68,9 @@ async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(pl
     assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
 
 
-async def test_the_first_line_of_the_instructions_says_what_this_is_and_when_to_call(place, era):
+async def test_the_first_line_of_the_instructions_says_what_this_is_and_when_to_call(reader):
     """Codex shows a model only about the first 250 characters."""
-    async with place.client(era) as client:
-        first = client.instructions.splitlines()[0]
+    first = reader.instructions.splitlines()[0]
 
     assert len(first) < 200
     assert "find_skill" in first and "before" in first
@@ -112,18 +126,16 @@ async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era
     assert (place.skills / "tides/SKILL.md").read_text(encoding="utf-8") == text
 
 
-async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(place, era):
-    async with place.client(era) as client:
-        found = await call(client, "find_skill", task="bake sourdough bread with rye")
+async def test_a_task_that_nothing_is_for_is_answered_with_none_fits(reader):
+    found = await call(reader, "find_skill", task="bake sourdough bread with rye")
 
     assert found["none_fits"] is True
     assert found["stages"]
 
 
-async def test_pages_of_a_listing_follow_each_other(place, era):
-    async with place.client(era) as client:
-        first = await call(client, "list_resources", limit=1)
-        second = await call(client, "list_resources", limit=1, cursor=first["next_cursor"])
+async def test_pages_of_a_listing_follow_each_other(reader):
+    first = await call(reader, "list_resources", limit=1)
+    second = await call(reader, "list_resources", limit=1, cursor=first["next_cursor"])
 
     assert [first["resources"][0]["ref"], second["resources"][0]["ref"]] == ["skill:csv", "skill:pdf"]
     assert second["next_cursor"] is None
@@ -160,32 +172,29 @@ async def test_pages_of_a_listing_follow_each_other(place, era):
         ("report_outcome", {"outcome": "failed", "use_id": "use-none"}, "There is no use"),
     ],
 )
-async def test_a_mistake_is_answered_with_what_which_and_what_next(place, tool, arguments, words):
-    async with place.client("modern") as client:
-        assert words in await failure(client, tool, **arguments)
+async def test_a_mistake_is_answered_with_what_which_and_what_next(modern, tool, arguments, words):
+    assert words in await failure(modern, tool, **arguments)
 
 
 @pytest.mark.parametrize("category", ["path", "sql"])
-async def test_hostile_arguments_are_refused_and_the_server_goes_on(place, category):
+async def test_hostile_arguments_are_refused_and_the_server_goes_on(modern, category):
     """attacks.json: paths inside a bundle, and values for limits and offsets."""
-    async with place.client("modern") as client:
-        for case in (case for case in ATTACKS if case["category"] == category and case["expect"] == "reject"):
-            if category == "path":
-                arguments = {"ref": "pdf", "reason": case["id"], "files": {case["input"]: "x"}}
-                assert await failure(client, "update_resource", **arguments), case["id"]
-            else:
-                assert await failure(client, "list_resources", limit=case["input"]), case["id"]
-        assert (await call(client, "list_resources"))["resources"]
+    for case in (case for case in ATTACKS if case["category"] == category and case["expect"] == "reject"):
+        if category == "path":
+            arguments = {"ref": "pdf", "reason": case["id"], "files": {case["input"]: "x"}}
+            assert await failure(modern, "update_resource", **arguments), case["id"]
+        else:
+            assert await failure(modern, "list_resources", limit=case["input"]), case["id"]
+    assert (await call(modern, "list_resources"))["resources"]
 
 
 @pytest.mark.parametrize("category", ["fts", "redos", "sql", "unicode"])
-async def test_any_text_can_be_searched_for(place, category):
-    async with place.client("modern") as client:
-        for case in (case for case in ATTACKS if case["category"] == category):
-            text = _text(case)
-            if text is not None:
-                result = await client.call_tool("find_skill", {"task": text})
-                assert result.is_error is (text.strip() == "") or "task" in result.content[0].text, case["id"]
+async def test_any_text_can_be_searched_for(modern, category):
+    for case in (case for case in ATTACKS if case["category"] == category):
+        text = _text(case)
+        if text is not None:
+            result = await modern.call_tool("find_skill", {"task": text})
+            assert result.is_error is (text.strip() == "") or "task" in result.content[0].text, case["id"]
 
 
 def _text(case):
@@ -204,7 +213,7 @@ async def test_skills_are_concrete_resources_with_a_template_beside_them(place, 
         read = await client.read_resource("skill://pdf/SKILL.md")
 
     assert [str(resource.uri) for resource in listed] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
-    assert [template.uri_template for template in templates] == ["skill://{+path}"]
+    assert [template.uri_template for template in templates] == ["skill://{name}/{+file}"]
     assert read.contents[0].text == (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8")
     assert read.contents[0].mime_type == "text/markdown"
 
@@ -219,22 +228,20 @@ async def test_skills_are_concrete_resources_with_a_template_beside_them(place, 
         "skill://pdf",
     ],
 )
-async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(place, era, uri):
+async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(reader, uri):
     """Specification 2026-07-28: resource not found is -32602."""
-    async with place.client(era) as client:
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(uri)
+    with pytest.raises(MCPError) as caught:
+        await reader.read_resource(uri)
 
     assert caught.value.error.code == types.INVALID_PARAMS
 
 
-async def test_the_prompt_loads_a_skill_and_its_argument_completes(place, era):
-    async with place.client(era) as client:
-        (prompt,) = (await client.list_prompts()).prompts
-        got = await client.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
-        done = await client.complete(
-            types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"}
-        )
+async def test_the_prompt_loads_a_skill_and_its_argument_completes(reader):
+    (prompt,) = (await reader.list_prompts()).prompts
+    got = await reader.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
+    done = await reader.complete(
+        types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"}
+    )
 
     assert [argument.name for argument in prompt.arguments] == ["name", "task"]
     assert "Follow the skill skill:pdf@1" in got.messages[0].content.text

@@ -47,8 +47,9 @@ class CommandLine:
         return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
 
     def _own(self) -> dict[str, str]:
-        user = str(self.user)
-        return {"HOME": user, "USERPROFILE": user, "EVOLVABLE_HOME": str(self.home), "COLUMNS": ""}
+        user, home = str(self.user), str(self.home)
+        own = {"HOME": user, "USERPROFILE": user, "EVOLVABLE_HOME": home, "COLUMNS": ""}
+        return {**own, "EVOLVABLE_EMBEDDER": "off"}  # it would outlive the command and ask the network
 
     @property
     def environment(self) -> dict[str, str]:

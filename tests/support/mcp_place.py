@@ -31,21 +31,26 @@ class Place:
             WorkingCopies(store).add(self.skills)
 
     def save(self, name: str, text: str, path: str = "SKILL.md") -> None:
+        """Writes a file in one step, as editors do: a server that looks in the middle of it would see an empty one."""
         target = self.skills / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        draft = self.root / "draft"
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {"EVOLVABLE_HOME": str(self.home), "HOME": str(self.root), "PATH": os.environ["PATH"]}
+        """The whole environment of a server. It starts no embedder: that would outlive it and ask the network."""
+        own = {"EVOLVABLE_HOME": str(self.home), "EVOLVABLE_EMBEDDER": "off"}
+        own |= {"HOME": str(self.root), "PATH": os.environ["PATH"]}
         return own | {name: os.environ[name] for name in ("PYTHONPATH", "SYSTEMROOT") if name in os.environ}
 
     @contextlib.asynccontextmanager
-    async def client(self, era: str, **options: object) -> AsyncIterator[Client]:
-        """A client of a server of its own; everything inside must be done within 30 seconds."""
+    async def client(self, era: str, *, within: float = 30, **options: object) -> AsyncIterator[Client]:
+        """A client of a server of its own; everything inside must be done within so many seconds."""
         command = StdioServerParameters(
             command=sys.executable, args=["-m", "evolvable_server", "serve"], env=self.environment, cwd=self.root
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(within):
             async with Client(command, mode=ERAS[era], **options) as client:
                 yield client

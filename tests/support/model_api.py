@@ -2,11 +2,14 @@
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+
+from evolvable_tools.providers.claude_api import AnthropicThinker
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,21 @@ class ModelApi:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+@contextmanager
+def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicThinker]:
+    """Yields who thinks with this stand-in, and asks it once unless told otherwise."""
+    thinker = AnthropicThinker(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
+    try:
+        yield thinker
+    finally:
+        thinker.close()
+
+
+def labels(document: Any) -> dict[str, str]:
+    """The labels in a document that a judge was shown, by the names of the choices."""
+    return {choice["name"]: choice["label"] for choice in document["choices"]}
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,9 +1,10 @@
 """A library with its verbs, called by a person and by an agent."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from samples import OFFICE
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -43,3 +44,11 @@ def skill(library: Library) -> Callable[..., Ref]:
         return ref
 
     return make
+
+
+@pytest.fixture
+def office(skill: Callable[..., Ref]) -> Mapping[str, str]:
+    """Writes a few skills that do different things; returns their descriptions by their names."""
+    for name, description in OFFICE.items():
+        skill(name, description=description)
+    return OFFICE

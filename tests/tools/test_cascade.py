@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from model_api import Asked, ModelApi, Reply, chooses, fails
+from model_api import Asked, ModelApi, Reply, asking, chooses, fails, labels
+from samples import teach
 
-from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.resource import Kind, Ref, main_file
+from evolvable_store.resource import Kind, Ref
 from evolvable_tools.embedding.similar import Described, Similar
 from evolvable_tools.finding import FoundSkills, find_skill
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.means import Means
-from evolvable_tools.providers.claude_api import AnthropicThinker
 
 CALLER = Caller(Actor.AGENT)
 
@@ -40,9 +39,8 @@ class Model(ModelApi):
     wanted = "latex-tables"
 
     def answer(self, asked: Asked) -> Reply:
-        document = json.loads(asked.body["messages"][0]["content"])
-        labels = {choice["name"]: choice["label"] for choice in document["choices"]}
-        self.then(chooses(labels.get(self.wanted, "none"), f"{self.wanted} does that"))
+        shown = labels(json.loads(asked.body["messages"][0]["content"]))
+        self.then(chooses(shown.get(self.wanted, "none"), f"{self.wanted} does that"))
         return super().answer(asked)
 
 
@@ -55,24 +53,14 @@ def model() -> Iterator[Model]:
 @pytest.fixture
 def thinks(model: Model) -> Iterator[Means]:
     """Means with a model that judges."""
-    thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", model.url, retries=0)
-    yield Means(thinker=thinker)
-    thinker.close()
-
-
-def put(library: Library, ref: str, description: str, triggers: str = "", body: str = "") -> None:
-    named = Ref.parse(ref)
-    main = main_file(named.kind, named.name)
-    metadata = f"metadata:\n  triggers: {triggers}\n" if triggers else ""
-    text = f"---\nname: {named.name}\ndescription: {description}\n{metadata}---\n{body}\n"
-    with library.store.transaction(Actor.HUMAN, f"write {ref}") as tx:
-        tx.put(named, {main: File(text.encode())})
+    with asking(model) as thinker:
+        yield Means(thinker=thinker)
 
 
 @pytest.fixture
 def office(library: Library) -> Library:
     for name, description in OFFICE.items():
-        put(library, name, description)
+        teach(library.store, name, description)
     return library
 
 
@@ -136,10 +124,8 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
 def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, status: int) -> None:
     alone = find_skill(office, CALLER, UNSURE)
-    with ModelApi(fails(status, "not now")) as api:
-        thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", api.url, retries=0)
+    with ModelApi(fails(status, "not now")) as api, asking(api) as thinker:
         found = find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
-        thinker.close()
 
     assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
@@ -175,10 +161,8 @@ def test_an_answer_is_remembered_by_every_process_of_the_library(office: Library
 
 
 def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: Means) -> None:
-    with ModelApi(fails(500, "not now")) as api:
-        thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", api.url, retries=0)
+    with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
         find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
-        thinker.close()
 
     assert find_skill(office, CALLER, UNSURE, means=thinks).matches[0].stage == "judge"
     assert len(model.asked) == 1
@@ -190,7 +174,7 @@ def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
 ) -> None:
     find_skill(office, CALLER, UNSURE, means=thinks)
 
-    put(office, name, OFFICE[name], body="A new line.")
+    teach(office.store, name, OFFICE[name], body="A new line.")
     find_skill(office, CALLER, UNSURE, means=thinks)
 
     assert len(model.asked) == 2
@@ -251,7 +235,7 @@ class Descriptions:
 def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
     office: Library, model: Model, thinks: Means
 ) -> None:
-    put(office, "art", "Paints.", triggers="art")
+    teach(office.store, "art", "Paints.", triggers="art")
     latex, thinker = office.store.head(Ref.parse("latex-tables")).id, thinks.thinker
 
     def asked(task: str, cosine: float) -> tuple[list[str], Any, float]:
@@ -280,7 +264,7 @@ def test_in_the_paper_s_mode_nothing_fits_when_no_stage_answers(office: Library)
 @pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.AGENT, Kind.MEMORY, Kind.TOOL, Kind.ENVIRONMENT])
 def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: Means, kind: Kind) -> None:
     for name, description in OFFICE.items():
-        put(library, f"{kind}:{name}", description)
+        teach(library.store, f"{kind}:{name}", description)
 
     assert find_skill(library, CALLER, PLAIN, kind=kind).matches[0].ref == f"{kind}:sql-review"
     judged = find_skill(library, CALLER, UNSURE, kind=kind, means=thinks).matches[0]

@@ -1,7 +1,7 @@
 """Two resources that answer the same questions are told when one of them comes in."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -12,22 +12,17 @@ from evolvable_tools.lookup.confusable import ALIKE, MOST_AT_ONCE, Confusion, co
 
 Skill = Callable[..., Ref]
 
-DISTINCT = {
-    "pdf-forms": "Fill, merge and split PDF forms.",
-    "release-notes": "Write the release notes of a version from its git log.",
-    "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
-    "sql-review": "Review SQL queries and the indexes that they use.",
-    "csv-tables": "Clean and summarise CSV tables with pandas.",
-    "incident-report": "Write a report after an outage, with timeline, cause and measures.",
+MORE = {
     "photo-resize": "Resize and crop photographs for the web.",
     "unit-tests": "Write unit tests for Python functions with pytest.",
 }
 
 
 @pytest.fixture
-def office(skill: Skill) -> None:
-    for name, description in DISTINCT.items():
+def office(office: Mapping[str, str], skill: Skill) -> Mapping[str, str]:
+    for name, description in MORE.items():
         skill(name, description=description)
+    return {**office, **MORE}
 
 
 def entries(library: Library, *names: str) -> list[Entry]:

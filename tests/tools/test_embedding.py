@@ -15,7 +15,6 @@ from embedding_place import (
     ask,
     clients,
     complete,
-    exported,
     identity,
     is_running,
     library,
@@ -41,12 +40,6 @@ Connect = Callable[..., SharedEmbedder]
 
 # torch's exporter to ONNX and its loading of weights warn of their own future.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The spec of a real model in a folder."""
-    return exported(tmp_path_factory.mktemp("models") / "minilm")
 
 
 @pytest.fixture

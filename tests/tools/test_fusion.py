@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from samples import OFFICE
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -22,15 +23,6 @@ from evolvable_tools.lookup.stage import Query
 from evolvable_tools.lookup.text import content_of
 
 Skill = Callable[..., Ref]
-
-OFFICE = {
-    "pdf-forms": "Fill, merge and split PDF forms.",
-    "release-notes": "Write the release notes of a version from its git log.",
-    "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
-    "sql-review": "Review SQL queries and the indexes that they use.",
-    "csv-tables": "Clean and summarise CSV tables with pandas.",
-    "incident-report": "Write a report after an outage, with timeline, cause and measures.",
-}
 
 
 @dataclass
@@ -59,13 +51,6 @@ class StandIn:
 
     def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
         return Described(said=self.said)
-
-
-@pytest.fixture
-def office(skill: Skill) -> Mapping[str, str]:
-    for name, description in OFFICE.items():
-        skill(name, description=description)
-    return OFFICE
 
 
 def refs(found: Found) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pytest
-from model_api import ModelApi, chooses, fails, says
+from model_api import ModelApi, asking, chooses, fails, labels, says
 
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.index import Entry
@@ -49,9 +49,8 @@ def api() -> Iterator[ModelApi]:
 
 @pytest.fixture
 def claude(api: ModelApi) -> Iterator[AnthropicThinker]:
-    thinker = AnthropicThinker("sk-ant-test", "claude-haiku-5-5", api.url, retries=0)
-    yield thinker
-    thinker.close()
+    with asking(api) as thinker:
+        yield thinker
 
 
 class Scripted:
@@ -83,10 +82,6 @@ class Chooser(Scripted):
     def think(self, request: Request) -> dict[str, Any]:
         self.asked.append(request)
         return {"choice": labels(self.shown)[self._wanted], "why": f"{self._wanted} does that"}
-
-
-def labels(document: Any) -> dict[str, str]:
-    return {each["name"]: each["label"] for each in document["choices"]}
 
 
 def test_the_chosen_one_comes_back_with_the_reason_and_who_said_so() -> None:

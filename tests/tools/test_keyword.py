@@ -7,11 +7,10 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from samples import put_texts
 
 from evolvable_store.index import Index
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import find
 from evolvable_tools.lookup.keyword import LONGEST_PHRASE, MOST_WORDS, keyword
@@ -22,11 +21,9 @@ Teach = Callable[..., None]
 
 def write(library: Library, triggers: dict[str, Sequence[str]]) -> None:
     """Writes skills in one transaction, each with its triggers and nothing else to go by."""
-    with library.store.transaction(Actor.IMPORT, "teach") as tx:
-        for name, its in triggers.items():
-            said = json.dumps(list(its), ensure_ascii=False)
-            text = f"---\nname: {name}\ndescription: Nothing.\nmetadata:\n  triggers: {said}\n---\n"
-            tx.put(Ref(Kind.SKILL, name), {"SKILL.md": File(text.encode())})
+    head = "name: {}\ndescription: Nothing.\nmetadata:\n  triggers: {}\n"
+    said = {name: json.dumps(list(its), ensure_ascii=False) for name, its in triggers.items()}
+    put_texts(library.store, {name: f"---\n{head.format(name, its)}---\n" for name, its in said.items()})
 
 
 @pytest.fixture

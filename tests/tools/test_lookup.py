@@ -4,16 +4,16 @@ import base64
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+import samples
 from samples import attacks
 
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.index import Index
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import MAX_LIMIT, Found, find
 from evolvable_tools.lookup.means import FITS
@@ -23,17 +23,8 @@ Teach = Callable[..., None]
 
 @pytest.fixture
 def teach(library: Library) -> Teach:
-    """Writes one skill: `teach("pdf", "Fills PDF forms.", triggers="merge pdf", body="...")`."""
-
-    def write(ref: str, description: str, *, triggers: str = "", body: str = "") -> None:
-        named = Ref.parse(ref)
-        metadata = f"metadata:\n  triggers: {json.dumps(triggers)}\n" if triggers else ""
-        text = f"---\nname: {named.name}\ndescription: {json.dumps(description)}\n{metadata}---\n{body}\n"
-        main = "SKILL.md" if named.kind is Kind.SKILL else f"{named.kind.upper()}.md"
-        with library.store.transaction(Actor.HUMAN, f"write {ref}") as tx:
-            tx.put(named, {main: File(text.encode())})
-
-    return write
+    """Writes one resource into the library."""
+    return partial(samples.teach, library.store)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -23,10 +23,6 @@ class Caller:
     actor: Actor
     session: str | None = None
     scopes: tuple[str, ...] = (USER_SCOPE,)
-
-    def during(self, session: str | None) -> "Caller":
-        """Returns the same caller in this session, or itself when none is named."""
-        return replace(self, session=session) if session else self
 
 
 class Library:

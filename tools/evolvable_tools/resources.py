@@ -137,8 +137,23 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str) -> Up
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
-    identity = inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason)
-    return Updated(str(draft.ref), None, draft.base or None, None, draft.changed, draft.warnings, identity)
+    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason)
+    return replace(proposed, warnings=draft.warnings)
+
+
+def _proposed(
+    library: Library, caller: Caller, ref: Ref, base: int, files: Files, changed: list[str], reason: str
+) -> Updated:
+    identity = inbox.propose(library, caller, ref, base, files, reason)
+    return Updated(str(ref), None, base or None, None, changed, [], identity)
+
+
+def _expected(head: Head, expected: int | None) -> int:
+    """Returns the version there is now. Raises VersionConflict when another one was expected."""
+    now = head.version or 0
+    if expected is not None and expected != now:
+        raise VersionConflict(str(head.ref), expected, now)
+    return now
 
 
 def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | None:
@@ -262,28 +277,48 @@ def _doubles(library: Library, ref: Ref) -> list[str]:
 
 
 def restore(
-    library: Library, caller: Caller, ref: Ref, version: int, reason: str, *, expected_version: int | None = None
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    version: int,
+    reason: str,
+    *,
+    expected_version: int | None = None,
+    propose: bool = False,
 ) -> Updated:
     """Makes a new version with an old one's content; brings a removed resource back.
 
-    Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen.
+    propose: nothing is changed yet, a person decides. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen.
     """
     store = library.store
     head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     after = store.manifest(head, version)
     before = store.manifest(head) if head.version else {}
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    if propose:
+        base = _expected(head, expected_version)
+        return _proposed(library, caller, head.ref, base, store.files(head, version), changed, reason)
     with store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, changed, [])
 
 
-def remove(library: Library, caller: Caller, ref: Ref, reason: str, *, expected_version: int | None = None) -> Updated:
+def remove(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    reason: str,
+    *,
+    expected_version: int | None = None,
+    propose: bool = False,
+) -> Updated:
     """Makes the name point nowhere; every version stays and can be restored.
 
-    Raises NoSuchResource, VersionConflict, Frozen.
+    propose: nothing is changed yet, a person decides. Raises NoSuchResource, VersionConflict, Frozen.
     """
     head = _looked_at(library, library.store.head(ref, caller.scopes))
+    if propose:
+        return _proposed(library, caller, head.ref, _expected(head, expected_version), {}, [], reason)
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from evolvable_store.errors import InvalidArgument, NoSuchOperation
 from evolvable_store.operation import Actor, Change
 from evolvable_store.resource import Ref
-from evolvable_store.transaction import Transaction
 from evolvable_tools.library import Caller, Library
 
 
@@ -20,13 +19,26 @@ class UndoConflict:
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo took back. `restored` lists refs with the version they now have, or 'removed'."""
+    """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
+
+    proposal_ids: when it was only proposed, a proposal for each resource.
+    """
 
     operation: int | None
     undid: list[int]
     restored: list[str]
     conflicts: list[UndoConflict]
     warnings: list[str] = field(default_factory=list)
+    proposal_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """What takes the changes of one resource back: a return to `version`, None for a removal, from `expected`."""
+
+    ref: Ref
+    expected: int
+    version: int | None
 
 
 def undo(
@@ -35,6 +47,25 @@ def undo(
     """Takes back an operation, or all of a session, in one new operation.
 
     A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
+    Raises NoSuchOperation, InvalidArgument.
+    """
+    store, undid = library.store, undone_by(library, operation, session)
+    backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN)
+    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid) as tx:
+        for back in backs:
+            if back.version is None:
+                tx.remove(back.ref, expected_version=back.expected)
+            else:
+                tx.restore(back.ref, back.version, expected_version=back.expected)
+    done = [written for written in tx.written if written.changed]
+    warnings = library.write_out([written.ref for written in done])
+    restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
+    return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
+
+
+def undone_by(library: Library, operation: int | None, session: str | None) -> list[int]:
+    """Returns the operations that an undo of this one, or of this session, takes back.
+
     Raises NoSuchOperation, InvalidArgument.
     """
     store = library.store
@@ -46,17 +77,23 @@ def undo(
         undid = sorted(made.id for made in store.operations(limit=10_000, session=session))
         if not undid:
             raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
-    library.take_in({change.ref for change in store.backend.changes_of(undid)})
-    conflicts: list[UndoConflict] = []
-    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid) as tx:
-        for changes in _by_resource(store.backend.changes_of(undid)):
-            problem = _undo_one(library, caller, tx, changes, undid)
-            if problem:
-                conflicts.append(UndoConflict(str(changes[0].ref), problem))
-    done = [written for written in tx.written if written.changed]
-    warnings = library.write_out([written.ref for written in done])
-    restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
-    return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
+    return undid
+
+
+def ways_back(library: Library, undid: Sequence[int], human: bool) -> tuple[list[Back], list[UndoConflict]]:
+    """Returns what takes these operations back, and which resources have to be left alone.
+
+    human: a person decides, who may change what is frozen.
+    """
+    library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
+    backs, conflicts = list[Back](), list[UndoConflict]()
+    for changes in _by_resource(library.store.backend.changes_of(undid)):
+        problem = _in_the_way(library, changes, undid, human)
+        if problem:
+            conflicts.append(UndoConflict(str(changes[0].ref), problem))
+        elif changes[0].before is not None or changes[-1].after is not None:
+            backs.append(Back(changes[0].ref, changes[-1].after or 0, changes[0].before))
+    return backs, conflicts
 
 
 def _by_resource(changes: Sequence[Change]) -> list[list[Change]]:
@@ -66,12 +103,10 @@ def _by_resource(changes: Sequence[Change]) -> list[list[Change]]:
     return list(groups.values())
 
 
-def _undo_one(
-    library: Library, caller: Caller, tx: Transaction, changes: Sequence[Change], undid: Sequence[int]
-) -> str:
-    """Adds what takes `changes` of one resource back to `tx`; returns why not, or ''."""
-    store, ref, first, last = library.store, changes[0].ref, changes[0], changes[-1]
-    head = store.head_or_none(ref)
+def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int], human: bool) -> str:
+    """Returns why `changes` of one resource cannot be taken back, or ''."""
+    store, first = library.store, changes[0]
+    head = store.head_or_none(first.ref)
     assert head is not None
     since = [c for c in store.backend.changes_to(head.id, first.sequence) if c.operation not in undid]
     if since:
@@ -81,11 +116,6 @@ def _undo_one(
         if head.version is None:
             return f"{changed}; it is removed already, so nothing is left to take back."
         return f"{changed}; undo that first, or remove it."
-    if head.frozen and caller.actor is not Actor.HUMAN:
+    if head.frozen and not human:
         return 'it is frozen (metadata evolvable: "false"); only a person may change it.'
-    expected = last.after or 0
-    if first.before is None and last.after is not None:
-        tx.remove(ref, expected_version=expected)
-    elif first.before is not None:
-        tx.restore(ref, first.before, expected_version=expected)
     return ""

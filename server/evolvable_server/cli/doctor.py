@@ -6,9 +6,11 @@ import click
 
 from evolvable_server.cli.doubles import show_doubles
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import count, safe, say, show_table
+from evolvable_server.cli.terminal import count, local_time, safe, say, show_table
+from evolvable_server.config import read_machine
 
 if TYPE_CHECKING:
+    from evolvable_server.cli.doctor_clients import Connected
     from evolvable_server.cli.health import Health
 
 UNWELL = 1
@@ -21,19 +23,23 @@ UNWELL = 1
 def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
     """Look for what is wrong.
 
-    Shows the program, its SQLite, the library and the folders, and says what is wrong with them. Exit code 1:
-    something is. `evolvable fsck` checks every byte.
+    Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
+    with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
+    `evolvable fsck` checks every byte.
     """
+    from evolvable_server.cli.doctor_places import look_around
     from evolvable_server.cli.health import examine
 
-    health = examine(state.config().home)
+    config = state.config()
+    health = examine(config.home)
+    look_around(health, config, read_machine(config.project))
     state.show(health, lambda: _show(health, verbose))
     if health.problems:
         ctx.exit(UNWELL)
 
 
 def _show(health: "Health", verbose: bool) -> None:
-    rows = [*_program_rows(health), *_library_rows(health)]
+    rows = [*_program_rows(health), *_library_rows(health), *map(_client_row, health.clients)]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
         say(f"\nwarnings of {remark.directory}:")
@@ -41,9 +47,17 @@ def _show(health: "Health", verbose: bool) -> None:
             say(f"  - {text}")
     show_doubles(health.doubles)
     say()
+    for note in health.notes:
+        say(f"Note: {note}")
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
+
+
+def _client_row(one: "Connected") -> tuple[str, str]:
+    speed = "not started" if one.seconds is None else f"starts in {one.seconds:.1f} s"
+    last = f"last session {local_time(one.last_session)}" if one.last_session else "never called"
+    return "client", f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
 
 
 def _program_rows(health: "Health") -> list[tuple[str, str]]:

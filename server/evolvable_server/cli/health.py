@@ -14,17 +14,20 @@ from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
 from evolvable_store import __version__, driver
+from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
-from evolvable_store.folder import read_folder
 from evolvable_store.migrations import LATEST, applied
 from evolvable_store.problems import main_path, problems, refused
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
+from evolvable_store.swap import read_back
 from evolvable_store.vectors import progress
+from evolvable_tools import publishing
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
+    from evolvable_server.cli.doctor_clients import Connected
     from evolvable_store.bindings import Folder
     from evolvable_store.store import Store
 
@@ -84,6 +87,7 @@ class Health:
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
     about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
+    clients: those that are connected. notes: what is no fault and good to know.
     """
 
     home: str
@@ -95,6 +99,8 @@ class Health:
     warnings: list[Remarks] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
+    clients: "list[Connected]" = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -107,7 +113,7 @@ def examine(home: Path) -> Health:
             health.library = _facts(library, home)
             health.folders = watched(library).folders
             health.refused = list(_refused(library))
-            health.warnings = list(_warnings(library.store))
+            health.warnings = [*_warnings(library.store), *_left_out(library)]
             health.doubles = doubles(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
     except EvolvableError as error:
@@ -205,11 +211,12 @@ def _refused(library: Library) -> Iterator[Remarks]:
 
 
 def _reasons(folder: "Folder", directory: str) -> list[str]:
-    name = Path(directory).name
+    path = Path(directory)
+    name = path.stem if is_single(folder.kind, directory) else path.name
     if not slugify(name):
         return [f"no name can be made of {ascii(name)}"]
     try:
-        files = read_folder(folder.path / directory).files
+        files = read_back(folder.path / directory).files
     except OSError:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
@@ -224,6 +231,12 @@ def _warnings(store: "Store") -> Iterator[Remarks]:
         found = [str(problem) for problem in problems(head.kind, head.name, files)]
         if found:
             yield Remarks(str(head.ref), found)
+
+
+def _left_out(library: Library) -> Iterator[Remarks]:
+    """Yields each skill of the stable channel that is not offered to hosts, with every reason."""
+    for step in publishing.status(library).left_out:
+        yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 
 
 def _problems(health: Health) -> Iterator[Problem]:

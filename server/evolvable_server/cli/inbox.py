@@ -49,19 +49,24 @@ def _show_list(proposals: list[inbox.Waiting]) -> None:
         say("Nothing waits for a decision.")
         return
     rows: list[Row] = [
-        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), p.actor, p.reason, ", ".join(p.files)]
-        for p in proposals
+        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), p.actor, p.reason, _files(p)] for p in proposals
     ]
     show_table(["proposal", "ref", "when", "who", "why", "files"], rows, wide=("ref", "why", "files"))
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 
+def _files(proposal: inbox.Waiting) -> str:
+    return "removes it" if proposal.removes else ", ".join(proposal.files)
+
+
 def _show_one(proposal: inbox.Waiting) -> None:
-    made = f"from version {proposal.base}" if proposal.base else "as a new resource"
-    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, made {made} by {proposal.actor}, {local_time(proposal.at)}")
+    made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
+    what = f"to remove version {proposal.base}" if proposal.removes else made
+    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
     say(f"{proposal.reason}\n")
-    show_diff(proposal.diff or "")
-    if proposal.head not in (proposal.base, None):
+    if not proposal.removes:
+        show_diff(proposal.diff or "")
+    if proposal.head not in (proposal.base, None) and not proposal.removes:
         warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
     say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
 
@@ -70,6 +75,8 @@ def _show_decided(decided: inbox.Decided) -> None:
     for text in decided.warnings:
         warn(text)
     version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""
+    if decided.operation is not None and decided.version is None:
+        version = f"; {decided.ref} is removed, its versions are kept"
     say(f"Proposal {decided.proposal_id} is {decided.state}{version}.")
     if decided.operation is not None:
         say(f"Take it back: evolvable undo {decided.operation}")

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 MAX_POSTED = 10_000
 """Changes that wait to be told."""
+
+SEND_SECONDS = 1.0
+"""How long one client may take to accept a notification."""
 
 MAX_URIS = 2_000
 """Updated URIs named for one batch of changes; beyond that clients have to read the list anew anyway."""
@@ -73,10 +76,9 @@ class Notifier:
 
     async def publish(self, changes: Sequence[Change]) -> None:
         """Tells all clients of these changes."""
-        skills = [change for change in changes if change.kind is Kind.SKILL]
-        if skills:
+        if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
-            for uri in await anyio.to_thread.run_sync(self._uris, skills):
+            for uri in await anyio.to_thread.run_sync(self._uris, changes):
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 await self._updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
@@ -87,7 +89,7 @@ class Notifier:
         for change in changes:
             head = self._store.head_or_none(change.ref)
             for path in self._changed_files(head.id, change) if head else ():
-                uris[uri_of(change.scope, change.name, path)] = None
+                uris[uri_of(change.scope, change.name, path, change.kind)] = None
                 if len(uris) >= MAX_URIS:
                     return list(uris)
         return list(uris)
@@ -100,15 +102,24 @@ class Notifier:
 
     async def _list_changed(self, event: ResourcesListChanged | PromptsListChanged, method: str) -> None:
         await self.bus.publish(event)
-        for connection in self._initialized():
-            await getattr(connection, method)()
+        for connection in self.initialized():
+            await self._tell(getattr(connection, method)())
 
     async def _updated(self, uri: str) -> None:
-        for connection in self._initialized():
-            if uri in self._connections[connection]:
-                await connection.send_resource_updated(uri)
+        for connection in self.initialized():
+            if uri in self._connections.get(connection, ()):
+                await self._tell(connection.send_resource_updated(uri))
 
-    def _initialized(self) -> list[Any]:
+    async def _tell(self, telling: Awaitable[None]) -> None:
+        """One client that does not read, or is gone, must not keep the others waiting."""
+        try:
+            with anyio.move_on_after(SEND_SECONDS):
+                await telling
+        except Exception:
+            log.exception("telling a client of changes failed")
+
+    def initialized(self) -> list[Any]:
+        """Returns the connections of the handshake era that are open."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
     async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

@@ -1,20 +1,17 @@
-"""The prompt that puts a skill to work, and the completion of its name."""
+"""The prompts that a client offers: `use_skill`, and those of the library, read anew for every question."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.mcpserver.prompts import Prompt
-from mcp_types import (
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceTemplateReference,
-)
+from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.uris import complete_uri
+from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import usage
+from evolvable_tools import prompts, usage
 from evolvable_tools.library import Caller, Library
 
 MAX_COMPLETIONS = 100
@@ -34,8 +31,60 @@ def use_skill(library: Library, caller: Caller) -> Callable[[str, str], str]:
     return prompt
 
 
+class LibraryPrompts:
+    """The prompts of one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
+
+    async def everything(self) -> list[types.Prompt]:
+        """Returns every prompt of the library, by name."""
+        found = await run_sync(prompts.prompts, self._library, self._caller)
+        return [_as_prompt(prompt) for prompt in found]
+
+    async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        """Returns a prompt with its arguments filled in. Raises MCPError."""
+        try:
+            text = await run_sync(prompts.fill, self._library, self._caller, name, arguments)
+        except EvolvableError as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
+        content = types.TextContent(type="text", text=text)
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
+    def complete(self, prompt: str, argument: str, begun: str) -> list[str]:
+        """Returns the known values of a prompt's argument that begin so.
+
+        An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
+        """
+        if prompt == "use_skill":
+            return self._names(Kind.SKILL, begun) if argument == "name" else []
+        found = prompts.prompt(self._library, self._caller, prompt).arguments
+        values = next((one.values for one in found if one.name == argument), None)
+        if values == () and argument in set(Kind):
+            return self._names(Kind(argument), begun)
+        return [value for value in values or () if value.startswith(begun)]
+
+    def _names(self, kind: Kind, begun: str) -> list[str]:
+        return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
+
+
+def _as_prompt(prompt: prompts.Prompt) -> types.Prompt:
+    arguments = [
+        types.PromptArgument(
+            name=argument.name,
+            description=f"one of {', '.join(argument.values)}" if argument.values else None,
+            required=argument.required,
+        )
+        for argument in prompt.arguments
+    ]
+    return types.Prompt(name=prompt.ref.name, description=prompt.description, arguments=arguments)
+
+
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Adds the prompt `use_skill` and completion for its argument. Arguments are one word: clients split on spaces."""
+    """Adds the prompt `use_skill` and the library's, with completion. Arguments are one word: clients split on spaces.
+
+    The variables of resource templates complete here too: the protocol has one question for both.
+    """
     server.add_prompt(
         Prompt.from_function(
             use_skill(library, caller),
@@ -44,15 +93,27 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
             description="Load a skill by name and follow it.",
         )
     )
+    server.live_prompts = live = LibraryPrompts(library, caller)
+
+    def values(
+        reference: types.PromptReference | types.ResourceTemplateReference,
+        argument: types.CompletionArgument,
+        known: Mapping[str, str],
+    ) -> list[str]:
+        try:
+            if isinstance(reference, types.PromptReference):
+                return live.complete(reference.name, argument.name, argument.value)
+            return complete_uri(library, caller, reference.uri, argument.name, argument.value, known)
+        except EvolvableError:
+            return []  # of what is not there, nothing is known
 
     async def complete(
-        reference: PromptReference | ResourceTemplateReference,
-        argument: CompletionArgument,
-        context: CompletionContext | None,
-    ) -> Completion | None:
-        if not (isinstance(reference, PromptReference) and argument.name == "name"):
-            return None
-        names = await run_sync(library.index.names, Kind.SKILL, argument.value, MAX_COMPLETIONS + 1)
-        return Completion(values=names[:MAX_COMPLETIONS], has_more=len(names) > MAX_COMPLETIONS)
+        reference: types.PromptReference | types.ResourceTemplateReference,
+        argument: types.CompletionArgument,
+        context: types.CompletionContext | None,
+    ) -> types.Completion:
+        known = (context.arguments if context else None) or {}
+        found = await run_sync(values, reference, argument, known)
+        return types.Completion(values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS)
 
     server.completion()(complete)  # type: ignore[no-untyped-call]

@@ -1,7 +1,9 @@
-"""Skills as MCP resources: a concrete list, a template beside it, and reading."""
+"""The library as MCP resources: a concrete list, templates beside it that say the same, and reading."""
 
 import base64
+import json
 import mimetypes
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -9,17 +11,22 @@ from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.uris import resolve, uri_of
-from evolvable_store.errors import EvolvableError
-from evolvable_store.index import Entry
-from evolvable_store.resource import Kind
-from evolvable_tools import finding
+from evolvable_server.mcp.uris import resolve, template, templates_for, uri_of
+from evolvable_store.channel import Held
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import read, summary
+from evolvable_store.objects import Entry
+from evolvable_store.operation import Head
+from evolvable_store.problems import main_path
+from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.shown import Shown
 
 PAGE = 500
 """Resources of one page of resources/list."""
 
-TEMPLATE = "skill://{+path}"
+MAX_DESCRIBED = 10_000
+"""Main files whose description is remembered."""
 
 
 class Resources:
@@ -27,28 +34,61 @@ class Resources:
 
     def __init__(self, library: Library, caller: Caller) -> None:
         self._library, self._caller = library, caller
+        self._described: dict[str, str] = {}
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        """Returns one page of skills, each by the URI of its SKILL.md."""
+        """Returns one page of what the caller sees, skills first, each by the URI of its main file."""
         cursor = params.cursor if params else None
         try:
-            page = await run_sync(self._entries, cursor)
+            page = await run_sync(self._page, cursor)
         except EvolvableError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
-        return types.ListResourcesResult(resources=[_as_resource(e) for e in page[0]], next_cursor=page[1])
+        return types.ListResourcesResult(resources=page[0], next_cursor=page[1])
 
-    def _entries(self, cursor: str | None) -> tuple[list[Entry], str | None]:
-        return finding.page(self._library, self._caller.scopes, kind=Kind.SKILL, limit=PAGE, cursor=cursor)
+    def _page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
+        places = sorted(self._places(), key=_key)
+        after = _after(cursor) if cursor else None
+        rest = [place for place in places if after is None or _key(place) > after]
+        found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place)) is not None]
+        return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
+
+    def _places(self) -> Iterator[Held | Head]:
+        """Yields the skills that hosts see, and every other resource; of one name the nearest scope's."""
+        yield from Shown(self._library.store).skills(self._caller.scopes)
+        for kind in Kind:
+            if kind is not Kind.SKILL:
+                nearest: dict[str, Head] = {}
+                for scope in reversed(self._caller.scopes):
+                    nearest |= {head.name: head for head in self._library.store.heads(kind, scope)}
+                yield from nearest.values()
+
+    def _as_resource(self, place: Held | Head) -> types.Resource | None:
+        """Returns what is listed of a resource by its main file, None when it has none that can be read."""
+        store, ref = self._library.store, place.ref
+        resource, version = (place.resource, place.seen) if isinstance(place, Held) else (place.id, place.version)
+        files: Mapping[str, Entry] = store.backend.manifest(resource, version or 0) or {}
+        # A person's skill.md is taken as it is: what is listed must be there.
+        path = main_path(ref.kind, ref.name, files)
+        if not path:
+            return None
+        try:
+            description = self._description(files[path].sha256)
+        except EvolvableError:
+            return None
+        uri = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind)
+        return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
+
+    def _description(self, sha256: str) -> str:
+        if sha256 not in self._described:
+            if len(self._described) >= MAX_DESCRIBED:
+                self._described.clear()
+            self._described[sha256] = summary(read(self._library.store.blob(sha256))).description
+        return self._described[sha256]
 
     async def templates(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
-        """Returns the one template: any file of any skill."""
-        template = types.ResourceTemplate(
-            uri_template=TEMPLATE,
-            name="skill-file",
-            title="A file of a skill",
-            description="<name>/<file> of a skill, <project>/<name>/<file> of a project's; e.g. skill://pdf/SKILL.md",
-        )
-        return types.ListResourceTemplatesResult(resource_templates=[template])
+        """Returns the templates: any file of any resource, for each kind that the caller sees one of."""
+        found = await run_sync(templates_for, self._library, self._caller)
+        return types.ListResourceTemplatesResult(resource_templates=[_as_template(*one) for one in found])
 
     async def read(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Returns a file's exact bytes: as text when it is UTF-8, else as a blob."""
@@ -60,8 +100,8 @@ class Resources:
         return types.ReadResourceResult(contents=[_contents(uri, data, mime)])
 
     def _read(self, uri: str) -> tuple[bytes, str]:
-        head, path = resolve(self._library.store, uri)
-        return self._library.store.file(head, path).data, mime_of(path)
+        place = resolve(self._library.store, uri)
+        return self._library.store.file(place.head, place.path, place.version).data, mime_of(place.path)
 
 
 def mime_of(path: str) -> str:
@@ -81,13 +121,35 @@ def _contents(uri: str, data: bytes, mime: str) -> types.TextResourceContents | 
     return types.TextResourceContents(uri=uri, text=text, mime_type=mime)
 
 
-def _as_resource(entry: Entry) -> types.Resource:
-    return types.Resource(
-        uri=uri_of(entry.scope, entry.name, "SKILL.md"),
-        name=entry.name,
-        description=entry.description,
-        mime_type="text/markdown",
+def _as_template(kind: Kind, project: bool) -> types.ResourceTemplate:
+    an = "an" if kind[0] in "aeiou" else "a"
+    return types.ResourceTemplate(
+        uri_template=template(kind, project=project),
+        name=f"project-{kind}-file" if project else f"{kind}-file",
+        title=f"A file of a project's {kind}" if project else f"A file of {an} {kind}",
     )
+
+
+Key = tuple[int, str, str]
+
+
+def _key(place: Held | Head) -> Key:
+    """Returns what resources are listed by: skills first, by name."""
+    return list(Kind).index(place.ref.kind), place.ref.name, place.ref.scope or USER_SCOPE
+
+
+def _cursor(place: Held | Head) -> str:
+    return base64.urlsafe_b64encode(json.dumps(_key(place)).encode()).decode("ascii")
+
+
+def _after(cursor: str) -> Key:
+    try:
+        kind, name, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except (ValueError, TypeError):
+        kind = name = scope = None
+    if not (isinstance(kind, int) and isinstance(name, str) and isinstance(scope, str)):
+        raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
+    return kind, name, scope
 
 
 def add_resources(server: LibraryServer, library: Library, caller: Caller) -> None:

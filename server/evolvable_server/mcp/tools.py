@@ -12,10 +12,13 @@ from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from evolvable_server.mcp.bearer import session_of
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
+from evolvable_tools.inbox import propose_undo
 from evolvable_tools.library import Caller, Library
 
 MAX_TEXT = 150_000
@@ -35,6 +38,8 @@ Expected = Annotated[
     Number | None, Field(description="the version you read; the call fails if the head has moved on", ge=0)
 ]
 
+Propose = Annotated[bool, Field(description="true: change nothing, let a person decide")]
+
 
 class EditArgument(BaseModel):
     """Replace `old`, which must stand in the file exactly once, by `new`."""
@@ -48,8 +53,8 @@ class EditArgument(BaseModel):
 class Tools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller) -> None:
-        self._library, self._caller = library, caller
+    def __init__(self, library: Library, caller: Caller, sessions: Sessions) -> None:
+        self._library, self._caller, self._sessions = library, caller, sessions
 
     def find_skill(
         self,
@@ -181,7 +186,7 @@ class Tools:
         expected_version: Expected = None,
         create: Annotated[bool, Field(description="true for a new resource")] = False,
         copy_of: Annotated[str | None, Field(description="with create: start as a copy of this ref")] = None,
-        propose: Annotated[bool, Field(description="true: change nothing, let a person decide")] = False,
+        propose: Propose = False,
     ) -> resources.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
@@ -206,18 +211,30 @@ class Tools:
         reason: Reason,
         ctx: Context,
         expected_version: Expected = None,
+        propose: Propose = False,
     ) -> resources.Updated:
         """Bring an old version's content back as a new version; also brings a removed resource back."""
         return resources.restore(
-            self._library, self._who(ctx), Ref.parse(ref), version, reason, expected_version=expected_version
+            self._library,
+            self._who(ctx),
+            Ref.parse(ref),
+            version,
+            reason,
+            expected_version=expected_version,
+            propose=propose,
         )
 
     def remove_resource(
-        self, ref: RefText, reason: Reason, ctx: Context, expected_version: Expected = None
+        self,
+        ref: RefText,
+        reason: Reason,
+        ctx: Context,
+        expected_version: Expected = None,
+        propose: Propose = False,
     ) -> resources.Updated:
         """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back."""
         return resources.remove(
-            self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version
+            self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version, propose=propose
         )
 
     def undo(
@@ -226,25 +243,22 @@ class Tools:
         ctx: Context,
         operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
+        propose: Propose = False,
     ) -> undo.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
         changed since are left alone and listed under conflicts."""
-        return take_back(self._library, self._who(ctx), reason, operation=operation, session=session)
+        back = propose_undo if propose else take_back
+        return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:
-        return self._caller.during(_session(ctx.request_context.meta))
+        request = ctx.request_context
+        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
+        return replace(self._caller, session=session_of(request.request, session))
 
 
 report = usage.report_outcome
 take_back = undo.undo
 # Inside the class the names `usage` and `undo` are arguments and tools.
-
-
-def _session(meta: Any) -> str | None:
-    """Returns the session that a client names in a request's _meta (Codex does), or None."""
-    turn = (meta or {}).get("x-codex-turn-metadata")
-    session = turn.get("session_id") if isinstance(turn, dict) else None
-    return session if isinstance(session, str) and 0 < len(session) <= 200 else None
 
 
 def document(loaded: usage.Loaded) -> str:
@@ -271,9 +285,9 @@ NOTE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 
 
-def add_tools(server: LibraryServer, library: Library, caller: Caller) -> None:
+def add_tools(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions) -> None:
     """Adds every tool to the server, in the order in which a client shows them."""
-    tools = Tools(library, caller)
+    tools = Tools(library, caller, sessions)
 
     def add(
         function: Callable[..., Any],

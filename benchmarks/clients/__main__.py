@@ -1,0 +1,75 @@
+"""Drives the real Claude Code and the real Codex through sessions with this server; one line for each check.
+
+python benchmarks/clients --claude PATH --codex PATH
+
+No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import claude
+import codex
+from place import Place
+from talks import Check
+
+Session = Callable[[Path, Place], Iterator[Check]]
+
+CLAUDE: dict[str, Session] = {
+    "claude -p": partial(claude.in_print_mode, era="modern"),
+    "claude -p, handshake": partial(claude.in_print_mode, era="handshake"),
+    "claude -p, reload": claude.reload_in_print_mode,
+    "claude": claude.in_a_terminal,
+    "claude, reload": claude.reload_in_a_terminal,
+    "claude -p, plugin": claude.with_the_plugin,
+}
+CODEX: dict[str, Session] = {
+    "codex exec": codex.by_exec,
+    "codex exec, reload": codex.reload_by_exec,
+    "codex exec, plugin": codex.with_the_plugin,
+}
+
+
+def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]:
+    """Runs one session in a place of its own and prints its checks."""
+    started, results = time.monotonic(), []
+    with tempfile.TemporaryDirectory(prefix="clients-", ignore_cleanup_errors=True) as root:
+        try:
+            for what, good, instead in session(binary, Place(Path(root).resolve())):
+                results.append(good)
+                print(f"{'ok    ' if good else 'FAILED'}  {title}: {what}", flush=True)
+                if not good:
+                    print(f"        {instead if verbose else instead[:400]}", flush=True)
+        except Exception as error:
+            results.append(False)
+            print(f"FAILED  {title}: {type(error).__name__}: {error}", flush=True)
+    print(f"        ({time.monotonic() - started:.0f} s)", flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--claude", type=Path, help="the binary of Claude Code")
+    parser.add_argument("--codex", type=Path, help="the binary of Codex")
+    parser.add_argument("--only", default="", help="only sessions whose title holds this")
+    parser.add_argument("--verbose", action="store_true", help="all of what was there instead")
+    options = parser.parse_args()
+    results = [
+        good
+        for sessions, binary in ((CLAUDE, options.claude), (CODEX, options.codex))
+        if binary
+        for title, session in sessions.items()
+        if options.only in title
+        for good in ran(title, session, binary.absolute(), options.verbose)
+    ]
+    print(f"{sum(results)} of {len(results)} checks passed")
+    sys.exit(not (results and all(results)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""A model that says what a script tells it, behind the two APIs that the clients speak: Messages and Responses."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """The model answers with text and ends its turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The model uses a tool: one of an MCP server when `server` names it, else one of the client's own."""
+
+    tool: str
+    values: dict[str, Any]
+    server: str = ""
+
+
+@dataclass
+class Seen:
+    """What the model has been shown: the results of the tools it used, oldest first, and the whole request."""
+
+    results: list[str] = field(default_factory=list)
+    request: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def last(self) -> str:
+        return self.results[-1] if self.results else ""
+
+
+Turn = Callable[[Seen], Say | Use]
+
+
+class Model:
+    """Serves both APIs on a loopback port; each request of the agent gets what the next turn says.
+
+    A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests.
+    """
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._turns = iter(turns)
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self.asked: list[dict[str, Any]] = []
+        self.seen = Seen()
+        self.failures: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, request: dict[str, Any], results: list[str]) -> Say | Use:
+        """Returns what to say to a request whose conversation holds these results of tools."""
+        if not request.get("tools"):
+            return Say("ok")
+        with self._lock:
+            self.asked.append(request)
+            self.seen = Seen(results, request)
+            try:
+                return next(self._turns)(self.seen)
+            except StopIteration:
+                return Say("The script has ended.")
+            except Exception as error:
+                self.failures.append(f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}")
+                return Say("The script failed.")
+
+    def name(self, kind: str) -> str:
+        return f"{kind}_{next(self._numbers):06}"
+
+
+def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing: stderr belongs to the checks."""
+
+        def do_HEAD(self) -> None:
+            self._json({})
+
+        def do_GET(self) -> None:
+            self._json({"data": [], "models": [], "has_more": False})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            request = json.loads(body or b"{}")
+            path = self.path.partition("?")[0].rstrip("/")
+            if path.endswith("/responses"):
+                self._stream(_responses(model, request))
+            elif path.endswith("/messages") and request.get("stream"):
+                self._stream(_messages(model, request))
+            elif path.endswith("/messages"):
+                self._json(_message(model, request, [{"type": "text", "text": "ok"}], "end_turn"))
+            else:
+                self._json({"input_tokens": 1})
+
+        def _json(self, data: Any) -> None:
+            self._begin("application/json")
+            self.wfile.write(json.dumps(data).encode())
+
+        def _stream(self, events: Iterator[dict[str, Any]]) -> None:
+            self._begin("text/event-stream")
+            for event in events:
+                self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+                self.wfile.flush()
+
+        def _begin(self, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.close_connection = True
+
+    return Handler
+
+
+# The Messages API
+
+
+def _messages(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    said = model.answer(request, _message_results(request))
+    if isinstance(said, Say):
+        block: dict[str, Any] = {"type": "text", "text": ""}
+        delta = {"type": "text_delta", "text": said.text}
+    else:
+        name = f"mcp__{said.server}__{said.tool}" if said.server else said.tool
+        block = {"type": "tool_use", "id": model.name("toolu"), "name": name, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(said.values)}
+    stop = "end_turn" if isinstance(said, Say) else "tool_use"
+    yield {"type": "message_start", "message": _message(model, request, [], None)}
+    yield {"type": "content_block_start", "index": 0, "content_block": block}
+    yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    yield {
+        "type": "message_delta",
+        "delta": {"stop_reason": stop, "stop_sequence": None},
+        "usage": {"output_tokens": 9},
+    }
+    yield {"type": "message_stop"}
+
+
+def _message(model: Model, request: dict[str, Any], content: list[Any], stop: str | None) -> dict[str, Any]:
+    return {
+        "id": model.name("msg"),
+        "type": "message",
+        "role": "assistant",
+        "model": request.get("model", "script"),
+        "content": content,
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 9, "output_tokens": 1},
+    }
+
+
+def _message_results(request: dict[str, Any]) -> list[str]:
+    blocks = [
+        block
+        for message in request.get("messages", [])
+        if isinstance(message.get("content"), list)
+        for block in message["content"]
+    ]
+    return [_text(block.get("content")) for block in blocks if block.get("type") == "tool_result"]
+
+
+# The Responses API
+
+
+def _responses(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    outputs = [item for item in request.get("input", []) if item.get("type") == "function_call_output"]
+    said = model.answer(request, [_text(item.get("output")) for item in outputs])
+    item: dict[str, Any]
+    if isinstance(said, Say):
+        content = [{"type": "output_text", "text": said.text, "annotations": []}]
+        item = {"type": "message", "id": model.name("msg"), "role": "assistant", "content": content}
+    else:
+        item = {"type": "function_call", "id": model.name("fc"), "call_id": model.name("call"), "name": said.tool}
+        item["arguments"] = json.dumps(said.values)
+        item |= {"namespace": f"mcp__{said.server}"} if said.server else {}
+    response: dict[str, Any] = {"id": model.name("resp"), "object": "response", "created_at": 0, "output": []}
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": 9, "output_tokens": 9, "total_tokens": 18, **details}
+    done = {**item, "status": "completed"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**response, "status": "in_progress"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {
+            "type": "response.completed",
+            "response": {**response, "status": "completed", "output": [done], "usage": usage},
+        },
+    ]
+    for number, event in enumerate(events):
+        yield {**event, "sequence_number": number}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content or [] if isinstance(part, dict))

@@ -1,0 +1,97 @@
+"""A home of its own for a client and a library: nothing of the user's is read or written."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+from evolvable_store.working_copies import WorkingCopies
+
+BODY = "Zebras count the pages first."
+"""A sentence of the skill that only its text can have told."""
+
+TOLD = "Merge, split and fill PDF forms."
+"""The description of that skill: whoever has it was told of the skill."""
+
+KEY = "sk-ant-local-dummy-0000000000"
+PLUGIN = Path(__file__).parents[2] / "plugins" / "evolvable"
+
+
+def skill(name: str, description: str, body: str) -> str:
+    return f"---\nname: {name}\ndescription: {description}\n---\n\n# {name}\n\n{body}\n"
+
+
+class Place:
+    """A home folder, a project, a library, and a folder of skills that the library follows."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home, self.project = root, root / "home", root / "project"
+        self.library, self.skills = root / "library", root / "skills"
+        for folder in (self.home, self.project, self.skills):
+            folder.mkdir(parents=True)
+        self.save("pdf", skill("pdf", TOLD, BODY))
+        self.save("csv", skill("csv", "Clean and summarise CSV tables.", "Look at the header."))
+        with Store.open(self.library, create=True) as store:
+            WorkingCopies(store).add(self.skills)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client is started with. The commands of this Python come first on the path."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        own = {"HOME": str(self.home), "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        given = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        return own | given | {"EVOLVABLE_HOME": str(self.library), "EVOLVABLE_EMBEDDER": "off"}
+
+    def save(self, name: str, text: str) -> None:
+        """Saves a skill as a person would, with an editor."""
+        path = self.skills / name / "SKILL.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def save_and_wait(self, name: str, text: str) -> None:
+        """Saves a skill and returns when some server has taken it in. Raises TimeoutError after ten seconds."""
+        self.save(name, text)
+        wait_for(lambda: name in self.heads(), f"no server took {name} in", 10)
+
+    def heads(self) -> dict[str, int]:
+        """Returns the version of every resource in the library."""
+        with Store.open(self.library) as store:
+            return {head.name: head.version for head in store.heads()}
+
+    def text(self, name: str, version: int) -> str:
+        """Returns a version's SKILL.md."""
+        with Store.open(self.library) as store:
+            return store.file(store.head(Ref.parse(name)), "SKILL.md", version).data.decode()
+
+    def queued(self) -> list[dict[str, Any]]:
+        """Returns the reviews that wait."""
+        folder = self.library / "reviews" / "queue"
+        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a client's command in the project, without a terminal. Raises TimeoutExpired after two minutes."""
+        return subprocess.run(
+            command,
+            env=self.environment | environment,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+def wait_for(condition: Callable[[], object], otherwise: str, seconds: float) -> None:
+    """Returns when the condition holds. Raises TimeoutError that says `otherwise`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        time.sleep(0.05)

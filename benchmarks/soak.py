@@ -1,0 +1,240 @@
+"""Ten thousand mixed calls to one server, over stdio and over HTTP: its memory and its open files stay as they are."""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+from mcp import Client, MCPError, StdioServerParameters
+from support import SERVE, Row, arguments, at_most, conclude, environment, none_of, progress, seed, skill_text
+
+from evolvable_store.store import Store
+
+SKILLS = 50
+"""So few that every skill has met every sort of call within the first thousand."""
+
+CALLS = 10_000
+AT_ONCE = 4
+"""Calls in flight."""
+
+SESSION = 100
+"""Calls of one client over HTTP, then another one comes, of the other era. Sizes are taken with clients of one era."""
+
+BURST = 40
+"""Calls in flight at the very beginning: they fill the server's pools of threads and connections."""
+
+GROWTH_MB = 5.0
+ERAS = ("legacy", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A process at rest: resident and proportional memory in MB, open files."""
+
+    rss: float
+    pss: float
+    files: int
+
+
+async def at_rest(process: psutil.Process) -> Size:
+    """Returns the size of a process when nothing that it had begun is still going on: the smallest of a second."""
+    found = []
+    for _ in range(5):
+        await anyio.sleep(0.2)
+        memory = process.memory_full_info()
+        found.append(Size(memory.rss / 1e6, getattr(memory, "pss", memory.uss) / 1e6, process.num_fds()))
+    return Size(min(size.rss for size in found), min(size.pss for size in found), min(size.files for size in found))
+
+
+class Mixture:
+    """Calls of every sort that a client makes, one after the other, also such as fail; counts those that surprise."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._use_ids: list[str] = []
+        self._operations: list[int] = []
+        self.wrong: list[str] = []
+
+    async def call(self, client: Client, number: int) -> None:
+        """Makes the call of this number; nearly every one differs from all before."""
+        name = self._names[number * 7 % len(self._names)]
+        sorts = self._sorts(client, name, number)
+        sort = list(sorts)[number % len(sorts)]
+        try:
+            good = await sorts[sort]()
+        except MCPError as error:
+            good = sort == "no such resource" and "no-such" in str(error)
+        if not good:
+            self.wrong.append(sort)
+
+    def _sorts(self, client: Client, name: str, number: int) -> dict[str, Callable[[], Awaitable[bool]]]:
+        async def tool(fails: bool = False, /, **values: Any) -> bool:
+            tool_name = values.pop("tool")
+            result = await client.call_tool(tool_name, values)
+            self._learn(result)
+            return result.is_error is fails
+
+        async def no_such() -> bool:
+            await client.read_resource(f"skill://no-such-{number}/SKILL.md")
+            return False
+
+        async def prompt() -> bool:
+            return bool((await client.get_prompt("use_skill", {"name": name})).messages)
+
+        async def listed() -> bool:
+            return bool((await client.list_resources()).resources and (await client.list_prompts()).prompts)
+
+        async def read() -> bool:
+            return bool((await client.read_resource(f"skill://{name}/SKILL.md")).contents)
+
+        text, words = skill_text(name, number, 3000), name.replace("-", " ")
+        edit = {"files": {"SKILL.md": text}, "reason": f"call {number}"}
+        use = {"use_id": self._use_ids.pop()} if self._use_ids else {"ref": name}
+        operation = self._operations.pop() if self._operations else None
+        return {
+            "find": lambda: tool(tool="find_skill", task=f"{words} for release {number}"),
+            "load": lambda: tool(tool="load_skill", ref=name),
+            "report": lambda: tool(tool="report_outcome", outcome="succeeded", **use),
+            "list": lambda: tool(tool="list_resources", query=name[:4], limit=50),
+            "get": lambda: tool(tool="get_resource", ref=f"{name}@1"),
+            "history": lambda: tool(tool="resource_history", ref=name, from_version=1, limit=5),
+            "update": lambda: tool(tool="update_resource", ref=name, **edit),
+            "resources": listed,
+            "read": read,
+            "restore": lambda: tool(tool="restore_resource", ref=name, version=1, reason=f"call {number}"),
+            "undo": lambda: (
+                tool(tool="undo", operation=operation, reason="back")
+                if operation
+                else tool(tool="find_skill", task="undo a change")
+            ),
+            "prompt": prompt,
+            "find in text": lambda: tool(tool="find_skill", task=text[200 : 220 + number % 400], mode="text", limit=20),
+            "no such ref": lambda: tool(True, tool="load_skill", ref=f"no-such-{number}"),
+            "no such tool": lambda: tool(True, tool="no_such_tool"),
+            "no such argument": lambda: tool(True, tool="find_skill", task="x", nonsense=number),
+            "no such resource": no_such,
+        }
+
+    def _learn(self, result: Any) -> None:
+        facts = result.structured_content or {}
+        if facts.get("operation") and "previous_version" in facts:
+            self._operations = [facts["operation"]]
+        text = getattr(result.content[0], "text", "") if result.content else ""
+        if "use_id: " in text:
+            self._use_ids = [text.rpartition("use_id: ")[2].split()[0]]
+
+
+Connect = Callable[[str], contextlib.AbstractAsyncContextManager[Client]]
+
+
+async def soak(names: list[str], connect: Connect, server: int | None, calls: int, eras: list[str]) -> list[Row]:
+    """Makes the calls through clients of these eras in turn and compares the server after the first calls and last.
+
+    server: its process, None when the client starts it.
+    """
+    mixture, sizes, done = Mixture(names), [], 0
+    while done < calls:
+        era = eras[done // SESSION % len(eras)]
+        async with connect(era) as client:
+            process = psutil.Process(server) if server else psutil.Process().children()[0]
+            for _ in range(SESSION if server else calls):
+                now = AT_ONCE if done else BURST
+                async with anyio.create_task_group() as tasks:
+                    for number in range(done, done + now):
+                        tasks.start_soon(mixture.call, client, number)
+                done += now
+                if done % (calls // 10) == 0:
+                    sizes.append(await at_rest(process))
+                    progress(f"  {done:,} calls: {sizes[-1]}")
+                if done >= calls or (server and done % SESSION == 0):
+                    break
+    return compared(sizes[0], sizes[-1], calls, mixture.wrong)
+
+
+def compared(first: Size, last: Size, calls: int, wrong: list[str]) -> list[Row]:
+    for sort in sorted(set(wrong)):
+        progress(f"  went wrong: {sort}, {wrong.count(sort)} times")
+    return [
+        Row(f"memory after {calls // 10:,} calls, RSS / PSS", f"{first.rss:.1f} / {first.pss:.1f} MB"),
+        at_most(f"more after {calls:,}, RSS", last.rss - first.rss, GROWTH_MB, megabytes),
+        at_most(f"more after {calls:,}, PSS", last.pss - first.pss, GROWTH_MB, megabytes),
+        Row("open files", f"{first.files}"),
+        none_of("open files more", max(0, last.files - first.files)),
+        none_of("calls that went wrong", len(wrong)),
+    ]
+
+
+def megabytes(value: float) -> str:
+    return f"{value:.1f} MB"
+
+
+@contextlib.contextmanager
+def library(place: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields a new library and the names of its skills."""
+    home = place / "home"
+    with Store.open(home, create=True) as store:
+        names = [ref.name for ref in seed(store, SKILLS)]
+    yield home, names
+
+
+async def over_stdio(place: Path, era: str, calls: int) -> list[Row]:
+    with library(place) as (home, names):
+        command = StdioServerParameters(command=SERVE[0], args=list(SERVE[1:]), env=environment(home), cwd=place)
+        return await soak(names, lambda era: Client(command, mode=era), None, calls, [era])
+
+
+async def over_http(place: Path, calls: int) -> list[Row]:
+    with library(place) as (home, names):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        server = subprocess.Popen([*SERVE, "--http", address], env=environment(home), cwd=place)
+        try:
+            await listening(address)
+            url = f"http://{address}/mcp"
+            return await soak(names, lambda era: Client(url, mode=era), server.pid, calls, list(ERAS))
+        finally:
+            server.terminate()
+            server.wait(10)
+
+
+async def listening(address: str) -> None:
+    """Waits until the server accepts connections."""
+    host, _, port = address.rpartition(":")
+    with anyio.fail_after(30):
+        while True:
+            with contextlib.suppress(OSError):
+                await (await anyio.connect_tcp(host, int(port))).aclose()
+                return
+            await anyio.sleep(0.05)
+
+
+def main() -> None:
+    options = arguments(__doc__, calls=CALLS, way="")
+    calls = options.calls or (CALLS // 5 if options.quick else CALLS)
+    rows = []
+    runs: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
+        "stdio, handshake": lambda place, calls: over_stdio(place, "legacy", calls),
+        "stdio, 2026-07-28": lambda place, calls: over_stdio(place, "auto", calls),
+        f"HTTP, a client of either era every {SESSION} calls": over_http,
+    }
+    for title, run in runs.items():
+        if options.way and not title.startswith(options.way):
+            continue
+        progress(title)
+        with tempfile.TemporaryDirectory() as place:
+            started = time.monotonic()
+            found = anyio.run(run, Path(place), calls)
+        rows += [Row(title, f"{calls:,} calls in {time.monotonic() - started:.0f} s"), *found]
+    conclude("Soak", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Asks the person at the client before some changes are made; whatever is not approved waits in the inbox.
+
+A change that has to be approved is kept as a proposal first, so that no answer, no client and no crash can lose it.
+Then the client is asked, by elicitation: in the handshake era in the middle of the call, in the modern era by ending it
+and being called again. Only "accept" publishes it. Clients without a person in front of them answer by themselves
+(`claude -p` cancels, `codex exec` declines); then the agent is told where the proposal waits, and goes on.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
+from anyio.to_thread import run_sync
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from evolvable_server.mcp.bearer import Permission, permissions_of
+from evolvable_server.mcp.server import Call, LibraryServer
+from evolvable_store.errors import EvolvableError
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools import inbox
+from evolvable_tools.library import Caller, Library
+
+log = logging.getLogger(__name__)
+
+ALWAYS = frozenset({"remove_resource", "restore_resource", "undo"})
+"""Tools that take away what is live; at the level `guarded` they ask."""
+
+CHANGES = ALWAYS | {"update_resource"}
+
+MAX_DIFF, MAX_REASON, MAX_SHOWN = 1_500, 300, 5
+"""Characters of a diff and of a reason in a question, and proposals that are shown in one."""
+
+_KEY, _HOW = "approve", "approved in the client"
+_NOTHING_TO_FILL: dict[str, Any] = {"type": "object", "properties": {}}
+_ANSWERS = {
+    "decline": "The person or the client declined",
+    "cancel": "Nobody answered: the client cancelled the question",
+    None: "No person could be asked through this client",
+}
+
+
+class Approvals:
+    """Who decides about changes of one library. level: guarded or all (see EVOLVABLE_APPROVE)."""
+
+    def __init__(self, library: Library, caller: Caller, level: str) -> None:
+        self._library, self._caller, self._level = library, caller, level
+
+    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Returns whether this call needs an approval. A call that only proposes needs none."""
+        if tool not in CHANGES or arguments.get("propose") in (True, "true", 1):
+            return False
+        return self._level == "all" or tool in ALWAYS or await run_sync(self._is_guarded, arguments.get("ref"))
+
+    def _is_guarded(self, ref: Any) -> bool:
+        """Returns whether a resource is a memory, which says who the person is, or frozen."""
+        try:
+            parsed = Ref.parse(str(ref))
+            head = self._library.store.head_or_none(parsed, self._caller.scopes)
+        except EvolvableError:
+            return False  # the call itself says what is wrong
+        return parsed.kind is Kind.MEMORY or (head is not None and head.version is not None and head.frozen)
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Makes the call a proposal, asks, and publishes it when the answer is yes.
+
+        call: makes a call without asking. An error of the call is its result.
+        """
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if modern and context.request_state is not None:
+            return await self._answered(json.loads(context.request_state), (context.input_responses or {}).get(_KEY))
+        result = await call(tool, {**arguments, "propose": True}, context)
+        if not isinstance(result, types.CallToolResult) or result.is_error:
+            return result
+        proposed = result.structured_content or {}
+        if not _ids(proposed):
+            return result
+        if not _may_ask(context):
+            return await self._answered(proposed, None)
+        question = await run_sync(self._question, tool, proposed)
+        if modern:
+            asked = types.ElicitRequestFormParams(message=question, requested_schema=_NOTHING_TO_FILL)
+            requests: types.InputRequests = {_KEY: types.ElicitRequest(params=asked)}
+            return types.InputRequiredResult(input_requests=requests, request_state=json.dumps(proposed))
+        return await self._answered(proposed, await _elicit(context, question))
+
+    def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
+        """Returns what a person is asked. What an agent wrote is cut, and stands on a line of its own."""
+        shown = [inbox.show(self._library, identity) for identity in _ids(proposed)[:MAX_SHOWN]]
+        verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
+        lines = []
+        for one in shown:
+            verb = "remove" if one.removes else verbs.get(tool, "change" if one.base else "create")
+            lines.append(f"An agent wants to {verb} {one.ref}" + (f" (version {one.base})." if one.base else "."))
+        more = len(_ids(proposed)) - len(shown)
+        lines += [f"And {more} more."] * (more > 0)
+        lines.append(f"Its reason: {_one_line(shown[0].reason)}")
+        changes = "\n".join(one.diff or "" for one in shown if not one.removes)
+        if changes:
+            lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
+        return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(_ids(proposed))}."])
+
+    async def _answered(self, proposed: dict[str, Any], answer: Any) -> types.CallToolResult:
+        action = answer.action if isinstance(answer, types.ElicitResult) else None
+        if action == "accept":
+            try:
+                decided = await run_sync(inbox.approve_as_asked, self._library, _ids(proposed), _HOW)
+            except EvolvableError as error:
+                return _left(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
+            return _result(_made(proposed, decided))
+        return _left(proposed, f"{_ANSWERS[action]}. Nothing changed")
+
+
+def _may_ask(context: Context[Any, Any]) -> bool:
+    """Returns whether the client shows questions, and whoever calls through it may decide."""
+    capabilities = context.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    # A bare `elicitation: {}` means forms: the only shape before there were modes.
+    offered = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+    return offered and Permission.APPROVE in permissions_of(context.request_context.request)
+
+
+async def _elicit(context: Context[Any, Any], question: str) -> types.ElicitResult | None:
+    """Returns the client's answer, None when it gave none that can be read."""
+    if not context.session.can_send_request:
+        return None
+    try:
+        answer: types.ElicitResult = await context.session.elicit_form(question, _NOTHING_TO_FILL, context.request_id)
+        return answer
+    except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
+        log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
+        return None
+
+
+def _ids(proposed: Mapping[str, Any]) -> list[int]:
+    one = proposed.get("proposal_id")
+    return [one] if one is not None else list(proposed.get("proposal_ids", ()))
+
+
+def _made(proposed: dict[str, Any], decided: Sequence[inbox.Decided]) -> dict[str, Any]:
+    """Returns the result of the call as it is after its approval."""
+    warnings = [*proposed["warnings"], *(text for one in decided for text in one.warnings)]
+    if "proposal_ids" in proposed:
+        restored = [f"{one.ref}@{one.version}" if one.version else f"{one.ref} removed" for one in decided]
+        return proposed | {"operation": decided[0].operation, "restored": restored, "warnings": warnings}
+    return proposed | {"operation": decided[0].operation, "version": decided[0].version, "warnings": warnings}
+
+
+def _left(proposed: dict[str, Any], why: str) -> types.CallToolResult:
+    where = f"{why}; the change waits for a person as {_named(_ids(proposed))} (`evolvable inbox`). Go on without it."
+    return _result(proposed | {"warnings": [*proposed["warnings"], where]})
+
+
+def _named(ids: Sequence[int]) -> str:
+    return f"proposal{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= MAX_REASON else line[:MAX_REASON] + "..."
+
+
+def _result(structured: dict[str, Any]) -> types.CallToolResult:
+    text = json.dumps(structured, indent=2, ensure_ascii=False)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
+
+
+def add_approvals(server: LibraryServer, library: Library, caller: Caller, level: str) -> None:
+    """Makes the server ask before changes, at the level `guarded` or `all`; at `off` it asks nobody."""
+    if level != "off":
+        server.approvals = Approvals(library, caller, level)

@@ -1,0 +1,73 @@
+"""Tells clients of the handshake era what this process warns of, such as a saved skill that was refused.
+
+2026-07-28 has no such messages but for single requests that ask for them, and nothing is said while one runs.
+"""
+
+import asyncio
+import collections
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any, get_args
+
+import anyio
+import mcp_types as types
+
+from evolvable_server.mcp.notifications import Notifier
+from evolvable_server.mcp.server import LibraryServer
+
+LEVELS: tuple[str, ...] = get_args(types.LoggingLevel)
+"""From debug to emergency, as RFC 5424 orders them."""
+
+MAX_WAITING = 100
+"""Messages that wait to be sent; the oldest are dropped."""
+
+
+class ClientLog(logging.Handler):
+    """Sends log records from warnings on to the clients, each from the level it has asked for (warning if none)."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        super().__init__(logging.WARNING)
+        self._notifier = notifier
+        self._levels: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._waiting: collections.deque[dict[str, str]] = collections.deque(maxlen=MAX_WAITING)
+        self._wake: Callable[[], object] = lambda: None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the record to be sent by `run`; called on any thread."""
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self._waiting.append({"level": level, "logger": "evolvable", "data": record.getMessage()})
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            self._wake()
+
+    async def run(self) -> None:
+        """Sends what was logged, for as long as the server runs."""
+        event, loop = anyio.Event(), asyncio.get_running_loop()
+
+        def ring() -> None:
+            event.set()
+
+        self._wake = lambda: loop.call_soon_threadsafe(ring)
+        while True:
+            if not self._waiting:
+                await event.wait()
+            event = anyio.Event()
+            while self._waiting:
+                await self._send(self._waiting.popleft())
+
+    async def _send(self, message: dict[str, str]) -> None:
+        for connection in self._notifier.initialized():
+            if LEVELS.index(message["level"]) >= LEVELS.index(self._levels.get(connection, "warning")):
+                with contextlib.suppress(Exception):  # logging a failure to log would never end
+                    await connection.notify("notifications/message", message)
+
+    async def set_level(self, ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """Answers logging/setLevel."""
+        self._levels[ctx.session._connection] = params.level
+        return types.EmptyResult()
+
+
+def add_logs(server: LibraryServer, log: ClientLog) -> None:
+    """Makes the server announce logging to clients of the handshake era and answer logging/setLevel."""
+    server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)

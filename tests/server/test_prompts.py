@@ -1,0 +1,133 @@
+"""Prompts of the library as a client offers them: arguments of one word, completion, and every change at once."""
+
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+def prompt_text(name, arguments="", body="Do it.", description="Asks for it."):
+    metadata = f'metadata:\n  arguments: "{arguments}"\n' if arguments else ""
+    return f"---\nname: {name}\ndescription: {description}\n{metadata}---\n\n{body}\n"
+
+
+def put(place, ref, text, path="PROMPT.md"):
+    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "written by hand") as tx:
+        tx.put(Ref.parse(ref), {path: File(text if isinstance(text, bytes) else text.encode())})
+
+
+def remove(place, ref):
+    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "not needed") as tx:
+        tx.remove(Ref.parse(ref))
+
+
+async def names(client):
+    return [prompt.name for prompt in (await client.list_prompts(cache_mode="bypass")).prompts]
+
+
+async def filled(client, name, **arguments):
+    return (await client.get_prompt(name, arguments)).messages[0].content.text
+
+
+async def completed(client, name, argument, begun=""):
+    reference = types.PromptReference(type="ref/prompt", name=name)
+    return (await client.complete(reference, {"name": argument, "value": begun})).completion.values
+
+
+async def test_a_prompt_of_the_library_is_listed_with_its_arguments_and_filled(place, era):
+    body = "Review {file} in a {style} style. Keep {braces} and {{}} as they are."
+    put(place, "prompt:review", prompt_text("review", "file, style?=short|long", body))
+    async with place.client(era) as client:
+        prompts = (await client.list_prompts()).prompts
+        text = await filled(client, "review", file="a.py", style="short")
+        bare = await filled(client, "review", file="{style}")
+        with pytest.raises(MCPError) as missing:
+            await client.get_prompt("review", {"style": "short"})
+        with pytest.raises(MCPError) as unknown:
+            await client.get_prompt("reviw")
+
+    assert [prompt.name for prompt in prompts] == ["use_skill", "review"]
+    assert prompts[1].description == "Asks for it."
+    assert [(a.name, a.required, a.description) for a in prompts[1].arguments] == [
+        ("file", True, None),
+        ("style", False, "one of short, long"),
+    ]
+    assert text == "Review a.py in a short style. Keep {braces} and {{}} as they are."
+    assert bare.startswith("Review {style} in a  style.")
+    assert missing.value.error.code == unknown.value.error.code == types.INVALID_PARAMS
+    assert "review needs file. Its arguments are file, style?." in missing.value.error.message
+    assert "Did you mean review?" in unknown.value.error.message
+
+
+async def test_what_the_text_has_no_place_for_is_added_and_not_lost(place):
+    put(place, "prompt:fix", prompt_text("fix", "file, hint?", "Fix {file}."))
+    async with place.client("modern") as client:
+        text = await filled(client, "fix", file="a.py", hint="slowly", surplus="and well")
+
+    assert text == "Fix a.py.\n\nhint: slowly\nsurplus: and well"
+
+
+async def test_arguments_complete_where_values_are_known(place, era):
+    put(place, "prompt:apply", prompt_text("apply", "skill, style?=short|long|large, file", "{skill}"))
+    async with place.client(era) as client:
+        assert await completed(client, "apply", "style", "l") == ["long", "large"]
+        assert await completed(client, "apply", "skill", "p") == ["pdf"]
+        assert await completed(client, "apply", "file") == []
+        assert await completed(client, "apply", "nothing") == []
+        assert await completed(client, "missing", "file") == []
+        assert await completed(client, "use_skill", "name", "c") == ["csv"]
+
+
+async def test_a_prompt_added_changed_or_removed_shows_at_once(place, era):
+    """Another process makes each change; no notification is waited for."""
+    async with place.client(era) as client:
+        assert await names(client) == ["use_skill"]
+        put(place, "prompt:later", prompt_text("later", body="first"))
+        assert await names(client) == ["use_skill", "later"]
+        assert await filled(client, "later") == "first"
+        put(place, "prompt:later", prompt_text("later", body="second"))
+        assert await filled(client, "later") == "second"
+        remove(place, "prompt:later")
+        assert await names(client) == ["use_skill"]
+        with pytest.raises(MCPError):
+            await client.get_prompt("later")
+
+
+async def test_bad_prompts_never_break_the_list(place, era, monkeypatch):
+    monkeypatch.setattr(type(place), "environment", {**place.environment, "EVOLVABLE_SCOPE": "acme"})
+    put(place, "prompt:twice", prompt_text("twice", body="the user's"))
+    put(place, "prompt:acme/twice", prompt_text("twice", body="the project's"))
+    put(place, "prompt:broken", "---\nname: [broken\ndescription: {a: b: c\n---\nStill {here}.\n")
+    put(place, "prompt:headless", "No frontmatter at all.\n")
+    put(place, "prompt:odd", prompt_text("odd", "two words, ok, ok, 1st, =x, \U0001f600, last?=a b|c", "{two} {ok}"))
+    put(place, "prompt:latin", b"---\nname: latin\ndescription: caf\xe9\n---\n")
+    put(place, "prompt:elsewhere", "no main file", path="NOTES.md")
+    async with place.client(era) as client:
+        listed = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        twice = await filled(client, "twice")
+        broken = await filled(client, "broken")
+        headless = await filled(client, "headless")
+        odd = await filled(client, "odd", ok="fine")
+        values = await completed(client, "odd", "last")
+
+    assert {"use_skill", "twice", "broken", "headless", "odd"} <= set(listed)
+    assert (twice, broken, headless) == ("the project's", "Still {here}.", "No frontmatter at all.")
+    assert [argument.name for argument in listed["odd"].arguments] == ["ok", "last"]
+    assert (odd, values) == ("{two} fine", ["c"])
+
+
+async def test_the_prompt_use_skill_says_what_is_wrong(place, era):
+    async with place.client(era) as client:
+        with pytest.raises(MCPError) as unknown:
+            await client.get_prompt("use_skill", {"name": "pfd"})
+        with pytest.raises(MCPError) as missing:
+            await client.get_prompt("use_skill", {})
+
+    assert "Did you mean pdf?" in unknown.value.error.message
+    assert missing.value.error.code == unknown.value.error.code == types.INVALID_PARAMS

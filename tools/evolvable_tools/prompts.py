@@ -1,0 +1,115 @@
+"""The library's prompts as a client offers them: with arguments of one word, filled into their text.
+
+A prompt says in its metadata which arguments it takes: `arguments: "file, style?=short|long"`. A question mark makes
+one optional, what stands behind = are the values that are known. `{file}` in the text is where it goes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import read
+from evolvable_store.index import Entry
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools import finding, usage
+from evolvable_tools.library import Caller, Library
+
+MAX_ARGUMENTS = 16
+"""Arguments of one prompt; those behind are passed over."""
+
+_PAGE = 200
+_ARGUMENT = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL)
+_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]{0,63})\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a prompt. `values`: those that are known; any other word may be given too."""
+
+    name: str
+    required: bool
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt of the library. `text` still has its places for arguments."""
+
+    ref: Ref
+    description: str
+    arguments: tuple[Argument, ...]
+    text: str
+
+
+def prompts(library: Library, caller: Caller) -> list[Prompt]:
+    """Returns every prompt that the caller sees, by name; of one name the nearest scope's.
+
+    One that cannot be read is left out, so that it does not take the others with it.
+    """
+    return [prompt for entry in _entries(library, caller) if (prompt := _prompt(library, caller, entry)) is not None]
+
+
+def prompt(library: Library, caller: Caller, name: str) -> Prompt:
+    """Returns one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
+    loaded = usage.get(library, caller, Ref(Kind.PROMPT, name))
+    return _parsed(Ref.parse(loaded.ref), "", loaded.text or "")
+
+
+def fill(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
+    """Returns a prompt's text with these arguments in it, and counts a use of it.
+
+    An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
+    end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
+    """
+    found = prompt(library, caller, name)
+    missing = [a.name for a in found.arguments if a.required and not given.get(a.name, "").strip()]
+    if missing:
+        takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
+        raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
+    usage.load(library, caller, found.ref)
+    return _filled(found, given)
+
+
+def _filled(found: Prompt, given: Mapping[str, str]) -> str:
+    values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
+    placed = set(_PLACE.findall(found.text))
+    text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+    rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
+    return text + ("\n\n" + "\n".join(rest) if rest else "")
+
+
+def _entries(library: Library, caller: Caller) -> Iterator[Entry]:
+    cursor: str | None = None
+    while True:
+        page, cursor = finding.page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
+        yield from page
+        if cursor is None:
+            return
+
+
+def _prompt(library: Library, caller: Caller, entry: Entry) -> Prompt | None:
+    try:
+        loaded = usage.get(library, caller, entry.ref.at(None))
+    except EvolvableError:
+        return None
+    return _parsed(entry.ref.at(None), entry.description, loaded.text or "")
+
+
+def _parsed(ref: Ref, description: str, text: str) -> Prompt:
+    document = read(text.encode("utf-8"))
+    metadata = document.fields.get("metadata")
+    intent = metadata.get("arguments") if isinstance(metadata, dict) else None
+    return Prompt(ref.at(None), description, _arguments(intent), document.body.strip())
+
+
+def _arguments(said: object) -> tuple[Argument, ...]:
+    """Returns the arguments that a text names; what is no argument is passed over."""
+    found: dict[str, Argument] = {}
+    for part in said.split(",") if isinstance(said, str) else ():
+        match = _ARGUMENT.fullmatch(part.strip())
+        if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
+            words = [word.strip() for word in (match["values"] or "").split("|")]
+            values = tuple(dict.fromkeys(word for word in words if word and not re.search(r"\s", word)))
+            found[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+    return tuple(found.values())
