@@ -83,6 +83,13 @@ class Served:
             raise RuntimeError(f"find_skill failed for {task[:60]!r}")
         return dict(found)
 
+    def seconds(self, task: str) -> float:
+        """Returns how long the tool takes for a task as clients call it, with what it answers unless told otherwise."""
+        started = time.perf_counter()
+        if not self.server.call("find_skill", task=task):
+            raise RuntimeError(f"find_skill fails: {self.server.text('find_skill', task=task)[:300]}")
+        return time.perf_counter() - started
+
     def ask(self, task: str) -> Reply:
         started = time.perf_counter()
         found = self.find(task)

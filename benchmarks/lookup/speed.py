@@ -59,11 +59,11 @@ def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[
 
 
 def times_of(served: Served, tasks: Sequence[str]) -> Times:
-    """Returns how long a server takes for these tasks, after a few to warm up; limit 10."""
+    """Returns how long a server takes for these tasks, after a few to warm up; five matches."""
     for task in tasks[:20]:
-        served.ask(task)
-    seconds = [served.ask(task).seconds for task in tasks]
-    long = [served.ask(task).seconds for task in _long(tasks)]
+        served.seconds(task)
+    seconds = [served.seconds(task) for task in tasks]
+    long = [served.seconds(task) for task in _long(tasks)]
     trivial = trivial_call(served)
     return Times(percentile(seconds, 50), percentile(seconds, 95), trivial, percentile(long, 50))
 

@@ -39,6 +39,9 @@ _ANEW = "Delete {}: the next search makes it anew."
 Progress = Callable[[int, int], None]
 """Called after every batch with the changes taken in and all that there are."""
 
+Weigh = Callable[[Iterable[texts.Said]], Iterable[bytes]]
+"""Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -146,16 +149,16 @@ class Index:
     or outdated file is replaced without a word. Safe to share between threads.
     """
 
-    def __init__(self, store: Store, file: IndexFile) -> None:
-        self._store, self._file = store, file
+    def __init__(self, store: Store, file: IndexFile, weigh: Weigh) -> None:
+        self._store, self._file, self._weigh = store, file, weigh
         self._applied = -1
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._known = _Known.nothing()
 
     @classmethod
-    def open(cls, store: Store) -> Self:
+    def open(cls, store: Store, weigh: Weigh | None = None) -> Self:
         """Returns the index of this library; makes its file when there is none. Reads nothing of the library yet."""
-        return cls(store, IndexFile(store.home, private=store.read_only))
+        return cls(store, IndexFile(store.home, private=store.read_only), weigh or _weighed)
 
     @property
     def path(self) -> Path:
@@ -174,23 +177,23 @@ class Index:
 
     # Keeping in step
 
-    def catch_up(self, progress: Progress | None = None) -> int:
+    def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
         """Takes in every change that is new; returns how many this call took in.
 
-        progress: called after every batch. Raises LibraryBusy or LibraryFull.
+        progress: called after every batch. more: many others are about to come. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
-            return self._step_up(progress)
+            return self._step_up(progress, more)
         except Damaged:
             self._start_anew(known)
-            return self._step_up(progress)
+            return self._step_up(progress, more)
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
         self._applied, self._known = -1, _Known.nothing()
 
-    def _step_up(self, progress: Progress | None = None) -> int:
+    def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
         target = self._store.sequence()
         if target == self._applied:
             return 0
@@ -210,7 +213,7 @@ class Index:
                     applied, taken = changes[-1].sequence, taken + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
-            self._settle(_IN_BULK if applied < target else 1)
+            self._settle(_IN_BULK if more or applied < target else 1)
             if progress:
                 progress(applied - first, target - first)
         self._applied = applied
@@ -243,6 +246,19 @@ class Index:
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
     def _take_in(self, db: "Connection", changes: list[Change]) -> None:
+        changed = list(self._changed(db, changes))
+        said = (_said(text, document, paths) for _, text, document, paths in changed)
+        for (head, text, _, _), weights in zip(changed, self._weigh(said), strict=True):
+            _forget(db, head.id)
+            entries.keep(db, head, text, postings.add(db, head.id, weights))
+        last = changes[-1].sequence
+        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
+        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+
+    def _changed(
+        self, db: "Connection", changes: list[Change]
+    ) -> Iterator[tuple[Head, Text, frontmatter.Document, list[str]]]:
+        """Yields what has to be indexed anew; what is gone, or has the same files, is settled on the way."""
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is None or head.version is None:
@@ -251,17 +267,8 @@ class Index:
                 if known and known[1] == head.tree:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
-                    _forget(db, head.id)
-                    self._keep(db, head)
-        last = changes[-1].sequence
-        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
-        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
-
-    def _keep(self, db: "Connection", head: Head) -> None:
-        document, paths = self._read(head)
-        text = Text.of(head, document)
-        weights = texts.weigh(text.names, text.description, text.triggers, document.body, paths)
-        entries.keep(db, head, text, postings.add(db, head.id, weights))
+                    document, paths = self._read(head)
+                    yield head, Text.of(head, document), document, paths
 
     def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
         """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""
@@ -385,6 +392,14 @@ def in_step(store: Store) -> Iterator[Fault]:
 
 def _scored(entry: Entry, weighed: Weighed, query: Query) -> Scored:
     return Scored(entry, weighed.score, weighed.coverage, weighed.document, query)
+
+
+def _said(text: Text, document: frontmatter.Document, paths: list[str]) -> texts.Said:
+    return list(text.names), text.description, text.triggers, document.body, paths
+
+
+def _weighed(said: Iterable[texts.Said]) -> Iterable[bytes]:
+    return map(texts.weighed, said)
 
 
 def _state(db: "Connection", key: str) -> str:

@@ -21,7 +21,7 @@ FILE = "index.db"
 APPLICATION_ID = 0x45564C58
 """'EVLX', written into the file's header."""
 
-SCHEMA = 2
+SCHEMA = 3
 """Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
 
 _TABLES = """

@@ -10,14 +10,14 @@ import dataclasses
 import json
 from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from evolvable_store.texts import Weights, packed, unpacked
+from evolvable_store.texts import unpacked
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -55,13 +55,13 @@ TABLES = """
 _WAITING = "settled = 0 OR resource IS NULL"
 
 _Key = tuple[str, int, int]  # term, field, block
-_Rows = dict[str, tuple["array[int]", bytearray]]  # by term: documents of one block, and their weights
-_Terms = list[tuple[int, list[str], list[int]]]  # by field: its number, its terms, their weights
+_Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
+_Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
 
 
-def add(db: "Connection", resource: int, weights: Weights) -> int:
-    """Adds a document for a resource; returns its number, which is higher than any before."""
-    cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, packed(weights)))
+def add(db: "Connection", resource: int, weights: bytes) -> int:
+    """Adds a document for a resource, its weights packed; returns its number, which is higher than any before."""
+    cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights))
     return int(cursor.lastrowid or 0)
 
 
@@ -100,8 +100,7 @@ def settle(db: "Connection") -> None:
             _note_new(id_, unpacked(data), new)
     for key, documents in gone.items():
         _take_out(db, key, documents)
-    rows = ((term, *key, its.tobytes(), bytes(weights)) for key, by in new.items() for term, (its, weights) in by.items())
-    db.executemany(_APPEND, sorted(rows, key=itemgetter(0, 1, 2)))
+    db.executemany(_APPEND, _rows(new))
     these = json.dumps(done)
     db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
     db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
@@ -116,16 +115,26 @@ def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
             gone.setdefault((term, number, block), set()).add(at)
 
 
-def _note_new(id_: int, its: _Terms, new: "dict[tuple[int, int], _Rows]") -> None:
+def _note_new(id_: int, its: _Terms, new: dict[tuple[int, int], _Rows]) -> None:
     block, at = divmod(id_, BLOCK)
     for number, terms, weights in its:
-        rows = new.setdefault((number, block), {})
-        for term, weight in zip(terms, weights, strict=True):
-            row = rows.get(term)
-            if row is None:
-                row = rows[term] = (array("H"), bytearray())
-            row[0].append(at)
-            row[1].append(weight)
+        rows = new.setdefault((number, block), defaultdict(_numbers))
+        # A loop that Python does not see, four times as fast as one that it does.
+        deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
+
+
+def _numbers() -> "array[int]":
+    return array("I")
+
+
+def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:
+    """Returns the rows to write, in the order of the table."""
+    found = []
+    for (number, block), rows in new.items():
+        for term, its in rows.items():
+            documents = array("H", [noted >> 8 for noted in its])
+            found.append((term, number, block, documents.tobytes(), bytes([noted & 255 for noted in its])))
+    return sorted(found, key=itemgetter(0, 1, 2))
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET

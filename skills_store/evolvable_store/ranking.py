@@ -131,14 +131,14 @@ class Query:
         """Returns how well each of the documents fits, in their order."""
         sums = dict.fromkeys(documents, 0.0)
         covered, blocks = sums.copy(), _blocks(sums)
-        for term in self._terms:
+        for one in self._terms:
             having: set[int] = set()
-            for clause in term.clauses:
+            for clause in one.clauses:
                 for document, share in clause.among(blocks):
                     sums[document] += share
                     having.add(document)
             for document in having:
-                covered[document] += term.weight
+                covered[document] += one.weight
         return [self._weighed(document, sum_, covered[document]) for document, sum_ in sums.items()]
 
     def _weighed(self, document: int, sum_: float, covered: float) -> Weighed:
@@ -149,8 +149,8 @@ class Query:
         """Makes the parts of several documents ready, which is faster than one by one."""
         found: dict[int, list[Part]] = {document: [] for document in documents if document not in self._parts}
         blocks = _blocks(found)
-        for term in self._terms:
-            for clause in term.clauses:
+        for one in self._terms:
+            for clause in one.clauses:
                 for document, share in clause.among(blocks):
                     found[document].append(Part(clause.words, _NAMES[clause.field], share))
         self._parts |= {document: tuple(parts) for document, parts in found.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from evolvable_store import packing
-from evolvable_store.words import neighbours, term, terms, words
+from evolvable_store.words import neighbours, terms, words
 
 MAX_BODY = 200_000
 """Characters of a main file's body that are searched."""
@@ -56,6 +56,10 @@ Weights = dict[str, dict[str, int]]
 """Field -> term -> weight, 1 to 255."""
 
 
+Said = tuple[list[str], str, Sequence[str], str, list[str]]
+"""What `weigh` takes of one resource."""
+
+
 def weigh(names: Iterable[str], description: str, triggers: Sequence[str], body: str, paths: Iterable[str]) -> Weights:
     """Returns the terms of a resource's texts with their weights, without empty fields.
 
@@ -76,10 +80,16 @@ def weigh(names: Iterable[str], description: str, triggers: Sequence[str], body:
     return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
 
 
+def weighed(said: Said) -> bytes:
+    """Returns the weights of one resource's texts, packed."""
+    return packed(weigh(*said))
+
+
 def _by_term(said: Iterable[str]) -> dict[str, int]:
     counts: dict[str, int] = defaultdict(int)
-    for word, count in Counter(said).items():
-        counts[term(word)] += count
+    its = Counter(said)
+    for key, count in zip(terms(its), its.values(), strict=True):
+        counts[key] += count
     return counts
 
 
@@ -94,11 +104,11 @@ def _weights(field: Field, counts: Mapping[str, int]) -> dict[str, int]:
 
 def packed(weights: Weights) -> bytes:
     """Returns the weights as bytes."""
-    fields = [[NUMBERS[name], "\n".join(its), list(its.values())] for name, its in weights.items()]
+    fields = [[NUMBERS[name], "\n".join(its), bytes(its.values()).hex()] for name, its in weights.items()]
     return packing.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
 
 
-def unpacked(data: bytes) -> list[tuple[int, list[str], list[int]]]:
+def unpacked(data: bytes) -> list[tuple[int, list[str], bytes]]:
     """Returns what `packed` took: for each field its number, its terms and their weights."""
     text = data if data[:1] == b"[" else packing.unpack(data, "zlib")
-    return [(number, its.split("\n"), weights) for number, its, weights in json.loads(text)]
+    return [(number, its.split("\n"), bytes.fromhex(weights)) for number, its, weights in json.loads(text)]

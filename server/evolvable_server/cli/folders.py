@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evolvable_server.cli import syncs
+from evolvable_server.cli import indexing, syncs
 from evolvable_server.cli.doubles import doubles, show_doubles
 from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
@@ -69,7 +69,8 @@ def init_command(
         _ask(choices)
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
-        results = list(_add(library, choices))
+        with indexing.beside(config.home, sum(map(_size, choices))):
+            results = list(_add(library, choices))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = doubles(library, taken)
     result = InitResult(str(config.home), made, results, alike)
@@ -98,6 +99,10 @@ def _ask(choices: Sequence[Choice]) -> None:
         remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
     if not click.confirm("Take them in, and keep them and the library in step?", default=True, err=True):
         raise InvalidArgument("Nothing was taken in.", "`evolvable init FOLDER...` takes in those that you name.")
+
+
+def _size(choice: Choice) -> int:
+    return sum(1 for _ in choice.path.iterdir())
 
 
 def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
