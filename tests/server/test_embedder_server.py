@@ -88,15 +88,16 @@ async def test_words_answer_at_once_and_the_meaning_joins_in_when_the_embedder_i
         first = await find(client, "fill a PDF form")
         seconds = time.monotonic() - started
 
-        warm = await until(client, "fill a PDF form", knows_meanings)
-        found = await find(client, BY_MEANING)
+        found = await until(client, BY_MEANING, knows_meanings)
+        warm = await find(client, "fill a PDF form")
 
     best = first["matches"][0]
     assert (best["ref"], best["stage"], first["none_fits"]) == ("skill:pdf", "text", False)
     assert embedding(first) == "embedder is warming up" and seconds < 2
     assert (warm["matches"][0]["ref"], warm["none_fits"]) == ("skill:pdf", False)
     assert "words: " in warm["matches"][0]["why"]
-    assert embedding(warm).startswith("onnx:minilm@")
+    assert embedding(warm) == "not waited for: the words are sure enough"
+    assert embedding(found).startswith("onnx:minilm@")
     assert (found["matches"][0]["ref"], found["matches"][0]["stage"]) == ("skill:pdf", "embedding")
 
 

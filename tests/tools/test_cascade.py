@@ -225,6 +225,10 @@ class Descriptions:
     def begin(self, task: str) -> "Descriptions":
         return self
 
+    @property
+    def trouble(self) -> str:
+        return ""
+
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
         return Similar()
 

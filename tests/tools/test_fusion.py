@@ -38,6 +38,10 @@ class StandIn:
     def begin(self, task: str) -> "StandIn":
         return self
 
+    @property
+    def trouble(self) -> str:
+        return self.said if not self.available else ""
+
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
         if not self.available:
             return Similar(said=self.said)
@@ -97,10 +101,20 @@ def test_what_words_do_not_find_is_found_by_its_meaning(library: Library) -> Non
 def test_what_words_found_keeps_its_stage_and_says_its_cosine_too(library: Library) -> None:
     near = StandIn(library, dict.fromkeys(OFFICE, 0.1) | {"pdf-forms": 0.6})
 
-    best = find(library.index, "fill a PDF form", means=Means(near)).matches[0]
+    best = find(library.index, "what to do with this form from the office, please", means=Means(near)).matches[0]
 
     assert (best.ref, best.stage) == ("skill:pdf-forms", "text")
     assert "words: " in best.why and best.why.endswith("meaning: cosine 0.60")
+
+
+@pytest.mark.usefixtures("office")
+def test_words_that_are_sure_do_not_wait_for_the_meaning(library: Library) -> None:
+    near = StandIn(library, {"helm-deploy": 0.9})
+
+    alone, found = find(library.index, "fill a PDF form"), find(library.index, "fill a PDF form", means=Means(near))
+
+    assert found.matches == alone.matches and not found.none_fits
+    assert said(found, "embedding") == "not waited for: the words are sure enough"
 
 
 @pytest.mark.usefixtures("office")

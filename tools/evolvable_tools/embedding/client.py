@@ -224,6 +224,11 @@ class Asked:
         else:
             self._line = line
 
+    @property
+    def trouble(self) -> str:
+        """Why there will be no answer, as far as that is known at once; empty when there may be one."""
+        return "" if self._line is not None else self._embedder.trouble
+
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
         """Returns how near these resources are to the task, and the nearest there are; waits `patience` at most.
 

@@ -13,7 +13,8 @@ from evolvable_tools.lookup.stage import Pending, Query
 MEANING = 0.5
 """What a cosine of 1 counts beside the best score of the words, which counts 1; chosen on real tasks."""
 
-_DEPTH = 50  # resources that each of both proposes to the other
+DEPTH = 50
+"""Resources that each of both proposes to the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,29 @@ class Fused:
 
 def fuse(index: Index, query: Query, pending: Pending | None) -> Fused:
     """Returns the resources that fit a task best by words, and by meaning where there is an embedder."""
-    depth = query.limit if pending is None else max(query.limit, _DEPTH)
-    ranking = index.search(query.task, kind=query.kind, scopes=query.scopes, limit=depth)
+    ranking = ranked(index, query, depth=0 if pending is None else DEPTH)
+    return by_words(ranking, query.limit) if pending is None else by_meaning_too(index, query, ranking, pending)
+
+
+def ranked(index: Index, query: Query, *, depth: int = 0) -> Ranking:
+    """Returns the resources whose words fit a task best, at least as many as the query asks for."""
+    return index.search(query.task, kind=query.kind, scopes=query.scopes, limit=max(query.limit, depth))
+
+
+def by_words(ranking: Ranking, limit: int, similar: Similar | None = None) -> Fused:
+    """Returns the first few as the words alone put them. similar: why the meaning says nothing."""
+    best = ranking.scored[0].score if ranking.scored else 0.0
+    return Fused(tuple(Hit(s, None, s.score / best) for s in ranking.scored[:limit]), ranking, similar)
+
+
+def by_meaning_too(index: Index, query: Query, ranking: Ranking, pending: Pending) -> Fused:
+    """Returns the first few as words and meaning put them together; waits for the embedder a bounded time."""
     found = list(ranking.scored)
-    best = found[0].score if found else 0.0
-    if pending is None:
-        return Fused(tuple(Hit(s, None, s.score / best) for s in found), ranking, None)
     ids = [scored.entry.id for scored in found]
-    similar = pending.similar(ids, kind=query.kind, scopes=query.scopes, limit=_DEPTH)
+    similar = pending.similar(ids, kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
-        return Fused(tuple(Hit(s, None, s.score / best) for s in found[: query.limit]), ranking, similar)
+        return by_words(ranking, query.limit, similar)
+    best = found[0].score if found else 0.0
     others = set(similar.nearest).difference(ids)
     found += index.weigh(ranking, others, kind=query.kind, scopes=query.scopes)
     hits = sorted(_hits(found, best or 1.0, similar), key=lambda hit: (-hit.score, hit.scored.entry.id))

@@ -44,6 +44,11 @@ class Answer:
 class Pending(Protocol):
     """A task on its way through an embedder. Never raises; waits a bounded time and then says why it knows nothing."""
 
+    @property
+    def trouble(self) -> str:
+        """Why it will know nothing, as far as that is known at once; empty when it may."""
+        ...
+
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
         """Returns how near these resources are, and which `limit` are the nearest of all."""
         ...

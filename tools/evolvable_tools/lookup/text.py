@@ -2,12 +2,12 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from evolvable_store.index import Index, Part, Ranking
 from evolvable_store.words import FUNCTION_WORDS, term, words
 from evolvable_tools.lookup.confidence import confidences, known
-from evolvable_tools.lookup.fusion import Fused, Hit, fuse
+from evolvable_tools.lookup.fusion import DEPTH, Fused, Hit, by_meaning_too, by_words, ranked
 from evolvable_tools.lookup.stage import Answer, Candidate, Pending, Query
 
 _SHOWN_WORDS = 4
@@ -15,22 +15,42 @@ _MOST_PASSAGE = 120
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
+SURE, CLEAR = 0.5, 0.95
+"""From this confidence the words need no meaning, unless the second scores more than this share of the first. More than
+half of real tasks do not wait for the embedder then; hit@1 is 0.1 points less, R@5 0.2 more.
+"""
+
+_NOT_NEEDED = "not waited for: the words are sure enough"
+
+
 def text(index: Index, query: Query, pending: Pending | None) -> tuple[Answer, Answer | None]:
-    """Returns what the words say, and what the meaning says where there is an embedder.
+    """Returns what the words say, and what the meaning says where there is an embedder and the words are not sure.
 
     A resource is in the answer of the stage that did more for it; each is in one of both.
     """
-    fused = fuse(index, query, pending)
-    content = content_of(fused.ranking)
-    fused.ranking.explain(hit.scored for hit in fused.hits)
-    by_words, by_meaning = list[Candidate](), list[Candidate]()
-    for at, (hit, sure) in enumerate(zip(fused.hits, confidences(fused, content), strict=True)):
-        mostly = by_meaning if _is_by_meaning(hit, fused) else by_words
-        mostly.append(Candidate(hit.scored.entry, sure, _why(hit) if at < query.shown else ""))
-    words = Answer(tuple(by_words), _said(fused))
-    if fused.similar is None:
+    ranking = ranked(index, query, depth=0 if pending is None else DEPTH)
+    content = content_of(ranking)
+    fused, sure = _weighed(by_words(ranking, query.limit), content)
+    if pending is not None and not _is_settled(fused, sure):
+        fused, sure = _weighed(by_meaning_too(index, query, ranking, pending), content)
+    mostly_words, mostly_meaning = list[Candidate](), list[Candidate]()
+    for at, (hit, confidence) in enumerate(zip(fused.hits, sure, strict=True)):
+        mostly = mostly_meaning if _is_by_meaning(hit, fused) else mostly_words
+        mostly.append(Candidate(hit.scored.entry, confidence, _why(hit) if at < query.shown else ""))
+    words = Answer(tuple(mostly_words), _said(fused))
+    if pending is None:
         return words, None
-    return words, Answer(tuple(by_meaning), fused.similar.said)
+    said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
+    return words, Answer(tuple(mostly_meaning), said)
+
+
+def _is_settled(fused: Fused, sure: Sequence[float]) -> bool:
+    return bool(sure) and sure[0] >= SURE and (len(sure) == 1 or fused.hits[1].score <= CLEAR * fused.hits[0].score)
+
+
+def _weighed(fused: Fused, content: Set[str]) -> tuple[Fused, Sequence[float]]:
+    fused.ranking.explain(hit.scored for hit in fused.hits)
+    return fused, confidences(fused, content)
 
 
 def content_of(ranking: Ranking) -> set[str]:
