@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from Stemmer import Stemmer
 
-MAX_QUERY = 8_000
+MAX_QUERY = 4_000
 """Characters of a query that are read; what matters is said before."""
 
 LONGEST_WORD = 64

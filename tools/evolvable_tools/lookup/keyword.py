@@ -16,7 +16,7 @@ from evolvable_tools.lookup.stage import Answer, Candidate, Query
 SURE = 0.8
 """From this confidence on a keyword wins over any text."""
 
-MOST_WORDS = 512
+MOST_WORDS = 256
 """Words of a task in which phrases are looked for. Quotes and refs count in all of it."""
 
 LONGEST_PHRASE = 32
