@@ -1,0 +1,70 @@
+"""The scan of one change: every rule over every file that is new or has another content."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from evolvable_store.resource import Kind, main_file
+from evolvable_tools.scan import capabilities as means
+from evolvable_tools.scan.commands import commands
+from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, ordered
+from evolvable_tools.scan.gains import gains
+from evolvable_tools.scan.hidden import hidden
+from evolvable_tools.scan.instructions import instructions
+from evolvable_tools.scan.secrets import cut, secrets
+from evolvable_tools.scan.shape import is_program, shape_of_bytes, shape_of_text
+from evolvable_tools.scan.views import View, view_of
+
+_RULES = (hidden, secrets, instructions, commands, shape_of_text)
+
+MAX_FINDINGS = 200
+"""Findings of one scan, worst first."""
+
+MAX_TOLD = 3
+"""Findings of one rule in one file that are told."""
+
+
+def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: Kind) -> Scan:
+    """Returns what is found in a change from `before` (None: the resource is new) to `after`, path -> bytes.
+
+    What stood there before counts as known: a finding is told only of text that the change brings. Says the same of
+    the same files everywhere, reads nothing else, never raises for content, and takes time in proportion to it.
+    """
+    before = before or {}
+    views = {path: view for path, data in after.items() if (view := view_of(path, data)) is not None}
+    old = {path: views[path] if before[path] is after.get(path) else view_of(path, before[path]) for path in before}
+    known = {path: view for path, view in old.items() if view is not None}
+    found: list[Finding] = []
+    for path, data in after.items():
+        if before.get(path) != data:
+            found += _of_file(path, data, views.get(path), known.get(path))
+    was = _capabilities(before, known, kind)
+    has = _capabilities(after, views, kind)
+    changed = CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
+    found += gains(changed.added, is_new=not before)
+    return Scan(ordered(cut(found))[:MAX_FINDINGS], changed)
+
+
+def _of_file(path: str, data: bytes, view: View | None, known: View | None) -> Iterator[Finding]:
+    """Yields at most MAX_TOLD findings of each rule, and none that the known content has as often."""
+    if view is None:
+        yield from shape_of_bytes(path, data)
+        return
+    told: Counter[str] = Counter()
+    for rule in _RULES:
+        was = (
+            Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known else Counter[tuple[str, str]]()
+        )
+        for finding in rule(view):
+            same = (finding.rule, finding.excerpt)
+            was[same] -= 1
+            told[finding.rule] += was[same] < 0
+            if was[same] < 0 and told[finding.rule] <= MAX_TOLD:
+                yield finding
+
+
+def _capabilities(files: Mapping[str, bytes], views: Mapping[str, View], kind: Kind) -> frozenset[Capability]:
+    main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
+    programs = {
+        Capability(means.PROGRAM, path) for path, data in files.items() if path not in views and is_program(path, data)
+    }
+    return means.capabilities(views, main) | programs

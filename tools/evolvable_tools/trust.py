@@ -1,0 +1,79 @@
+"""How far what a resource says is vouched for, read from the history of its content."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from evolvable_store.attempts import attempts
+from evolvable_store.authors import Author, authors
+from evolvable_store.evidence import Outcome
+from evolvable_store.operation import Actor
+from evolvable_tools.library import Library
+from evolvable_tools.measures.wilson import lower_bound
+
+CARRIED = 0.5
+"""The lower bound of the share of successes from which on evidence vouches for what an agent wrote: 4 of 4."""
+
+_ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
+
+
+class Trust(StrEnum):
+    """Who vouches for the content of a head, the most first."""
+
+    PERSON = "person"
+    """A person wrote it."""
+
+    APPROVED = "approved"
+    """Somebody else wrote it, and a person approved it."""
+
+    PROVEN = "proven"
+    """An agent wrote it, and sessions of others succeeded with this very version."""
+
+    IMPORT = "import"
+    """It came from elsewhere, when a person took it in."""
+
+    AGENT = "agent"
+    """An agent wrote it, and nobody approved it yet."""
+
+
+SAID = {
+    Trust.AGENT: "written by an agent, not yet approved by a person",
+    Trust.PROVEN: "written by an agent, not yet approved by a person; it proved itself",
+    Trust.IMPORT: "taken in from elsewhere",
+}
+"""What a reader is told; nothing where a person vouches."""
+
+
+def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
+    """Returns how far the newest version of each of these resources is to be trusted.
+
+    Content counts, not its last mover: what an agent brings back is trusted as it was before.
+    """
+    backend = library.store.backend
+    known = authors(backend, resources)
+    found = {resource: max(map(_by_author, made), key=_rank) for resource, made in known.items()}
+    unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
+    if unknown:
+        found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
+    return found
+
+
+def _rank(trust: Trust) -> int:
+    return -list(Trust).index(trust)
+
+
+def _by_author(author: Author) -> Trust:
+    if author.actor is Actor.HUMAN:
+        return Trust.APPROVED if author.proposed else Trust.PERSON
+    return Trust.IMPORT if author.actor is Actor.IMPORT else Trust.AGENT
+
+
+def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[Author]]) -> list[int]:
+    """Returns those whose content succeeded often enough in sessions that had no part in writing it."""
+    ends: dict[int, list[Outcome]] = {}
+    wrote = {resource: {author.session for author in known[resource]} for resource in resources}
+    versions = {resource: {author.version for author in known[resource]} for resource in resources}
+    for one in attempts(library.store.backend, resources, versions=True):
+        resource = one.resource
+        if one.used and one.version in versions[resource] and one.key not in wrote[resource] and one.outcome in _ENDS:
+            ends.setdefault(resource, []).append(one.outcome)
+    return [r for r, all_of in ends.items() if lower_bound(all_of.count(Outcome.SUCCEEDED), len(all_of)) >= CARRIED]
