@@ -1,0 +1,82 @@
+"""The command that shows what the evidence says: stats."""
+
+import click
+
+from evolvable_server.cli.state import State, command
+from evolvable_server.cli.terminal import Row, local_time, say, show_table
+from evolvable_store.resource import Ref
+from evolvable_tools.evidence import stats as verbs
+
+_STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
+
+_REASONS = {
+    "shown-not-loaded": "shown, and never opened: its description may promise what it does not hold",
+    "loaded-not-used": "opened, and never followed",
+    "used-not-shown": "used, and found by no search: its description may say too little",
+    "harms": "tasks end worse with it",
+    "newer-is-worse": "the newest version does worse than an older one",
+    "model-differs": "it does not help every model alike",
+}
+
+
+@command("stats")
+@click.argument("ref", required=False)
+@click.option(
+    "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."
+)
+def stats_command(state: State, ref: str | None, days: int) -> None:
+    """Show what is used, what helps, what harms and what is dead.
+
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
+    model and task type.
+    """
+    with state.library() as (library, caller):
+        found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
+    state.show(found, lambda: _show(found, whole=ref is not None))
+
+
+def _show(found: verbs.Stats, *, whole: bool) -> None:
+    if not found.resources:
+        say("Nothing was shown, loaded or used yet.")
+        return
+    rows: list[Row] = [
+        [
+            (line.ref, "bold"),
+            (line.verdict, _STYLES.get(line.verdict, "")),
+            line.maturity,
+            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+        ]
+        for line in found.resources
+    ]
+    show_table(["ref", "verdict", "maturity", "shown", "loaded", "used", "helped"], rows, wide=("ref",))
+    if whole:
+        _show_parts(found.resources[0])
+    if found.base is not None:
+        say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
+    if found.opportunities:
+        say("\nWorth a review:")
+        for one in found.opportunities:
+            say(f"  {one.ref}: {_REASONS[one.reason]} ({one.numbers})")
+
+
+def _show_parts(line: verbs.Line) -> None:
+    if line.versions:
+        say()
+        rows: list[Row] = [
+            [f"@{part.version}", part.model or "not known", _share(part.share)] for part in line.versions
+        ]
+        show_table(["version", "model", "helped"], rows)
+    if line.task_types:
+        say()
+        types: list[Row] = [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types]
+        show_table(["task type", "Q", "helped"], types)
+    last = [("shown", line.last_shown), ("opened", line.last_loaded)]
+    said = [f"{what} {local_time(at)}" for what, at in last if at is not None]
+    if said:
+        say(f"\nLast {', last '.join(said)}.")
+
+
+def _share(share: verbs.Share) -> str:
+    if not share.n:
+        return "no end known"
+    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -1,0 +1,174 @@
+"""Evidence in the library file: brought in by a migration, kept by backup and gc, carried by an archive, checked."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from samples import skill
+
+from evolvable_store.archive.history_export import export_json
+from evolvable_store.archive.history_import import import_json
+from evolvable_store.attempts import Proof, attempts, proofs, shown, without_any
+from evolvable_store.backup import backup
+from evolvable_store.errors import InvalidArchive
+from evolvable_store.evidence import EvidenceLog, Outcome, Told, Usage, Use
+from evolvable_store.fsck import check
+from evolvable_store.gc import collect
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.shown import Shown, ShownLog
+from evolvable_store.sightings import Sighting, SightingLog, Signal, Taken
+from evolvable_store.store import Store
+
+AT = "2026-11-20T12:00:00.000000Z"
+SIGNAL = Signal("tests", Outcome.SUCCEEDED, 7, 1)
+
+
+@pytest.fixture
+def told(store: Store, put) -> Store:
+    """A library with one of everything, about two skills."""
+    for name in ("pdf", "csv"):
+        put(name, name)
+    log, (csv, pdf) = EvidenceLog(store.backend), [head.id for head in store.heads()]
+    log.add_use(Use("use-1", AT, pdf, 1, "search-1", "s1"))
+    log.add_outcome(Told(AT, pdf, 1, Outcome.SUCCEEDED, "use-1", Usage.USED, "forms", "seen", "s1"))
+    log.add_outcome(Told(AT, csv, 1, Outcome.FAILED))
+    rows = ShownLog(store.backend)
+    rows.note([Shown("search-1", pdf, 1, AT, "s1"), Shown("search-1", csv, 1, AT)])
+    rows.note([Shown("search-1", pdf, 1, AT)])
+    rows.close()
+    sighting = Sighting(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
+    SightingLog(store.backend).take(Taken("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting])
+    SightingLog(store.backend).take(Taken("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
+    return store
+
+
+def state(store: Store) -> object:
+    """Everything that is known, by names instead of ids."""
+    names = {head.id: head.name for head in store.heads()}
+    log = SightingLog(store.backend)
+    return (
+        [
+            (names[one.resource], one.version, one.key, one.outcome, one.used, one.model)
+            for one in attempts(store.backend)
+        ],
+        {names[resource]: seen for resource, seen in shown(store.backend, "").items()},
+        {names[resource]: proof for resource, proof in proofs(store.backend, names).items()},
+        *(without_any(store.backend), log.taken("s2"), log.taken("s3"), log.sightings("s2")[0].signals),
+    )
+
+
+def archive(store: Store, *refs: str) -> bytes:
+    file = io.BytesIO()
+    export_json(store, file, [Ref.parse(ref) for ref in refs] or None)
+    return file.getvalue()
+
+
+def test_what_was_noted_is_there_once(told: Store) -> None:
+    pdf = told.head(Ref.parse("pdf")).id
+
+    assert proofs(told.backend, [pdf]) == {pdf: Proof(2, 2)}
+    assert shown(told.backend, "")[pdf].times == 1
+    assert without_any(told.backend) == Proof(1, 0)
+
+
+def test_backup_and_gc_keep_it_and_fsck_finds_it_sound(told: Store, tmp_path: Path) -> None:
+    before = state(told)
+    collect(told)
+    backup(told, tmp_path / "copy")
+
+    assert check(told).faults == ()
+    with Store.open(tmp_path / "copy") as copy:
+        assert state(copy) == state(told) == before
+
+
+def test_an_archive_carries_it_and_taking_it_in_again_adds_nothing(told: Store, tmp_path: Path) -> None:
+    data = archive(told)
+    with Store.open(tmp_path / "other", create=True) as other:
+        with other.transaction(Actor.HUMAN, "so that ids differ") as tx:
+            tx.put(Ref.parse("first"), skill("first"))
+        import_json(other, io.BytesIO(data))
+        for _ in range(2):
+            assert state(other) == state(told)
+            import_json(other, io.BytesIO(data))
+        assert check(other).faults == ()
+
+
+def test_evidence_that_came_later_comes_with_the_next_archive(told: Store, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "other", create=True) as other:
+        import_json(other, io.BytesIO(archive(told)))
+        pdf = told.head(Ref.parse("pdf")).id
+        EvidenceLog(told.backend).add_outcome(Told("2026-11-21T00:00:00.000000Z", pdf, 1, Outcome.FAILED, "use-1"))
+        import_json(other, io.BytesIO(archive(told)))
+        assert state(other) == state(told)
+
+
+def test_an_archive_of_one_skill_says_nothing_of_the_others(told: Store, tmp_path: Path) -> None:
+    records = json.loads(archive(told, "pdf"))["evidence"]
+    assert {record.get("ref") for record in records} == {"skill:pdf"}
+    assert sorted(record["type"] for record in records) == ["outcome", "shown", "sighting", "use"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"outcome": "great"}, {"version": "1"}, {"version": -1}, {"at": "soon"}, {"signals": "[{}]"}, {"signals": "{"}],
+)
+def test_an_archive_with_evidence_that_cannot_be_read_is_refused(
+    told: Store, tmp_path: Path, change: dict[str, object]
+) -> None:
+    whole = json.loads(archive(told))
+    record = next(one for one in whole["evidence"] if one["type"] == "sighting")
+    record.update(change)
+    with Store.open(tmp_path / "other", create=True) as other:
+        with pytest.raises(InvalidArchive, match="evidence"):
+            import_json(other, io.BytesIO(json.dumps(whole).encode()))
+        assert other.heads() == []
+
+
+def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(told: Store, tmp_path: Path) -> None:
+    whole = json.loads(archive(told))
+    for number, evidence in enumerate((None, [{"type": "dream", "ref": "skill:pdf"}], [{"type": "use", **UNKNOWN}])):
+        del whole["evidence"]
+        whole |= {} if evidence is None else {"evidence": evidence}
+        with Store.open(tmp_path / str(number), create=True) as other:
+            assert len(import_json(other, io.BytesIO(json.dumps(whole).encode())).added) == 2
+            assert attempts(other.backend) == []
+        whole["evidence"] = []
+
+
+UNKNOWN = {"ref": "skill:else", "version": 9, "at": AT, "id": "use-9", "search": None, "session": None}
+
+
+def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
+    with told.backend.writing() as db:
+        db.execute("UPDATE use SET version = 7")
+        db.execute("UPDATE outcome SET outcome = 'great' WHERE usage IS NULL")
+        db.execute("UPDATE sighting SET signals = '{'")
+
+    found = sorted(str(fault) for fault in check(told).faults)
+    assert len(found) == 3
+    assert "there is no outcome 'great'" in found[0]
+    assert "its signals cannot be read" in found[1]
+    assert "version 7 of resource" in found[2]
+
+
+def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(told: Store) -> None:
+    log, csv = SightingLog(told.backend), told.head(Ref.parse("csv")).id
+    other = Sighting(csv, 1, AT, None, True, False, ("read",))
+
+    assert not log.take(Taken("s2", "codex", "d", 9, AT, None), [other])
+    assert not log.take(Taken("s2", "codex", "shorter", 8, AT, None), [other])
+    assert log.take(Taken("s2", "codex", "longer", 10, AT, None), [other])
+    assert log.sightings("s2") == [other]
+
+
+def test_a_later_word_counts_in_whatever_order_it_was_stored(store: Store, put) -> None:
+    put("pdf", "x")
+    log, pdf = EvidenceLog(store.backend), store.head(Ref.parse("pdf")).id
+    log.add_use(Use("use-1", AT, pdf, 1))
+    log.add_outcome(Told("2026-11-20T13:00:00.000000Z", pdf, 1, Outcome.SUCCEEDED, "use-1"))
+    log.add_outcome(Told("2026-11-20T12:30:00.000000Z", pdf, 1, Outcome.FAILED, "use-1"))
+
+    assert proofs(store.backend, [pdf]) == {pdf: Proof(1, 1)}
+    assert log.tally(pdf).succeeded == 1

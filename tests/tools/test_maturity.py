@@ -1,0 +1,66 @@
+"""EvoAgent's maturity, over independent attempts in which a skill was used."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools.finding import list_resources
+from evolvable_tools.library import Caller
+from evolvable_tools.measures.maturity import maturity
+from evolvable_tools.measures.wilson import interval
+from evolvable_tools.usage import load, report_outcome
+
+VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
+PDF = Ref.parse("pdf")
+
+
+def test_maturity_is_evoagents_table():
+    """EvoAgent: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1, else Budding."""
+    for case in VECTORS["evoagent_maturity"]:
+        assert maturity(case["usage_count"], case["success_rate"]) == case["maturity"], case
+    assert [maturity(*edge) for edge in ((4, 0.69), (4, 0.70), (10, 0.849), (10, 0.85))] == [
+        *("Growing", "Mature", "Mature", "Proficient"),
+    ]
+
+
+def test_the_interval_is_wilsons():
+    for case in VECTORS["wilson"]:
+        assert interval(case["k"], case["n"]) == pytest.approx(case["ci95"], abs=1e-12)
+    assert interval(0, 0) == (0.0, 1.0)
+
+
+def use(library, session, outcome, **more):
+    caller = Caller(Actor.AGENT, session=session)
+    return report_outcome(library, caller, outcome=outcome, use_id=load(library, caller, PDF).use_id, **more)
+
+
+def test_one_session_counts_once_however_often_it_reports(library, skill):
+    skill("pdf")
+
+    for _ in range(12):
+        told = use(library, "the-same", "succeeded")
+    assert (told.maturity, told.succeeded) == ("Growing", 12)
+    for number in range(9):
+        told = use(library, f"s{number}", "succeeded")
+    assert told.maturity == "Proficient"
+
+
+@pytest.mark.parametrize("usage", ["ignored", "inapplicable"])
+def test_a_task_that_went_well_without_following_the_skill_proves_nothing(library, skill, usage):
+    skill("pdf")
+
+    for number in range(4):
+        told = use(library, f"s{number}", "succeeded", usage=usage)
+    assert (told.maturity, told.succeeded) == ("Budding", 4)
+
+
+def test_a_session_that_says_both_proves_nothing(library, skill):
+    skill("pdf")
+    use(library, "s1", "succeeded")
+
+    assert use(library, "s1", "failed").maturity == "Budding"
+    (listed,) = list_resources(library, Caller(Actor.AGENT)).resources
+    assert (listed.maturity, listed.uses) == ("Budding", 2)

@@ -1,0 +1,172 @@
+"""What the evidence says of each skill: used, helping, harming, dead; each share with its number and interval."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from talks import Talk
+
+from evolvable_server.cli.program import cli
+from evolvable_store.errors import InvalidArgument, NoSuchResource
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools import resources, usage
+from evolvable_tools.evidence.stats import stats
+from evolvable_tools.evidence.taking import record_uses
+from evolvable_tools.finding import find_skill
+from evolvable_tools.library import Caller
+from evolvable_tools.resources import Edit
+
+PDF = Ref.parse("pdf")
+
+
+def tell(library, name, outcomes, **more):
+    for number, outcome in enumerate(outcomes):
+        caller = Caller(Actor.AGENT, f"{name}-{number}-{outcome}")
+        use = usage.load(library, caller, Ref.parse(name))
+        usage.report_outcome(library, caller, outcome=outcome, use_id=use.use_id, **more)
+
+
+def alone(library, good, bad):
+    """Sessions without any skill that end well, and others that do not."""
+    for number in range(good + bad):
+        talk = Talk(f"alone-{number}").typed("x").ran("true").typed("it works" if number < good else "that is wrong")
+        record_uses(library, talk.session)
+
+
+def line(library, name):
+    return stats(library, Caller(Actor.HUMAN), Ref.parse(name)).resources[0]
+
+
+def test_what_helps_and_what_harms_is_said_against_sessions_without_any_skill(library, skill):
+    for name in ("good", "bad", "new"):
+        skill(name)
+    alone(library, 5, 5)
+    tell(library, "good", ["succeeded"] * 10)
+    tell(library, "bad", ["failed"] * 9 + ["succeeded"])
+    tell(library, "new", ["failed"] * 4)
+
+    found = stats(library, Caller(Actor.HUMAN))
+    verdicts = {"skill:good": "helps", "skill:bad": "harms", "skill:new": "open"}
+    assert {one.ref: one.verdict for one in found.resources} == verdicts
+    assert (found.base.of, found.base.share.successes, found.base.share.n) == ("sessions without any", 5, 10)
+    bad = line(library, "bad").helped
+    assert (bad.successes, bad.n, round(bad.low, 3), round(bad.high, 3)) == (1, 10, 0.018, 0.404)
+    assert [(one.ref, one.reason) for one in found.opportunities if one.reason == "harms"] == [("skill:bad", "harms")]
+
+
+def test_where_no_session_was_without_a_skill_the_others_are_compared_with(library, skill):
+    skill("good"), skill("bad")
+    tell(library, "good", ["succeeded"] * 10)
+    tell(library, "bad", ["failed"] * 10)
+
+    assert (line(library, "bad").verdict, line(library, "good").verdict) == ("harms", "helps")
+    assert stats(library, Caller(Actor.HUMAN), Ref.parse("bad")).base.of == "other resources"
+
+
+def test_nothing_is_compared_with_too_little(library, skill):
+    skill("bad")
+    alone(library, 4, 0)
+    tell(library, "bad", ["failed"] * 10)
+
+    assert (line(library, "bad").verdict, stats(library, Caller(Actor.HUMAN)).base) == ("open", None)
+
+
+def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, person, skill):
+    for name in ("pdf-forms", "bread"):
+        skill(name, description=f"Works with {name}.")
+    for number in range(6):
+        who = Caller(Actor.AGENT, f"s{number}")
+        assert find_skill(library, who, "work with pdf-forms").matches[0].ref == "skill:pdf-forms"
+        find_skill(library, person, "work with bread")
+    assert [(one.ref, one.shown, one.verdict) for one in stats(library, person).resources] == [
+        ("skill:pdf-forms", 6, "dead")
+    ]
+    assert [one.reason for one in stats(library, person).opportunities] == ["shown-not-loaded"]
+
+    usage.load(library, agent, Ref.parse("pdf-forms"))
+    assert line(library, "pdf-forms").verdict == "open"
+
+
+def test_a_search_that_finds_nothing_shows_nothing(library, agent, skill):
+    skill("pdf-forms")
+
+    assert find_skill(library, agent, "tune a grand piano").none_fits
+    assert stats(library, agent).resources == []
+
+
+def test_versions_models_and_task_types_are_kept_apart(library, person, skill, tmp_path):
+    skill("pdf")
+    library.working_copies.check_out(tmp_path / "ada/.claude/skills")
+    for number in range(12):
+        model = "small" if number % 2 else "large"
+        talk = Talk(f"s{number}", model=model).typed("x").loaded("pdf")
+        record_uses(library, talk.typed("it works" if model == "large" else "that is wrong").session)
+    resources.update(library, person, PDF, "second", edits=[Edit("SKILL.md", "two", "2")])
+    tell(library, "pdf", ["failed"] * 5, task_type="Forms")
+
+    pdf = line(library, "pdf")
+    assert [(part.version, part.model, part.share.successes, part.share.n) for part in pdf.versions] == [
+        *((2, None, 0, 5), (1, "large", 6, 6), (1, "small", 0, 6)),
+    ]
+    assert [(one.task_type, round(one.q, 9), one.share.n) for one in pdf.task_types] == [
+        ("", 0.5, 12),
+        ("forms", 0.0, 5),
+    ]
+    assert pdf.maturity == "Growing"
+
+
+def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_path):
+    skill("pdf"), skill("csv")
+    place = tmp_path / "ada/.claude/skills"
+    library.working_copies.check_out(place)
+    for number in range(6):
+        good = Talk(f"a{number}", model="large").typed("x").loaded("pdf").typed("it works")
+        bad = Talk(f"b{number}", model="small").typed("x").loaded("pdf").typed("that is wrong")
+        read = Talk(f"c{number}").typed("x").called("Read", {"file_path": f"{place}/csv/SKILL.md"}, "text")
+        for talk in (good, bad, read):
+            record_uses(library, talk.session)
+
+    found = {(one.ref, one.reason): one.numbers for one in stats(library, person).opportunities}
+    assert set(found) == {
+        *{("skill:pdf", "used-not-shown"), ("skill:pdf", "model-differs"), ("skill:csv", "loaded-not-used")},
+    }
+    assert found["skill:pdf", "model-differs"] == "small 0 of 6 (0% to 39%); large 6 of 6 (61% to 100%)"
+    resources.update(library, person, PDF, "worse", edits=[Edit("SKILL.md", "two", "2")])
+    for number in range(6):
+        record_uses(library, Talk(f"d{number}", model="large").loaded("pdf").typed("that is wrong").session)
+    assert ("skill:pdf", "newer-is-worse") not in {
+        (one.ref, one.reason) for one in stats(library, person).opportunities
+    }
+    tell(library, "pdf@1", ["succeeded"] * 40)
+    assert ("skill:pdf", "newer-is-worse") in {(one.ref, one.reason) for one in stats(library, person).opportunities}
+
+
+def test_what_is_asked_wrongly_is_refused(library, person):
+    with pytest.raises(NoSuchResource):
+        stats(library, person, PDF)
+    with pytest.raises(InvalidArgument):
+        stats(library, person, days=0)
+
+
+def test_the_command_never_shows_a_share_without_its_number_and_interval(library, skill):
+    skill("pdf")
+    tell(library, "pdf", ["succeeded"] * 7 + ["failed"] * 2, task_type="forms")
+    library.close()
+    home = str(library.store.home)
+
+    shown = CliRunner().invoke(cli, ["--home", home, "stats"])
+    assert "7 of 9 (45% to 94%)" in shown.output and "Mature" in shown.output
+    whole = CliRunner().invoke(cli, ["--home", home, "stats", "pdf"])
+    assert "not known" in whole.output and "forms" in whole.output and "0.78" in whole.output
+    told = json.loads(CliRunner().invoke(cli, ["--home", home, "stats", "--json"]).output)
+    assert told["resources"][0]["helped"]["n"] == 9
+    assert CliRunner().invoke(cli, ["--home", home, "stats", "nope"]).exit_code == 1
+
+
+def test_time_is_that_of_the_library(library, agent, skill):
+    skill("pdf")
+    usage.load(library, agent, PDF)
+
+    assert datetime.now(UTC) - datetime.fromisoformat(line(library, "pdf").last_loaded) < timedelta(minutes=1)

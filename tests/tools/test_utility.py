@@ -1,0 +1,68 @@
+"""SkillMAS's Q(skill, task type): the running mean of outcomes, one update for each episode, in any order stored."""
+
+import json
+import random
+from pathlib import Path
+
+from evolvable_store.attempts import attempts
+from evolvable_store.evidence import Outcome, Told, Use
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.store import Store
+from evolvable_tools.library import Library
+from evolvable_tools.measures.utility import Utility, utilities
+
+VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
+
+
+def test_each_update_is_skillmas():
+    for case in VECTORS["skillmas_utility"]:
+        q = Utility(case["q0"])
+        for step in case["trace"]:
+            q = q.updated(step["reward"])
+            assert (q.value, q.n) == (step["Q"], step["N_after"]), case
+
+
+EPISODES = [
+    # session, skill, task type, outcome: two slices of one episode are one update; a contradiction is none
+    *[(f"s{n}", "pdf", "forms", Outcome.SUCCEEDED if n % 3 else Outcome.FAILED) for n in range(9)],
+    *[("s1", "pdf", "forms", Outcome.SUCCEEDED), ("s2", "pdf", "forms", Outcome.FAILED)],
+    *[("t1", "pdf", " Forms ", Outcome.PARTIAL), ("t2", "pdf", None, Outcome.SUCCEEDED)],
+    *[("t3", "csv", "tables", Outcome.SUCCEEDED), ("t4", "csv", "tables", Outcome.UNKNOWN)],
+]
+
+
+def learned(home: Path, skill_text: str, order: random.Random) -> dict[str, tuple[float, int]]:
+    """Stores the episodes in a random order, and returns Q."""
+    with Library.open(home, create=True) as library:
+        ids = {}
+        for name in ("pdf", "csv"):
+            with library.store.transaction(Actor.HUMAN, "x") as tx:
+                from samples import skill
+
+                tx.put(Ref.parse(name), skill(skill_text))
+            ids[library.store.head(Ref.parse(name)).id] = name
+        named = {name: identity for identity, name in ids.items()}
+        rows = list(enumerate(EPISODES))
+        order.shuffle(rows)
+        for number, (session, name, task_type, outcome) in rows:
+            at, use = f"2026-11-20T12:00:{number:02}.000000Z", f"use-{number:012x}"
+            library.evidence.add_use(Use(use, at, named[name], 1, None, session))
+            told = Told(at, named[name], 1, outcome, use, None, task_type, None, session)
+            library.evidence.add_outcome(told)
+        found = utilities(attempts(library.store.backend))
+        return {f"{ids[resource]}/{kind}": (q.value, q.n) for (resource, kind), q in found.items()}
+
+
+def test_q_comes_from_the_log_alone_whatever_the_order_it_was_stored_in(tmp_path):
+    found = [learned(tmp_path / str(seed), "text", random.Random(seed)) for seed in range(4)]
+
+    assert found == [found[0]] * 4
+    # s2 contradicts itself, so of the nine 8 are left, 5 of them well; "Forms" is the same task type.
+    assert found[0] == {"pdf/forms": (found[0]["pdf/forms"][0], 9), "pdf/": (1.0, 1), "csv/tables": (1.0, 1)}
+    assert abs(found[0]["pdf/forms"][0] - 5 / 9) < 1e-12
+
+
+def test_nothing_told_is_no_utility(tmp_path):
+    with Store.open(tmp_path / "home", create=True) as store:
+        assert utilities(attempts(store.backend)) == {}

@@ -1,0 +1,257 @@
+"""What the library's evidence says: what is used, what helps, what harms, what is dead, and where a review may look."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evolvable_store.attempts import Attempt, Proof, Seen, attempts, shown, without_any
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.evidence import Outcome
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref
+from evolvable_store.transaction import iso
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.measures.maturity import maturity_of
+from evolvable_tools.measures.utility import utilities
+from evolvable_tools.measures.wilson import interval
+
+ENOUGH = 5
+"""Ends below which nothing is said to help or to harm, and nothing is compared with."""
+
+OFTEN = 5
+"""How often something must have been shown, without ever being opened, before it is called dead."""
+
+MAX_DAYS = 3650
+
+_KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many successes among n known ends, with Wilson's 95 % interval; without any ends it is (0, 1)."""
+
+    successes: int
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The ends of one version under one model. model: None where no transcript says it."""
+
+    version: int
+    model: str | None
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUtility:
+    """Q for one task type, '' where none was told; its share of successes is the same number with its interval."""
+
+    task_type: str
+    q: float
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used.
+
+    verdict: helps, harms, dead, or open while the evidence does not say. Times are ISO 8601 in UTC, None for never.
+    """
+
+    ref: str
+    maturity: str
+    verdict: str
+    shown: int
+    loaded: int
+    used: int
+    helped: Share
+    last_shown: str | None
+    last_loaded: str | None
+    versions: list[Part]
+    task_types: list[TaskUtility]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What resources are compared with. of: `sessions without any`, or `other resources` where those are too few."""
+
+    of: str
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Opportunity:
+    """Where a review may look. reason: a code; numbers: what it rests on, in words."""
+
+    ref: str
+    reason: str
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks."""
+
+    days: int
+    resources: list[Line]
+    opportunities: list[Opportunity]
+    base: Base | None
+
+
+def share_of(proof: Proof) -> Share:
+    """Returns a proof with its interval."""
+    return Share(proof.successes, proof.ends, *interval(proof.successes, proof.ends))
+
+
+def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int = 30) -> Stats:
+    """Returns the statistics of one resource, or of all that the caller sees.
+
+    Raises NoSuchResource, InvalidArgument.
+    """
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
+    library.shown.flush()
+    store = library.store
+    since = iso(store.clock() - timedelta(days=days))
+    seen, whole = shown(store.backend, since), attempts(store.backend)
+    if ref is not None:
+        heads = [store.head(ref, caller.scopes)]
+    else:
+        heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
+    nobody = without_any(store.backend)
+    by_version = _grouped(attempts(store.backend, [head.id for head in heads], versions=True))
+    by_resource = _grouped(whole)
+    lines, found, base = [], [], _base(nobody, whole, None)
+    for head in heads:
+        mine = by_resource.get(head.id, [])
+        against = _base(nobody, whole, head.id)
+        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, against)
+        if ref is not None or line.shown or mine:
+            lines.append(line)
+            found += _opportunities(line, head)
+    if ref is not None:
+        base = _base(nobody, whole, heads[0].id)
+    lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
+    return Stats(days, lines, found, base)
+
+
+def _grouped(all_of_them: Iterable[Attempt]) -> dict[int, list[Attempt]]:
+    grouped: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in all_of_them:
+        grouped[attempt.resource].append(attempt)
+    return grouped
+
+
+def _proof(some: Iterable[Attempt]) -> Proof:
+    ends = [attempt.outcome for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+    return Proof(len(ends), ends.count(Outcome.SUCCEEDED))
+
+
+def _base(nobody: Proof, whole: Sequence[Attempt], but: int | None) -> Base | None:
+    """Returns what a resource is compared with; None while too little is known of anything else."""
+    if nobody.ends >= ENOUGH:
+        return Base("sessions without any", share_of(nobody))
+    others = _proof(attempt for attempt in whole if attempt.resource != but)
+    return Base("other resources", share_of(others)) if but is not None and others.ends >= ENOUGH else None
+
+
+def _line(
+    head: Head, mine: list[Attempt], versions: list[Attempt], seen: Seen | None, since: str, base: Base | None
+) -> Line:
+    helped = share_of(_proof(mine))
+    opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
+    last = max(opened, default=None)
+    return Line(
+        str(head.ref),
+        maturity_of(helped.successes, helped.n),
+        _verdict(helped, base, dead=_is_dead(seen, last, since)),
+        seen.times if seen is not None else 0,
+        sum(attempt.loaded for attempt in mine),
+        sum(attempt.used for attempt in mine),
+        helped,
+        seen.last if seen is not None else None,
+        last,
+        _parts(versions),
+        _task_types(mine),
+    )
+
+
+def _is_dead(seen: Seen | None, last: str | None, since: str) -> bool:
+    return seen is not None and seen.since >= OFTEN and (last is None or last < since)
+
+
+def _verdict(helped: Share, base: Base | None, *, dead: bool) -> str:
+    if base is not None and helped.n >= ENOUGH:
+        compared = base.share.successes / base.share.n
+        if helped.high < compared:
+            return "harms"
+        if helped.low > compared:
+            return "helps"
+    return "dead" if dead else "open"
+
+
+def _parts(versions: list[Attempt]) -> list[Part]:
+    groups: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
+    for attempt in versions:
+        groups[attempt.version or 0, attempt.model or ""].append(attempt)
+    return [
+        Part(version, model or None, share_of(_proof(some)))
+        for (version, model), some in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1]))
+    ]
+
+
+def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
+    learned = utilities(mine)
+    return [
+        TaskUtility(
+            task_type,
+            utility.value,
+            share_of(_proof(one for one in mine if (one.task_type or "") == task_type)),
+        )
+        for (_, task_type), utility in sorted(learned.items())
+    ]
+
+
+def _opportunities(line: Line, head: Head) -> list[Opportunity]:
+    """Returns why a review may look at a resource: each with the numbers that say so."""
+    found = []
+    if line.verdict == "dead":
+        found.append(("shown-not-loaded", f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"))
+    if line.loaded >= 3 and not line.used:
+        found.append(("loaded-not-used", f"loaded in {line.loaded} attempts, used in none"))
+    if line.used >= 3 and not line.shown:
+        found.append(("used-not-shown", f"used in {line.used} attempts, shown by no search"))
+    if line.verdict == "harms":
+        found.append(("harms", _said(line.helped)))
+    found += _compared(line, head)
+    return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
+
+
+def _compared(line: Line, head: Head) -> list[tuple[str, str]]:
+    """Compares versions with each other, and models on one version: only where the intervals do not meet."""
+    found = []
+    totals: dict[int, Proof] = {}
+    for part in line.versions:
+        was = totals.get(part.version, Proof())
+        totals[part.version] = Proof(was.ends + part.share.n, was.successes + part.share.successes)
+    shares = {version: share_of(proof) for version, proof in totals.items() if proof.ends >= ENOUGH}
+    now = shares.get(head.latest)
+    for version, share in sorted(shares.items()):
+        if now is not None and version < head.latest and now.high < share.low:
+            found.append(("newer-is-worse", f"@{head.latest} {_said(now)}; @{version} {_said(share)}"))
+    parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]
+    for worse in parts:
+        for better in parts:
+            if worse.share.high < better.share.low:
+                found.append(
+                    ("model-differs", f"{worse.model} {_said(worse.share)}; {better.model} {_said(better.share)}")
+                )
+    return found
+
+
+def _said(share: Share) -> str:
+    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -1,0 +1,35 @@
+"""The steps of a skill that can be recognised when somebody takes them: the commands that its document shows."""
+
+import re
+
+from evolvable_tools.evidence.commands import simple_commands
+
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_SHELL = frozenset(("", "sh", "bash", "shell", "zsh", "console", "shellsession"))
+_EVERYWHERE = frozenset(
+    ("cd", "ls", "cat", "echo", "mkdir", "rm", "cp", "mv", "export", "git", "python", "python3", "pip", "npm", "sh")
+)
+"""Programs that say too little: two words of them are taken in many sessions that never saw the skill."""
+
+Step = tuple[str, str]
+
+
+def steps_of(document: str) -> frozenset[Step]:
+    """Returns the steps in a document: program and first argument of each command that is shown as code.
+
+    What a session does without any skill is none: programs that everybody uses, and a program without an argument.
+    """
+    blocks = [block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL]
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    lines += _INLINE.findall(_FENCE.sub("", document))
+    return frozenset(step for line in lines for step in steps_in(line))
+
+
+def steps_in(line: str) -> list[Step]:
+    """Returns the steps that a line of shell takes."""
+    return [
+        (simple.program, simple.words[1])
+        for simple in simple_commands(line)
+        if len(simple.words) > 1 and simple.program not in _EVERYWHERE and re.match(r"[\w.-]+$", simple.words[1])
+    ]

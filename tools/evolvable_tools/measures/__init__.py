@@ -1,0 +1,1 @@
+"""What is computed from counts and outcomes: intervals, maturity, utility. Pure functions."""
