@@ -27,6 +27,7 @@ CLAUDE: dict[str, Session] = {
     "claude": claude.in_a_terminal,
     "claude, reload": claude.reload_in_a_terminal,
     "claude -p, plugin": claude.with_the_plugin,
+    "claude, plugin": claude.plugin_in_a_terminal,
 }
 CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,

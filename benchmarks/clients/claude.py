@@ -183,6 +183,25 @@ def with_the_plugin(binary: Path, place: Place) -> Iterator[Check]:
         yield "EVOLVABLE_HOOKS=off adds nothing", TOLD not in told, told[-1500:]
 
 
+def plugin_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
+    """The plugin's hooks as a person has them, and switched off."""
+    with Model([lambda _: Say("DONE")]) as model:
+        claude = Claude(binary, place, model)
+        claude.type("Fill in a PDF form for me, please.", place.queued, "--plugin-dir", str(PLUGIN))
+        first = json.dumps(model.asked[0]["messages"]) if model.asked else ""
+        yield "UserPromptSubmit adds the skill that fits", TOLD in first, first[-1500:]
+        waiting = place.queued()
+        yield from queue_checks(place, str(waiting[0].get("session_id")) if waiting else "")
+        ended = [job.get("event") for job in place.queued()]
+        yield "SessionEnd brings the queued review up to date", ended == ["SessionEnd"], str(ended)
+    with Model([lambda _: Say("DONE")]) as model:
+        claude = Claude(binary, place, model, EVOLVABLE_HOOKS="off")
+        claude.type("And another PDF form.", lambda: model.asked, "--plugin-dir", str(PLUGIN))
+        told = json.dumps(model.asked[0]["messages"]) if model.asked else TOLD
+        off = TOLD not in told and len(place.queued()) == 1
+        yield "EVOLVABLE_HOOKS=off adds nothing and queues nothing", off, told[-1500:] + str(place.queued())
+
+
 def queue_checks(place: Place, session: str) -> Iterator[Check]:
     """Yields whether the end of the session was put in the queue of reviews, with a transcript that is there."""
     with suppress(TimeoutError):

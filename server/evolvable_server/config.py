@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_server.environment import HOME, hooks_on
+from evolvable_server.environment import HOME, OFF, REVIEW, hooks_on
+from evolvable_server.session_names import of_client
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope
 
@@ -17,6 +18,8 @@ EMBEDDER = "EVOLVABLE_EMBEDDER"
 JUDGE = "EVOLVABLE_JUDGE"
 FITS = "EVOLVABLE_FITS"
 APPROVE = "EVOLVABLE_APPROVE"
+REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
+REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent a person has to approve: none, the weighty ones, every one."""
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
@@ -33,6 +36,8 @@ class Config:
     caller, anthropic with an optional model, or a command. api_key: of the Anthropic API. fits: the confidence under
     which nothing fits, None for the usual one. hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all.
+    review: who thinks about finished sessions: handoff (whoever calls), off (there are no reviews), anthropic with an
+    optional model, or a command. review_policy, review_budget: as they are set, see docs/review.md.
     """
 
     home: Path
@@ -46,6 +51,9 @@ class Config:
     fits: float | None = None
     hooks: bool = True
     approve: str = "off"
+    review: str = "handoff"
+    review_policy: str = ""
+    review_budget: str = ""
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
@@ -60,7 +68,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         home=place.expanduser().absolute(),
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
-        session=env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None,
+        session=of_client(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
         judge=_setting(env.get(JUDGE), "auto", "off", "caller"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
@@ -68,6 +76,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=_approve(env.get(APPROVE)),
+        review=_setting(env.get(REVIEW), "handoff", "off"),
+        review_policy=env.get(REVIEW_POLICY) or "",
+        review_budget=env.get(REVIEW_BUDGET) or "",
     )
 
 
@@ -90,6 +101,11 @@ class Machine:
     local: Path
     settings: Path
     passed: Mapping[str, str]
+
+    @property
+    def transcripts(self) -> tuple[Path, ...]:
+        """The folders in which Claude Code and Codex keep what was said in their sessions."""
+        return (self.claude or self.user / ".claude") / "projects", self.codex / "sessions"
 
 
 _PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
@@ -135,7 +151,9 @@ def _setting(text: str | None, usual: str, *words: str) -> str:
     """Returns what is set, one of our own words in small letters; nothing set is the usual."""
     value = (text or "").strip() or usual
     small = value.lower()
-    return {"none": "off", "no": "off", "0": "off"}.get(small, small if small in (usual, *words) else value)
+    if small in OFF:
+        return "off"
+    return small if small in (usual, *words) else value
 
 
 def _approve(text: str | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 HOME = "EVOLVABLE_HOME"
 HOOKS = "EVOLVABLE_HOOKS"
+REVIEW = "EVOLVABLE_REVIEW"
 
 OFF = ("off", "no", "0", "none", "false")
 """What a person may write to switch something off."""
@@ -21,3 +22,8 @@ def library_home(environment: Mapping[str, str]) -> str:
 def hooks_on(environment: Mapping[str, str]) -> bool:
     """Returns whether hooks do anything: always, unless EVOLVABLE_HOOKS says off."""
     return (environment.get(HOOKS) or "on").strip().lower() not in OFF
+
+
+def reviews_on(environment: Mapping[str, str]) -> bool:
+    """Returns whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off."""
+    return (environment.get(REVIEW) or "handoff").strip().lower() not in OFF

@@ -39,7 +39,7 @@ def embedder_of(config: Config, *, propose: bool) -> SharedEmbedder | None:
     spec = installed() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return None
-    with _named(EMBEDDER):
+    with named(EMBEDDER):
         return SharedEmbedder(config.home, spec, propose=propose)
 
 
@@ -47,15 +47,15 @@ def thinker_of(config: Config) -> AnthropicThinker | CommandThinker | None:
     """Returns who judges: the Anthropic API or a command, where the settings name one."""
     if config.judge in OURS:
         return None
-    named, _, model = config.judge.partition(":")
-    if named == "anthropic":
+    provider, _, model = config.judge.partition(":")
+    if provider == "anthropic":
         return AnthropicThinker(config.api_key, model or MODEL, config.api_url)
-    with _named(JUDGE):
-        return CommandThinker(command_of(config.judge), folder=_neutral(config.home))
+    with named(JUDGE):
+        return CommandThinker(command_of(config.judge), folder=neutral(config.home))
 
 
 @contextlib.contextmanager
-def _named(variable: str) -> Iterator[None]:
+def named(variable: str) -> Iterator[None]:
     """Says of a bad value where it stands."""
     try:
         yield
@@ -63,6 +63,6 @@ def _named(variable: str) -> Iterator[None]:
         raise InvalidArgument(f"{variable}: {error}", error.hint) from None
 
 
-def _neutral(home: Path) -> Path | None:
+def neutral(home: Path) -> Path | None:
     """Returns a folder without a project's instructions in it."""
     return home if home.is_dir() else None

@@ -18,12 +18,14 @@ from evolvable_server.mcp.logs import ClientLog, add_logs
 from evolvable_server.mcp.notifications import Notifier, add_notifications
 from evolvable_server.mcp.prompts import add_prompts
 from evolvable_server.mcp.resources import add_resources
+from evolvable_server.mcp.reviewing import add_reviewing
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.skills_extension import SkillsExtension
 from evolvable_server.mcp.tools import add_tools
 from evolvable_server.means import opened
 from evolvable_server.reload import Reloader
+from evolvable_server.reviews import lazy_settings
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
@@ -51,6 +53,7 @@ class Serving:
         sessions = Sessions(None if shared else config.session, shared=shared)
         add_tools(self.server, self.library, client, sessions)
         add_hook_event(self.server, Hooks(config, self.library, client), sessions)
+        add_reviewing(self.server, self.library, client, sessions, lazy_settings(config, self._open))
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)

@@ -128,6 +128,12 @@ class Channel:
         with self._backend.reading() as db:
             return [_as_placing(row) for row in db.execute(query, (json.dumps(list(moves)),)).fetchall()]
 
+    def history(self, resource: int) -> list[tuple[int, int | None]]:
+        """Returns the moves that placed a resource, newest first, each with the version where it put it."""
+        query = "SELECT move, after FROM placing WHERE resource = ? ORDER BY move DESC"
+        with self._backend.reading() as db:
+            return [(row[0], row[1]) for row in db.execute(query, (resource,)).fetchall()]
+
     def placed_after(self, move: int, limit: int) -> list[Placing]:
         """Returns what moves with numbers over `move` placed, oldest first: up to `limit` moves, each whole."""
         within = "(SELECT DISTINCT move FROM placing WHERE move > ? ORDER BY move LIMIT ?)"

@@ -22,6 +22,9 @@ GIVE_UP_SECONDS = 10.0
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
 
+MAX_IDLE = 4
+"""Connections to one file that are kept open while nobody uses them: each keeps its pages in memory."""
+
 
 def _choose() -> Any:
     try:

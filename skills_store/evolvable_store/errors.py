@@ -3,7 +3,7 @@
 EvolvableError
 ├── NotFound         NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation  NoSuchScope  NoSuchUse
 ├── Conflict         VersionConflict  AlreadyExists  EditConflict
-├── Refused          Frozen
+├── Refused          Frozen  Unsafe
 ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
 └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull
 """
@@ -89,6 +89,18 @@ class Frozen(Refused):
             "Only a person can: by editing its file in a working copy, or with the evolvable command.",
         )
         self.ref, self.actor = ref, actor
+
+
+class Unsafe(Refused):
+    """A scan found what no change may bring. `findings` says every reason, worst first."""
+
+    def __init__(self, ref: str, findings: Sequence[str]) -> None:
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        super().__init__(
+            f"{ref} was not changed: {findings[0]}{more}.",
+            "Leave that out and try again; a person can make the change with the evolvable command.",
+        )
+        self.ref, self.findings = ref, tuple(findings)
 
 
 class Invalid(EvolvableError):

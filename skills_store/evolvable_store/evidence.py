@@ -58,7 +58,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over all versions of one resource: loadings, and told outcomes by kind."""
+    """Counts over all versions of one resource: loadings, and outcomes by kind, as told or as a session showed."""
 
     loaded: int = 0
     succeeded: int = 0
@@ -125,19 +125,33 @@ class EvidenceLog:
     def tallies(self, resources: Iterable[int]) -> dict[int, Tally]:
         """Returns the counts of those of `resources` that have any."""
         ids = json.dumps(list(resources))
-        among = "resource IN (SELECT value FROM json_each(?))"
         with self._backend.reading() as db:
-            loaded: Sequence[tuple[int, int]] = db.execute(
-                f"SELECT resource, count(*) FROM use WHERE {among} GROUP BY resource", (ids,)
-            ).fetchall()
-            told: Sequence[tuple[int, str, int]] = db.execute(
-                f"""SELECT resource, outcome, count(*) FROM outcome WHERE {among} AND id IN
-                    (SELECT max(id) FROM outcome GROUP BY coalesce(use, id)) GROUP BY resource, outcome""",
-                (ids,),
-            ).fetchall()
+            loaded: Sequence[tuple[int, int]] = db.execute(_LOADED, (ids,)).fetchall()
+            told: Sequence[tuple[int, str, int]] = db.execute(_TOLD, (ids,)).fetchall()
         counts: dict[int, Counter[str]] = {}
         for resource, number in loaded:
             counts.setdefault(resource, Counter())["loaded"] = number
         for resource, outcome, number in told:
             counts.setdefault(resource, Counter())[outcome] = number
         return {resource: Tally(**count) for resource, count in counts.items()}
+
+
+# What a transcript shows is counted where no call told it already.
+_LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
+    SELECT resource, count(*) FROM (
+        SELECT resource FROM use WHERE resource IN asked
+        UNION ALL
+        SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND NOT EXISTS (
+            SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource)
+    ) GROUP BY resource"""
+_TOLD = """WITH asked AS (SELECT value FROM json_each(?1))
+    SELECT resource, outcome, count(*) FROM (
+        SELECT resource, outcome FROM outcome
+        WHERE id IN (SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY coalesce(use, id) ORDER BY at DESC, id DESC) AS place
+            FROM outcome WHERE resource IN asked) WHERE place = 1)
+        UNION ALL
+        SELECT resource, outcome FROM sighting s
+        WHERE resource IN asked AND outcome IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM outcome o WHERE o.session = s.session AND o.resource = s.resource)
+    ) GROUP BY resource, outcome"""

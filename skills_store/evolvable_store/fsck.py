@@ -14,6 +14,7 @@ from evolvable_store.operation import Operation
 from evolvable_store.packing import unpack
 from evolvable_store.problems import main_path
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.sightings import faults as evidence_faults
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store
@@ -64,7 +65,15 @@ def check(store: "Store", progress: Progress | None = None, checks: Sequence[Che
     `frozen` flags.
     """
     run = _Run(store, progress)
-    for part in (run.file, run.blobs, run.log, run.histories, run.channel, *(run.extra(extra) for extra in checks)):
+    for part in (
+        run.file,
+        run.blobs,
+        run.log,
+        run.histories,
+        run.channel,
+        run.evidence,
+        *(run.extra(extra) for extra in checks),
+    ):
         run.attempt(part)
     return Report(run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found)
 
@@ -286,6 +295,11 @@ class _Run:
         """Every move of the stable channel, and every version that it shows."""
         for which, what in channel_faults(self._store.backend):
             self._fault(what, f"the channel's {which}")
+
+    def evidence(self) -> None:
+        """What was shown, loaded, told and seen: about versions that there are, in words that are known."""
+        for which, what in evidence_faults(self._store.backend):
+            self._fault(what, f"the evidence's {which}")
 
     def _check_frozen(self, head: _History) -> None:
         entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))

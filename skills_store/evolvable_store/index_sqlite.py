@@ -89,14 +89,17 @@ class IndexFile:
     def _lent(self) -> Iterator["Connection"]:
         self._forget_if_forked()
         idle = self._idle
-        connection = idle.pop() if idle else self._connect()
+        try:
+            connection = idle.pop()
+        except IndexError:  # asking first would be no use: another thread may be faster
+            connection = self._connect()
         try:
             with _damage(self.path):
                 yield connection
         finally:
-            if self._idle is idle:
+            if self._idle is idle and len(idle) < driver.MAX_IDLE:
                 idle.append(connection)
-            else:  # the file was replaced meanwhile
+            else:  # there are enough, or the file was replaced meanwhile
                 connection.close()
 
     def _connect(self) -> "Connection":

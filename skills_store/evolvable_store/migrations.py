@@ -105,7 +105,71 @@ def m005_channel(db: Any) -> None:
     """)
 
 
-STEPS = (m001_library, m002_working_copies, m003_evidence, m004_proposals, m005_channel)
+def m006_reviews(db: Any) -> None:
+    """Reviews of sessions, what sessions showed, what thinking cost, and why a proposal was made."""
+    db.executescript("""
+        CREATE TABLE review (
+            id TEXT PRIMARY KEY, session TEXT NOT NULL, digest TEXT NOT NULL, reviewer INTEGER NOT NULL,
+            at TEXT NOT NULL, state TEXT NOT NULL, packet TEXT, answer TEXT, result TEXT
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX review_session ON review (session);
+        CREATE TABLE episode (
+            id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn INTEGER NOT NULL, at TEXT NOT NULL,
+            signal TEXT NOT NULL, key TEXT NOT NULL, quote TEXT NOT NULL, origin TEXT NOT NULL,
+            settled INTEGER NOT NULL,
+            UNIQUE (session, turn, signal, key)
+        ) STRICT;
+        CREATE INDEX episode_key ON episode (key);
+        CREATE TABLE spending (
+            id INTEGER PRIMARY KEY, day TEXT NOT NULL, review TEXT NOT NULL, thinker TEXT NOT NULL,
+            tokens INTEGER NOT NULL, money REAL NOT NULL
+        ) STRICT;
+        CREATE INDEX spending_day ON spending (day);
+        ALTER TABLE proposal ADD COLUMN grounds TEXT;
+        ALTER TABLE proposal ADD COLUMN fingerprint TEXT;
+        ALTER TABLE proposal ADD COLUMN expires TEXT;
+        CREATE INDEX proposal_session ON proposal (session) WHERE session IS NOT NULL;
+    """)
+
+
+def m007_sightings(db: Any) -> None:
+    """What was shown to agents, and what finished sessions showed of the versions that they used."""
+    db.executescript("""
+        CREATE TABLE shown (
+            search TEXT NOT NULL, resource INTEGER NOT NULL, version INTEGER NOT NULL, at TEXT NOT NULL, session TEXT,
+            PRIMARY KEY (search, resource)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX shown_resource ON shown (resource, at);
+        -- What a transcript shows is replaced whole when its session has grown.
+        CREATE TABLE taken (
+            session TEXT PRIMARY KEY, client TEXT NOT NULL, digest TEXT NOT NULL, spans INTEGER NOT NULL,
+            at TEXT NOT NULL, model TEXT, outcome TEXT, signals TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE sighting (
+            session TEXT NOT NULL, resource INTEGER NOT NULL, version INTEGER NOT NULL, at TEXT NOT NULL, model TEXT,
+            loaded INTEGER NOT NULL, used INTEGER NOT NULL, how TEXT NOT NULL, outcome TEXT, signals TEXT NOT NULL,
+            PRIMARY KEY (session, resource, version)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX sighting_resource ON sighting (resource);
+        CREATE INDEX use_session ON use (session) WHERE session IS NOT NULL;
+    """)
+
+
+def m008_findings(db: Any) -> None:
+    """What a scan found in a proposal."""
+    db.execute("ALTER TABLE proposal ADD COLUMN findings TEXT")
+
+
+STEPS = (
+    m001_library,
+    m002_working_copies,
+    m003_evidence,
+    m004_proposals,
+    m005_channel,
+    m006_reviews,
+    m007_sightings,
+    m008_findings,
+)
 """In order; a step is never changed after a release, only followed by another."""
 
 LATEST = len(STEPS)

@@ -242,11 +242,17 @@ class Waiting:
         its = self._documents.pop(id_)
         if id_ in self.gone:
             self.gone.remove(id_)
-            self._gone.subtract((term, number) for number, terms, _ in its for term in terms)
+            for key in ((term, number) for number, terms, _ in its for term in terms):
+                self._gone[key] -= 1
+                if not self._gone[key]:
+                    del self._gone[key]
             return
         for number, terms, _ in its:
             for term in terms:
-                del self._new[term, number][id_]
+                weights = self._new[term, number]
+                del weights[id_]
+                if not weights:
+                    del self._new[term, number]
 
     def beside(self, postings: Postings) -> None:
         """Adds what waits to what is settled."""

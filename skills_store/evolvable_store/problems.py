@@ -42,6 +42,10 @@ _NO_SECRET = (".example", ".sample", ".template")
 _PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
 
 
+MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
+"""Characters and lines of a memory, which a model reads whole at the beginning of a session."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with the file at `path`, or with the resource as a whole where `path` is ''."""
@@ -149,12 +153,22 @@ def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
 def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
     """Yields what was found while reading, and then what the rules of the kind say."""
     if kind is Kind.MEMORY:
+        yield from _cap_rule(name, document)
         yield from (_softened(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))
         return
     yield from document.defects
     if document.fields or not any(d.severity is not Severity.WARNING for d in document.defects):
         for rule in _RULES[kind]:
             yield from rule(name, document)
+
+
+def _cap_rule(name: str, document: Document) -> Iterator[Defect]:
+    most, most_lines = MEMORY_CAPS.get(name, (MAX_FILE, MAX_FILE))
+    length, lines = len(document.body), document.body.count("\n")
+    if length > most:
+        yield Defect(Severity.ERROR, f"it has {length:,} characters; a memory is read whole, the limit is {most:,}")
+    if lines > most_lines:
+        yield Defect(Severity.ERROR, f"it has {lines:,} lines; a memory is read whole, the limit is {most_lines}")
 
 
 def _softened(defect: Defect) -> Defect:

@@ -1,5 +1,6 @@
 """Changes that wait for a decision: complete contents, kept beside the history until somebody says yes or no."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,25 @@ from evolvable_store.packing import pack
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
 
-OPEN, APPROVED, REJECTED = "open", "approved", "rejected"
+OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it.
+
+    grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
+    expires: when it closes by itself. findings: JSON of what a scan found in it.
+    """
+
+    ref: Ref
+    base: int
+    files: Files
+    reason: str
+    grounds: str | None = None
+    fingerprint: str | None = None
+    expires: str | None = None
+    findings: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,10 @@ class Proposal:
     state: str
     decision: str | None
     operation: int | None
+    grounds: str | None = None
+    fingerprint: str | None = None
+    expires: str | None = None
+    findings: str | None = None
 
     @property
     def removes(self) -> bool:
@@ -51,23 +74,21 @@ class Proposals:
     def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
 
-    def add(self, at: str, ref: Ref, base: int, files: Files, reason: str, actor: Actor, session: str | None) -> int:
+    def add(
+        self,
+        at: str,
+        ref: Ref,
+        base: int,
+        files: Files,
+        reason: str,
+        actor: Actor,
+        session: str | None,
+        findings: str | None = None,
+    ) -> int:
         """Keeps a proposal with its content and returns its id."""
-        manifest = manifest_of(files)
-        blobs = [(files[path].data, entry) for path, entry in manifest.items()]
-        packed = [(entry.sha256, entry.size, *reversed(pack(data))) for data, entry in blobs]
-        row = (at, ref.kind, ref.scope, ref.name, base, manifest.to_json(), reason, actor, session, OPEN)
+        adding = Adding(at, actor, session, [Draft(ref, base, files, reason, findings=findings)])
         with self._backend.writing() as db:
-            db.executemany(
-                "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", packed
-            )
-            cursor = db.execute(
-                "INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+            return adding.into(db)[0]
 
     def get(self, identity: int) -> Proposal:
         """Returns one proposal. Raises NotFound."""
@@ -79,9 +100,26 @@ class Proposals:
 
     def waiting(self, limit: int = 100) -> list[Proposal]:
         """Returns up to `limit` open proposals, oldest first."""
+        return self.in_state(OPEN, limit)
+
+    def in_state(self, state: str, limit: int) -> list[Proposal]:
+        """Returns up to `limit` proposals in this state, oldest first of those that wait, else newest first."""
+        order = "ASC" if state == OPEN else "DESC"
         with self._backend.reading() as db:
-            rows = db.execute(f"{_PROPOSAL} WHERE state = ? ORDER BY id LIMIT ?", (OPEN, limit)).fetchall()
+            rows = db.execute(f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", (state, limit)).fetchall()
         return [_as_proposal(row) for row in rows]
+
+    def approved_of(self, session: str) -> list[Proposal]:
+        """Returns the approved proposals that a session led to."""
+        query = f"{_PROPOSAL} WHERE session = ? AND state = ? AND operation IS NOT NULL ORDER BY id"
+        with self._backend.reading() as db:
+            return [_as_proposal(row) for row in db.execute(query, (session, APPROVED)).fetchall()]
+
+    def expire(self, now: str) -> int:
+        """Closes the open proposals whose time is over; returns how many."""
+        query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
+        with self._backend.writing() as db:
+            return int(db.execute(query, (EXPIRED, OPEN, now)).rowcount)
 
     def reject(self, identity: int, decision: str) -> bool:
         """Closes an open proposal without a change; returns False when somebody else was first."""
@@ -89,8 +127,30 @@ class Proposals:
             return writer.close_proposal(identity, REJECTED, decision, None)
 
 
-_PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation
-    FROM proposal"""
+class Adding:
+    """Proposals made together, ready to be written: their contents are packed while nobody waits."""
+
+    def __init__(self, at: str, actor: Actor, session: str | None, drafts: Sequence[Draft]) -> None:
+        self._blobs, self._rows = list[Any](), list[Any]()
+        for draft in drafts:
+            manifest = manifest_of(draft.files)
+            for path, entry in manifest.items():
+                self._blobs.append((entry.sha256, entry.size, *reversed(pack(draft.files[path].data))))
+            named = (at, draft.ref.kind, draft.ref.scope, draft.ref.name, draft.base, manifest.to_json(), draft.reason)
+            told = (draft.grounds, draft.fingerprint, draft.expires, draft.findings)
+            self._rows.append((*named, actor, session, OPEN, *told))
+
+    def into(self, db: Any) -> list[int]:
+        """Writes them inside a transaction, and returns their ids."""
+        db.executemany(_BLOB, self._blobs)
+        return [int(db.execute(_ADD, row).lastrowid) for row in self._rows]
+
+
+_BLOB = "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_ADD = """INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state, grounds,
+    fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation,
+    grounds, fingerprint, expires, findings FROM proposal"""
 
 
 def _as_proposal(row: Any) -> Proposal:

@@ -154,7 +154,11 @@ class SqliteBackend:
         except _Unusable as error:
             raise _as_ours(error, self.path) from error
         finally:
-            self._idle.append(connection)
+            # Many at once are opened and closed again: each keeps its pages in memory and two files open.
+            if len(self._idle) < driver.MAX_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Connection"]:

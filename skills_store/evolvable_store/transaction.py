@@ -18,6 +18,7 @@ from evolvable_store.errors import (
     InvalidArgument,
     NoSuchResource,
     NoSuchVersion,
+    Refused,
     VersionConflict,
 )
 from evolvable_store.frontmatter import is_frozen
@@ -285,6 +286,8 @@ class _Publication:
         at = (head.version if head else None) or 0
         if expected is not None and expected != at:
             raise VersionConflict(str(ref), expected, at)
+        if (ref.kind, ref.name) == (Kind.MEMORY, "SOUL") and self._intent.actor not in (Actor.HUMAN, Actor.IMPORT):
+            raise Refused("memory:SOUL is written by a person alone.", "Propose it: a person decides (propose=true).")
         if head is not None and head.frozen and self._intent.actor is not Actor.HUMAN:
             raise Frozen(str(ref), self._intent.actor)
 

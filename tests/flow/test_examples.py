@@ -51,7 +51,7 @@ def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_pat
 
     assert done.returncode == 0, done.stderr
     assert "skill:" in done.stdout
-    assert "claude mcp add" in done.stdout and "evolvable init" in done.stdout
+    assert "connect claude-code" in done.stdout and "evolvable init" in done.stdout
     assert (tmp_path / ".evolvable/library.db").exists()
 
 

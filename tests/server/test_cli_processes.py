@@ -57,7 +57,8 @@ def test_quickstart_shows_everything_in_an_empty_home(machine):
     assert f"The library is in {machine.home}\n" in ran.out
     assert 'find_skill("write a good commit message for my staged changes") over MCP answered:\n' in ran.out
     assert "skill:write-commit-messages@1" in ran.out
-    assert "claude mcp add evolvable -s user -- " in ran.out and f"--home {machine.home} serve" in ran.out
+    assert f"--home {machine.home} connect claude-code\n" in ran.out
+    assert f"--home {machine.home} connect codex\n" in ran.out
 
     again = machine.process("quickstart", "--json")
     assert again.code == 0, again.err

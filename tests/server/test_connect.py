@@ -306,6 +306,36 @@ VALUES = st.recursive(
 ENTRY = {"command": "/a b/ü", "args": ["serve"], "env": {"A": "b"}}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes there alone")
+def test_a_library_whose_name_is_no_unicode_is_refused_and_a_pipe_is_no_configuration(run: CommandLine) -> None:
+    path = given_file(run, "cursor", "{}")
+    said = run("--home", os.fsdecode(os.fsencode(run.user) + b"/b\xff"), "connect", "cursor", code=1)
+    assert "not Unicode" in said.err and path.read_text() == "{}"
+
+    path.unlink()
+    os.mkfifo(path)
+    assert "cannot be read" in run("connect", "cursor", code=1).err
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_person_s_remarks_in_and_behind_the_entry_do_not_stop_disconnect(run: CommandLine, client: str) -> None:
+    before = "# mine\n[tui]\na = 1\n" if client == "codex" else '{"TABLE": {\n"a": {}\n}}\n'
+    path = given_file(run, client, before)
+    run("connect", client)
+    text = path.read_text(encoding="utf-8")
+    if client == "codex":
+        text = text.replace("args =", "# more time here\nargs =") + "# the end\n"
+    else:
+        text = text.replace("\n}}", "\n// behind it\n, // and its comma\n}}")
+    path.write_text(text, encoding="utf-8")
+
+    run("disconnect", client)
+
+    after = path.read_text(encoding="utf-8")
+    assert "evolvable" not in after
+    assert {"# mine", "# the end"} <= {*after.splitlines()} if client == "codex" else "// behind it" in after
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     rest=st.dictionaries(st.text(max_size=4).filter(lambda key: key != "t"), VALUES, max_size=4),

@@ -92,7 +92,7 @@ def test_a_skill_that_the_session_has_opened_is_not_offered(place, hooks):
 def test_an_offer_has_at_most_600_characters_and_names_two_skills(place, hooks):
     with Library.open(place.home) as library:
         for name in (f"pdf-form-{'x' * 50}", f"pdf-form-{'y' * 50}", f"pdf-form-{'z' * 50}"):
-            text = skill_text(name, "Fill in a PDF form. \u202e" + "Fill PDF forms with care and ink. " * 25)
+            text = skill_text(name, "Fill in a PDF form. \u202e2 < 3 > 1 " + "Fill PDF forms with care and ink. " * 25)
             resources.update(
                 library, Caller(Actor.HUMAN), Ref.parse(name), "more", files={"SKILL.md": text}, create=True
             )
@@ -100,6 +100,7 @@ def test_an_offer_has_at_most_600_characters_and_names_two_skills(place, hooks):
 
     assert text.count("\n- skill:") == 2
     assert 400 < len(text) <= 600 and text.endswith("before you start.") and text.replace("\n", "").isprintable()
+    assert not {*"<>"} & {*text}, "a description must not end the tag that a client puts around what a hook says"
 
 
 def test_being_offered_is_no_use(hooks):

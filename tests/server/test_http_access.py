@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from http_place import http_server, made_token, modern, received
+from http_place import Answer, http_server, made_token, modern, received
 from mcp import Client
 from mcp_place import ERAS, Place, skill_text
 from mcp_types import TextContent
@@ -77,7 +77,7 @@ def test_an_operation_says_whose_token_made_it(team):
     made = server.tool("update_resource", update("named")).json["result"]["structuredContent"]
 
     with Store.open(place.home) as store:
-        assert store.operation(made["operation"]).session == "writer"
+        assert store.operation(made["operation"]).session == "token:writer"
 
 
 def test_a_client_cannot_speak_in_the_session_of_another(team):
@@ -87,7 +87,7 @@ def test_a_client_cannot_speak_in_the_session_of_another(team):
     made = server.post(frame, headers).json["result"]["structuredContent"]
 
     with Store.open(place.home) as store:
-        assert store.operation(made["operation"]).session == "writer/reader"
+        assert store.operation(made["operation"]).session == "token:writer/reader"
 
 
 def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
@@ -146,6 +146,63 @@ def test_one_bearer_cannot_take_all_the_streams(team):
     finally:
         for stream in streams:
             stream.close()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """A server that asks nobody for a token."""
+    place = Place(tmp_path_factory.mktemp("open"))
+    with http_server(place, tools=True) as server:
+        yield place, server
+
+
+def text_of(answer: Answer) -> str:
+    return answer.json["result"]["content"][0]["text"]
+
+
+def queued(place: Place) -> list[str]:
+    return sorted(path.name for path in place.home.glob("reviews/queue/*"))
+
+
+def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(opened):
+    place, server = opened
+    kept = place.root / ".claude/projects/p/s.jsonl"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("what was said")
+    (place.root / "secret.jsonl").write_text("a secret")
+    (kept.parent / "link.jsonl").symlink_to(place.root / "secret.jsonl")
+    (kept.parent / "notes.txt").write_text("a secret")
+    others = ["/etc/passwd", "secret.jsonl", str(kept.parent / "../../../secret.jsonl"), ["x"], "a\0b"]
+    others += [str(kept.parent / name) for name in ("link.jsonl", "notes.txt")]
+
+    assert text_of(server.tool("review", {"transcript_path": str(kept)})) == "what was said"
+    for other in others:
+        refused = server.tool("review", {"transcript_path": other})
+        assert refused.json["result"]["isError"] and "transcript_path is refused" in text_of(refused)
+    for number, path in enumerate([str(kept), *others]):
+        event = {"hook_event_name": "Stop", "session_id": f"s{number}", "transcript_path": path}
+        assert text_of(server.tool("hook_event", event)) == "{}"
+    assert queued(place) == ["s0.json"]
+
+
+def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
+    place, server, _ = team
+    kept = place.root / ".claude/projects/p/s.jsonl"
+    event = {"session_id": "s1", "transcript_path": str(kept)}
+    prompt = {**event, "hook_event_name": "UserPromptSubmit", "prompt": "Please fill in this PDF form"}
+
+    assert "skill:pdf" in text_of(server.tool("hook_event", prompt))
+    assert text_of(server.tool("hook_event", {**event, "hook_event_name": "Stop"})) == "{}"
+    assert "is refused" in text_of(server.tool("load_skill", {"ref": "pdf", "transcript_path": str(kept)}))
+    assert queued(place) == []
+
+
+def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
+    _, server = opened
+    frame, headers = modern("tools/call", {"name": "seen", "arguments": {}})
+    forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+
+    assert text_of(server.post(frame, headers | forwarded)) == f"http 127.0.0.1 127.0.0.1:{server.port}"
 
 
 def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):

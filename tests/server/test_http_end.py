@@ -10,6 +10,11 @@ from http_place import http_server, modern, received
 from mcp_place import Place
 from processes import poll
 
+from evolvable_server.http.access import check_reach
+from evolvable_server.http.settings import HttpSettings
+from evolvable_server.http.tokens import Tokens
+from evolvable_store.errors import InvalidArgument
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -22,16 +27,15 @@ def holding(server, seconds: float) -> bytes:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place, number):
-    with http_server(place, slow=True) as server:
+def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place):
+    with http_server(place, tools=True) as server:
         frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
         with (
             server.connect(server.request(frame, headers)) as listening,
             server.connect(holding(server, 1.5)) as connection,
         ):
             server.said("holding")
-            server.process.send_signal(number)
+            server.process.send_signal(signal.SIGTERM)
             poll(lambda: server.post(b"", method="GET", path="/readyz").status == 503, "the end to begin", 5)
             sent_away = server.call("tools/list", {})
             alive = server.post(b"", method="GET", path="/healthz")
@@ -47,7 +51,7 @@ def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place, number
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_what_takes_longer_than_the_grace_is_cut(place):
-    with http_server(place, "--grace", "0.5", slow=True) as server, server.connect(holding(server, 60)) as connection:
+    with http_server(place, "--grace", "0.5", tools=True) as server, server.connect(holding(server, 60)) as connection:
         server.said("holding")
         server.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
@@ -58,18 +62,23 @@ def test_what_takes_longer_than_the_grace_is_cut(place):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_a_second_signal_ends_it_at_once(place):
-    with http_server(place, slow=True) as server, server.connect(holding(server, 60)):
+    with http_server(place, tools=True) as server, server.connect(holding(server, 60)):
         server.said("holding")
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGINT)
         poll(lambda: server.post(b"", method="GET", path="/readyz").status == 503, "the end to begin", 5)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(2) == 128 + signal.SIGTERM
         server.process.returncode = 0  # as it should be
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:8000", "192.168.0.1:8000", "example.org:80", "[::]:8000"])
-def test_an_address_that_others_could_reach_is_refused_without_a_token(place, address):
-    command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", address]
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "example.org", "::"])
+def test_an_address_that_others_could_reach_is_refused_without_a_token(tmp_path, host):
+    with pytest.raises(InvalidArgument):
+        check_reach(HttpSettings(host), Tokens(tmp_path))
+
+
+def test_the_command_says_what_to_do_about_an_address_that_others_could_reach(place):
+    command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", "[::]:8000"]
 
     done = subprocess.run(command, env=place.environment, capture_output=True, text=True, timeout=60)
 

@@ -9,7 +9,7 @@ from http_place import http_server
 from mcp import Client
 from mcp_place import ERAS, skill_text
 
-from evolvable_store.channel import Channel, Note, Policy
+from evolvable_store.channel import Channel, Note, Policy, Stand
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -97,6 +97,27 @@ async def test_variables_complete_from_what_was_begun(mixed):
 
     assert names.completion.values == ["csv"]
     assert nothing.completion.values == []
+
+
+async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed):
+    with Store.open(mixed.home) as store:
+        heads = [store.head(Ref.parse(f"skill:acme/{name}")) for name in ("tides", "pdf")]
+        note = Note(store.now(), Actor.HUMAN, "not yet", None, 0)
+        Channel(store.backend).place(note, {head.id: Stand(None, withdrawn=True) for head in heads})
+    async with mixed.client("modern") as client:
+        templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
+        listed = [str(one.uri) for one in (await client.list_resources()).resources]
+        files = await client.complete(
+            reference("skill://{scope}/{name}/{+file}"),
+            {"name": "file", "value": ""},
+            context_arguments={"scope": "acme", "name": "tides"},
+        )
+        kept = await client.read_resource("skill://version.1/acme/tides/SKILL.md")
+
+    assert [template for template in templates if template.startswith("skill:")] == ["skill://{name}/{+file}"]
+    assert [uri for uri in listed if uri.startswith("skill:")] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
+    assert files.completion.values == []
+    assert "name: tides" in kept.contents[0].text
 
 
 async def test_a_listing_goes_on_from_its_cursor(mixed, monkeypatch):

@@ -13,7 +13,7 @@ CODEX = {"x-codex-turn-metadata": {"session_id": "codex-1", "turn_id": "t"}, "th
 
 async def change(client, ref="pdf", **options):
     """Changes a resource and returns the session that its operation remembers."""
-    arguments = {"ref": ref, "reason": "x", "files": {"a.md": "a"}}
+    arguments = {"ref": ref, "reason": "x", "files": {"a.md": f"{options}"}}
     assert not (await client.call_tool("update_resource", arguments, **options)).is_error
     history = await client.call_tool("resource_history", {"ref": ref, "limit": 1})
     return history.structured_content["versions"][0]["session"]
@@ -55,8 +55,10 @@ async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_
             "hook_event", {"hook_event_name": "UserPromptSubmit", "session_id": "claude-2", "prompt": "hello"}
         )
         second = await change(client, "csv")
+        like_a_token = await change(client, "csv", meta={"threadId": "token:alice"})
 
     assert (first, second) == ("claude-1", "claude-2")
+    assert like_a_token == "client:token:alice"  # nobody who showed a token is called so
 
 
 async def test_over_http_each_call_has_its_own_session(place):

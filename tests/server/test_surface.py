@@ -154,7 +154,7 @@ async def test_pages_of_a_listing_follow_each_other(reader):
         ("find_skill", {"task": "x", "mode": "magic"}, "mode"),
         ("find_skill", {"task": "x", "colour": "red"}, "has no argument 'colour'. It has task,"),
         ("find_skill", {}, "task: field required"),
-        ("no_such_tool", {}, "The tools are find_skill,"),
+        ("no_such_tool", {}, "The tools are compress_history, find_skill,"),
         ("list_resources", {"limit": True}, "a number is needed, not true or false"),
         ("list_resources", {"limit": 1.5}, "limit"),
         ("list_resources", {"limit": 9223372036854775808}, "limit"),

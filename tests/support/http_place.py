@@ -1,4 +1,4 @@
-"""A real HTTP server in a process of its own, with a tool that takes as long as it is told, and raw requests to it."""
+"""A real HTTP server in a process of its own, with tools that only tests want, and raw requests to it."""
 
 import contextlib
 import json
@@ -18,12 +18,12 @@ from evolvable_server.mcp.bearer import Permission
 
 MODERN = "2026-07-28"
 
-SLOW = """
-import sys, time
-import anyio
+MORE = """
+import importlib, json, sys, time
+from mcp.server.mcpserver import Context
 from evolvable_server import run
 
-class Slow(run.Serving):
+class WithTools(run.Serving):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
 
@@ -32,13 +32,24 @@ class Slow(run.Serving):
             time.sleep(seconds)
             return "held"
 
-        self.server.add_tool(hold)
+        def seen(ctx: Context) -> str:
+            request = ctx.request_context.request
+            return f"{request.url.scheme} {request.client.host} {request.url.netloc}"
 
-run.Serving = Slow
+        def review(transcript_path: str = "") -> str:
+            return open(transcript_path).read()
+
+        for tool in (hold, seen, review):
+            self.server.add_tool(tool)
+
+run.Serving = WithTools
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, constant = name.partition(".")
+    setattr(importlib.import_module("evolvable_server.http." + module), constant, value)
 from evolvable_server.cli import main
 main()
 """
-"""The program with one more tool, which is known to nobody's table of permissions."""
+"""The program with more tools, which are known to nobody's table of permissions, and with other limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +198,17 @@ def http_server(
     place: Place,
     *options: str,
     secret: str | None = None,
-    slow: bool = False,
+    tools: bool = False,
+    limits: Mapping[str, float] | None = None,
     address: str = "127.0.0.1:0",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[HttpServer]:
-    """Runs a server on a free port; it must have ended well by the end, or is ended."""
-    program: Sequence[str] = ["-c", SLOW] if slow else ["-m", "evolvable_server"]
+    """Runs a server on a free port; it must have ended well by the end, or is ended.
+
+    tools: with the tools for tests. limits: constants of modules of `http` that are other ones in this server.
+    """
+    more = tools or limits
+    program: Sequence[str] = ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]
     command = [sys.executable, "-P", *program, "serve", "--http", address, *options]
     env = {**place.environment, **(environment or {})}
     process = subprocess.Popen(command, env=env, cwd=place.root, stderr=subprocess.PIPE, text=True)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from evolvable_server.mcp.uris import resolve
 from evolvable_store.errors import EvolvableError, NoSuchVersion, Refused
 from evolvable_store.objects import Entry, File, Manifest
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import publishing, resources
+from evolvable_tools import channel_log, publishing, resources
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.resources import Edit
 from evolvable_tools.shown import Shown, _left_out
@@ -86,7 +87,7 @@ def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
     edited(library, agent, PDF, "two", "second")
     resources.update(library, person, PDF, "a reference", files={"notes.md": "x"})
     move = publishing.publish(library, person, "weekly review").move
-    found = publishing.changelog(library, move)
+    found = channel_log.changelog(library, move)
     (changes,) = found.skills
     assert changes.files == {"SKILL.md": "changed", "notes.md": "added"}
     assert [(v.version, v.actor, v.reason) for v in changes.versions] == [
@@ -105,8 +106,8 @@ def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
         lambda library, person: publishing.publish(library, person, " ", refs=[PDF]),
         lambda library, person: publishing.publish(library, person, "x", refs=[Ref.parse("nope")]),
         lambda library, person: publishing.publish(library, person, "x", refs=[Ref.parse("memory:USER")]),
-        lambda library, person: publishing.changelog(library, 99),
-        lambda library, person: publishing.log(library, 0),
+        lambda library, person: channel_log.changelog(library, 99),
+        lambda library, person: channel_log.log(library, 0),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(
@@ -154,3 +155,19 @@ def test_a_file_whose_address_a_project_takes_keeps_its_skill_out(
     (step,) = publishing.status(library).left_out
     assert "is taken by a skill of project acme" in step.left_out[0]
     assert [str(held.ref) for held in Shown(library.store).skills(["acme", "user"])] == ["skill:acme", "skill:acme/pdf"]
+
+
+def test_what_an_agent_makes_takes_no_address_from_a_skill_that_hosts_see(
+    library: Library, skill: Skill, person: Caller, agent: Caller
+) -> None:
+    skill("acme")
+    resources.update(library, person, Ref.parse("acme"), "x", files={"pdf/run.sh": "good\n"})
+    publishing.publish(library, person, "all")
+    skill("acme/pdf")
+    resources.update(library, agent, Ref.parse("acme/pdf"), "x", files={"run.sh": "evil\n"})
+    publishing.publish(library, person, "all")
+
+    for uri in ("skill://acme/pdf/run.sh", "skill://version.2/acme/pdf/run.sh"):
+        assert str(resolve(library.store, uri).head.ref) == "skill:acme"
+    (step,) = publishing.status(library).left_out
+    assert (step.ref, step.left_out) == ("skill:acme/pdf", ["its address is taken by a directory of skill:acme"])

@@ -1,17 +1,19 @@
 """Standing: among those that fit about as well, the one that proved itself comes first, then the nearer scope."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from evolvable_store.evidence import Tally
+from evolvable_store.attempts import Proof
 from evolvable_store.index import Entry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.finding import find_skill
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import Match
-from evolvable_tools.lookup.standing import TIE, lower_bound, settled
+from evolvable_tools.lookup.standing import TIE, settled
+from evolvable_tools.measures.wilson import lower_bound
 from evolvable_tools.usage import load, report_outcome
 
 Skill = Callable[..., Ref]
@@ -32,10 +34,11 @@ def twins(skill: Skill) -> None:
 
 
 def used(library: Library, name: str, outcome: str, times: int = 1) -> None:
-    """Loads a skill and tells what came of it, so many times."""
-    for _ in range(times):
-        use = load(library, CALLER, Ref.parse(name))
-        report_outcome(library, CALLER, outcome=outcome, use_id=use.use_id)
+    """Loads a skill and tells what came of it, in so many sessions."""
+    for number in range(times):
+        caller = replace(CALLER, session=f"{name}-{outcome}-{number}")
+        use = load(library, caller, Ref.parse(name))
+        report_outcome(library, caller, outcome=outcome, use_id=use.use_id)
 
 
 def order(library: Library, task: str = "fill my tax forms") -> list[str]:
@@ -116,8 +119,8 @@ def match(id_: int, confidence: float, scope: str = "user", stage: str = "text")
 
 def ids(matches: Sequence[Match], proven: Sequence[int] = ()) -> list[int]:
     """Returns the order of the matches when these succeeded nine times of ten."""
-    tallies = dict.fromkeys(proven, Tally(loaded=10, succeeded=9, failed=1))
-    return [one.entry.id for one in settled(matches, tallies, ("acme", "user"), FITS)]
+    proofs = dict.fromkeys(proven, Proof(ends=10, successes=9))
+    return [one.entry.id for one in settled(matches, proofs, ("acme", "user"), FITS)]
 
 
 def test_what_is_surer_by_more_than_a_tie_is_not_overtaken() -> None:

@@ -84,15 +84,6 @@ def test_an_outcome_needs_a_known_use_or_a_ref_and_known_words(library, agent, s
         usage.report_outcome(library, agent, outcome="failed")
 
 
-def test_maturity_is_evoagents_table(library):
-    """EvoAgent: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1, else Budding."""
-    steps = [(0, 0.0), (1, 0.0), (3, 1.0), (4, 0.69), (4, 0.70), (9, 1.0), (10, 0.84), (10, 0.85), (99, 0.2)]
-
-    assert [usage.maturity(uses, success) for uses, success in steps] == [
-        *("Budding", "Growing", "Growing", "Growing", "Mature", "Mature", "Mature", "Proficient", "Growing"),
-    ]
-
-
 def test_the_history_says_when_who_why_and_which_files(library, agent, skill):
     skill("pdf")
     resources.update(library, agent, PDF, "shorter", edits=[Edit("SKILL.md", "two\n", "")])

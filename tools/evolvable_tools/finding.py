@@ -7,17 +7,21 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Tally
 from evolvable_store.index import Entry
+from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.shown import Shown
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import StageReport, find
 from evolvable_tools.lookup.confusable import Confusion, confusable
 from evolvable_tools.lookup.judge import ChooseBetween
 from evolvable_tools.lookup.means import Means
 from evolvable_tools.lookup.standing import settled
-from evolvable_tools.usage import summarise
+from evolvable_tools.trust import Trust, trusts
+from evolvable_tools.usage import proven, summarise
 
 MAX_MATCHES = 20
 MAX_PAGE = 1_000
@@ -25,7 +29,9 @@ MAX_PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FoundMatch:
-    """One match: which version, which stage found it, how sure that is (0 to 1), why, and how proven it is."""
+    """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
+    vouches for it: person, approved, proven, import or agent (written by an agent, not yet approved).
+    """
 
     ref: str
     version: int
@@ -35,6 +41,7 @@ class FoundMatch:
     confidence: float
     why: str
     maturity: str
+    trust: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,10 @@ class FoundSkills:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One resource of a listing. `uses`: how often it was loaded; `success`: share among told ends, None without."""
+    """One resource of a listing. `uses`: how often it was loaded; `success`: share among told ends, None without.
+
+    trust: who vouches for it, as in FoundMatch.
+    """
 
     ref: str
     version: int
@@ -61,6 +71,7 @@ class Listed:
     maturity: str
     uses: int
     success: float | None
+    trust: str
 
 
 @dataclass(frozen=True)
@@ -81,16 +92,21 @@ def find_skill(
     scopes: Sequence[str] | None = None,
     mode: str = "auto",
     means: Means | None = None,
+    shown: bool = True,
 ) -> FoundSkills:
     """Returns the resources that fit a task, best first.
 
-    means: instead of the library's own. Raises InvalidArgument.
+    means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
+    it. Raises InvalidArgument.
     """
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
     means, scopes = means or library.means, scopes or caller.scopes
     found = find(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
-    tallies = library.evidence.tallies(match.entry.id for match in found.matches)
+    known = proofs(library.store.backend, [match.entry.id for match in found.matches])
+    trust = trusts(library, [match.entry.id for match in found.matches])
+    capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
+    order = settled(found.matches, known, scopes, means.fits, capped)
     matches = [
         FoundMatch(
             m.ref,
@@ -100,12 +116,22 @@ def find_skill(
             m.stage,
             m.confidence,
             m.why,
-            summarise(m.ref, tallies.get(m.entry.id, Tally())).maturity,
+            proven(known.get(m.entry.id)),
+            trust.get(m.entry.id, Trust.AGENT),
         )
-        for m in settled(found.matches, tallies, scopes, means.fits)
+        for m in order
     ]
-    stages = list(found.stages)
-    return FoundSkills(f"search-{os.urandom(6).hex()}", matches, found.none_fits, stages, found.choose_between)
+    search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
+    if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
+        fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
+        note_shown(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
+    return FoundSkills(search, matches, found.none_fits, stages, found.choose_between)
+
+
+def note_shown(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
+    """Notes that a search showed these (resource, version) to an agent; written a moment later."""
+    at = library.store.now()
+    library.shown.note([Shown(search, resource, version, at, caller.session) for resource, version in versions])
 
 
 def doubles(library: Library, refs: Iterable[Ref], *, limit: int = 10) -> Confusion:
@@ -128,13 +154,19 @@ def list_resources(
     """Returns one page of what the caller sees, by name. Raises InvalidArgument."""
     scopes = (scope,) if scope else caller.scopes
     entries, following = page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
-    tallies = library.evidence.tallies(entry.id for entry in entries)
-    return Listing([_listed(entry, tallies.get(entry.id, Tally())) for entry in entries], following)
+    ids = [entry.id for entry in entries]
+    tallies, known = library.evidence.tallies(ids), proofs(library.store.backend, ids)
+    trust = trusts(library, ids)
+    listed = [
+        _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), trust.get(entry.id, Trust.AGENT))
+        for entry in entries
+    ]
+    return Listing(listed, following)
 
 
-def _listed(entry: Entry, tally: Tally) -> Listed:
-    summary = summarise(str(entry.ref), tally)
-    return Listed(summary.ref, entry.version, entry.description, summary.maturity, summary.loaded, summary.success)
+def _listed(entry: Entry, tally: Tally, proof: Proof | None, trust: Trust) -> Listed:
+    one = summarise(str(entry.ref), tally, proof)
+    return Listed(one.ref, entry.version, entry.description, one.maturity, one.loaded, one.success, trust)
 
 
 def page(

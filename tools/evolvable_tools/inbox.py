@@ -1,25 +1,54 @@
 """The verbs around changes that wait for a person: propose, list, show, approve, reject."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.errors import Conflict, InvalidArgument
-from evolvable_store.merge import merge_files
-from evolvable_store.objects import Files, Manifest
-from evolvable_store.operation import Actor, Head
+from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
+from evolvable_store.objects import File, Files, Manifest
+from evolvable_store.operation import Actor
+from evolvable_store.paths import check_path
 from evolvable_store.problems import problems, refused
-from evolvable_store.proposals import APPROVED, OPEN, REJECTED, Proposal, Proposals
+from evolvable_store.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.history import changed_files, diff
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.rebasing import cannot_be, rebased
+from evolvable_tools.scan.door import kept, looked_at, stored, told
+from evolvable_tools.scan.findings import Finding, Scan
 from evolvable_tools.undo import Undone, undone_by, ways_back
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """Words of a session that a proposal rests on, and where they come from."""
+
+    session: str
+    turn: int
+    origin: str
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a review says for a proposal. near: what it is like; cost: the thinker, its tokens and their price."""
+
+    what: str
+    evidence: list[Quoted]
+    near: list[str]
+    cost: dict[str, str | int | float]
+    counter_evidence: str = ""
+    expected_signal: str = ""
+    risk: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
 
-    removes: it proposes to remove the resource.
+    removes: it proposes to remove the resource. grounds: what a review says for it. blocked: why it can no longer be
+    made. findings: what a scan found in it; gains, loses: the capabilities
+    that it adds and takes away.
     """
 
     proposal_id: int
@@ -34,6 +63,12 @@ class Waiting:
     state: str
     diff: str | None = None
     removes: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    gains: list[str] = field(default_factory=list)
+    loses: list[str] = field(default_factory=list)
+    grounds: Grounds | None = None
+    expires: str | None = None
+    blocked: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,13 +83,24 @@ class Decided:
     warnings: list[str] = field(default_factory=list)
 
 
-def propose(library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str) -> int:
+def propose(
+    library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str, found: Scan | None = None
+) -> int:
     """Keeps a change for a person to decide on; returns its proposal_id. Nothing live changes.
 
-    files: the whole content; none at all to remove the resource.
+    files: the whole content; none at all to remove the resource. found: what a scan of it said; without, it is
+    scanned now. Raises Unsafe, unless a person proposes it.
     """
-    proposals = Proposals(library.store.backend)
-    return proposals.add(library.store.now(), ref, base, files, reason, caller.actor, caller.session)
+    if found is None:
+        found = looked_at(ref, _at(library, ref, base), files, caller.actor)
+    proposals, at = Proposals(library.store.backend), library.store.now()
+    return proposals.add(at, ref, base, files, reason, caller.actor, caller.session, kept(found))
+
+
+def _at(library: Library, ref: Ref, version: int) -> Files:
+    """Returns the files of a version, none for version 0."""
+    head = library.store.head_or_none(ref) if version else None
+    return library.store.files(head, version) if head else {}
 
 
 def propose_undo(
@@ -65,7 +111,7 @@ def propose_undo(
     Raises as `undo`.
     """
     undid = undone_by(library, operation, session)
-    backs, conflicts = ways_back(library, undid, human=True)
+    backs, conflicts = ways_back(library, undid, True, session)
     ids = []
     for back in backs:
         head = library.store.head_or_none(back.ref)
@@ -77,7 +123,8 @@ def propose_undo(
 
 def waiting(library: Library, limit: int = 100) -> list[Waiting]:
     """Returns the proposals that wait, oldest first, without their diffs."""
-    return [_shown(library, proposal) for proposal in Proposals(library.store.backend).waiting(limit)]
+    open_ones = Proposals(library.store.backend).waiting(limit)
+    return [_shown(library, proposal) for proposal in open_ones if not _is_over(library, proposal)]
 
 
 def show(library: Library, proposal_id: int) -> Waiting:
@@ -85,39 +132,99 @@ def show(library: Library, proposal_id: int) -> Waiting:
     return _shown(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
 
 
-def approve(library: Library, caller: Caller, proposal_id: int, reason: str) -> Decided:
-    """Publishes a proposal, merged with what happened since. Raises NotFound, InvalidArgument, Conflict, Frozen."""
-    return approve_together(library, caller, [proposal_id], reason)[0]
+def approve(
+    library: Library,
+    caller: Caller,
+    proposal_id: int,
+    reason: str,
+    edited: Mapping[str, str | None] | None = None,
+) -> Decided:
+    """Publishes a proposal, merged with what happened since, and with what a person edited in it.
+
+    Raises NotFound, InvalidArgument, InvalidResource, Conflict, Frozen.
+    """
+    return approve_together(library, caller, [proposal_id], reason, edited=edited)[0]
 
 
 def approve_together(
-    library: Library, caller: Caller, proposal_ids: Sequence[int], reason: str, how: str = ""
+    library: Library,
+    caller: Caller,
+    proposal_ids: Sequence[int],
+    reason: str,
+    how: str = "",
+    edited: Mapping[str, str | None] | None = None,
 ) -> list[Decided]:
     """Publishes proposals in one operation, or none of them; returns what became of each.
 
-    how: in which way they were approved, for the evidence. Raises as `approve`.
+    Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
+    edited: of a single proposal, the files as the person wants them, None for one that goes. Raises as `approve`; and
+    when it is not a person who approves, Unsafe or Refused for what a scan finds.
     """
-    found = [_open(Proposals(library.store.backend), identity) for identity in proposal_ids]
+    if edited and len(proposal_ids) != 1:
+        raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
+    found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
     evidence = [how] * bool(how) + [text for proposal in found for text in (_origin(proposal), proposal.reason)]
+    made = _made(library, caller, found, edited or {})
     with library.store.transaction(
         caller.actor, reason or found[0].reason, session=caller.session, evidence=list(dict.fromkeys(evidence))
     ) as tx:
-        for proposal in found:
-            head = library.store.head_or_none(proposal.ref)
-            now = (head.version if head else None) or 0
-            files = _merged(library, proposal, head)
-            if proposal.removes:
-                tx.remove(proposal.ref, expected_version=now)
+        for ref, (now, files) in made.items():
+            if files:
+                tx.put(ref, files, expected_version=now)
             else:
-                tx.put(proposal.ref, files, expected_version=now)
+                tx.remove(ref, expected_version=now)
+        for proposal in found:
             tx.approve(proposal.id, reason)
     operation = tx.operation.id if tx.operation else None
-    decided = []
-    for proposal, written in zip(found, tx.written, strict=True):
-        warnings = library.write_out([written.ref], created=written.version == 1)
-        decided.append(Decided(proposal.id, str(written.ref), APPROVED, written.version, operation, warnings))
-    return decided
+    warnings: dict[Ref, list[str]] = {}
+    for written in tx.written:
+        warnings[written.ref] = library.write_out([written.ref], created=written.version == 1)
+    version = {written.ref: written.version for written in tx.written}
+    return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
+
+
+def _made(
+    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | None]
+) -> dict[Ref, tuple[int, Files]]:
+    """Returns of each resource the version it has now, and the content it is to get; none when it is removed."""
+    made: dict[Ref, tuple[int, Files]] = {}
+    for proposal in found:
+        head = library.store.head_or_none(proposal.ref)
+        now = (head.version if head else None) or 0
+        before = made[proposal.ref][1] if proposal.ref in made else library.store.files(head) if head and now else {}
+        files = _with(rebased(library, proposal, head, before), edited, proposal)
+        _check_approver(library, caller, proposal, now, files)
+        made[proposal.ref] = (now, files)
+    return made
+
+
+def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
+    """Returns the files as a person edited them. Raises InvalidResource."""
+    if not edited:
+        return files
+    changed = dict(files)
+    for path, text in edited.items():
+        check_path(path)
+        mode = changed[path].mode if path in changed else File(b"").mode
+        changed.pop(path, None)
+        if text is not None:
+            changed[path] = File(text.encode("utf-8", "surrogatepass"), mode)
+    stops = refused(problems(proposal.kind, proposal.name, changed), strict=True)
+    if stops:
+        raise InvalidResource(str(proposal.ref), [str(problem) for problem in stops])
+    return changed
+
+
+def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: int, files: Files) -> None:
+    if caller.actor is Actor.HUMAN or proposal.removes:
+        return
+    found = looked_at(proposal.ref, _at(library, proposal.ref, now), files, caller.actor)
+    if found.asks:
+        raise Refused(
+            f"Proposal {proposal.id} cannot be approved by {caller.actor}: {told(found)[0]}.",
+            f"A person decides on it: `evolvable inbox show {proposal.id}`.",
+        )
 
 
 def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
@@ -134,51 +241,37 @@ def _origin(proposal: Proposal) -> str:
 
 
 def reject(library: Library, proposal_id: int, reason: str) -> Decided:
-    """Closes a proposal without a change; it is kept. Raises NotFound, InvalidArgument."""
-    proposals = Proposals(library.store.backend)
-    proposal = _open(proposals, proposal_id)
-    if not proposals.reject(proposal.id, reason):
-        _open(proposals, proposal_id)
+    """Closes a proposal without a change; it is kept, and a review does not propose it again without new evidence.
+
+    Raises NotFound, InvalidArgument.
+    """
+    proposal = _open(library, proposal_id)
+    if not Proposals(library.store.backend).reject(proposal.id, reason):
+        _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
 
-def _open(proposals: Proposals, proposal_id: int) -> Proposal:
-    proposal = proposals.get(proposal_id)
-    if proposal.state != OPEN:
-        done = f"Proposal {proposal_id} is {proposal.state} already."
-        raise InvalidArgument(done, "`evolvable inbox` lists those that wait.")
+def expire(library: Library) -> int:
+    """Closes the proposals whose time is over; returns how many. They count as turned down."""
+    return 0 if library.store.read_only else Proposals(library.store.backend).expire(library.store.now())
+
+
+def _open(library: Library, proposal_id: int) -> Proposal:
+    proposal = Proposals(library.store.backend).get(proposal_id)
+    state = EXPIRED if _is_over(library, proposal) else proposal.state
+    if state != OPEN:
+        raise InvalidArgument(f"Proposal {proposal_id} is {state} already.", "`evolvable inbox` lists those that wait.")
     return proposal
 
 
-def _merged(library: Library, proposal: Proposal, head: Head | None) -> Files:
-    store = library.store
-    theirs = store.files_of(proposal.manifest)
-    now = (head.version if head else None) or 0
-    if now == proposal.base:
-        return theirs
-    if head is None or head.version is None or not proposal.base or proposal.removes:
-        raise Conflict(
-            f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {now} now.",
-            "Reject it, and propose the change anew.",
-        )
-    merged = merge_files(store.files(head, proposal.base), store.files(head), theirs)
-    if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
-        raise Conflict(
-            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
-            "Reject it, and propose the change anew from the head.",
-        )
-    return merged.files
-
-
-def _made_wrong(proposal: Proposal, merged: Files, theirs: Files) -> bool:
-    wrong = [bool(refused(problems(proposal.kind, proposal.name, files), strict=True)) for files in (merged, theirs)]
-    return wrong == [True, False]
+def _is_over(library: Library, proposal: Proposal) -> bool:
+    return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
 
 
 def _shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> Waiting:
     head = library.store.head_or_none(proposal.ref)
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
-    p = proposal
+    p, found = proposal, stored(proposal.findings)
     return Waiting(
         p.id,
         str(p.ref),
@@ -192,4 +285,34 @@ def _shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> 
         p.state,
         diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
         p.removes,
+        list(found.findings),
+        [str(one) for one in found.capabilities.added],
+        [str(one) for one in found.capabilities.removed],
+        grounds_of(p),
+        p.expires,
+        cannot_be(library, p, head) if with_diff and p.state == OPEN else "",
     )
+
+
+def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
+    """Returns the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
+    proposal = _open(library, proposal_id)
+    base, theirs = _at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
+    changed = {path: file.data for path, file in theirs.items() if base.get(path) != file}
+    texts = {path: data.decode("utf-8", "replace") for path, data in changed.items() if b"\0" not in data}
+    return {path: text for path, text in texts.items() if "\ufffd" not in text}
+
+
+def operation_of(library: Library, proposal_id: int) -> int | None:
+    """Returns the operation that a proposal led to, None as long as there is none. Raises NotFound."""
+    return Proposals(library.store.backend).get(proposal_id).operation
+
+
+def grounds_of(proposal: Proposal) -> Grounds | None:
+    """Returns what a review says for a proposal, None for a proposal of anybody else."""
+    if proposal.grounds is None:
+        return None
+    said = json.loads(proposal.grounds)
+    quotes = [Quoted(one["session"], one["turn"], one["origin"], one["quote"]) for one in said["evidence"]]
+    told = {key: said.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
+    return Grounds(said["what"], quotes, said["near"], said.get("cost") or {}, **told)

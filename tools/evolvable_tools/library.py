@@ -11,6 +11,7 @@ from evolvable_store.evidence import EvidenceLog
 from evolvable_store.index import Index
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
 from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.lookup.means import Means
@@ -33,6 +34,7 @@ class Library:
         self.store = store
         self.means = means or Means()
         self.evidence = EvidenceLog(store.backend)
+        self.shown = ShownLog(store.backend)
 
     @classmethod
     @contextlib.contextmanager
@@ -66,7 +68,8 @@ class Library:
         return self.working_copies.write_out(refs, created=created)
 
     def close(self) -> None:
-        """Closes every file."""
+        """Closes every file, when what was shown is written."""
+        self.shown.close()
         if "index" in self.__dict__:
             self.index.close()
         self.store.close()

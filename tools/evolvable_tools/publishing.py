@@ -1,4 +1,4 @@
-"""The verbs around the stable channel: what waits, publish, withdraw, the policy, and what each move changed.
+"""The verbs that move the stable channel: what waits, publish, withdraw, the policy.
 
 Only a person moves the channel; what hosts see is never an agent's decision, but for what the policy lets through.
 """
@@ -6,19 +6,12 @@ Only a person moves the channel; what hosts see is never an agent's decision, bu
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.channel import Channel, Held, Move, Note, Placing, Policy, Stand
+from evolvable_store.channel import Channel, Held, Note, Placing, Policy, Stand
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
-from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.history import changed_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
-
-MAX_MOVES = 1_000
-
-MAX_VERSIONS = 50
-"""Versions that a changelog names of one skill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,66 +51,6 @@ class Published:
     unchanged: list[str]
     dry_run: bool = False
     policy: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BetweenVersion:
-    """One version between the two ends of a step: when, by whom and why it was made, and its files."""
-
-    version: int
-    at: str
-    actor: str
-    reason: str
-    files: list[str]
-
-
-@dataclass(frozen=True)
-class StepChanges:
-    """What hosts see change in one skill. versions: those gained, or those given up when it went back, newest first.
-
-    files: path -> added, changed or deleted, between the two ends.
-    """
-
-    ref: str
-    before: int | None
-    after: int | None
-    what: str
-    files: dict[str, str]
-    versions: list[BetweenVersion]
-
-
-@dataclass(frozen=True)
-class Changelog:
-    """One move, for a person. policy: the one it set. text: all of it to read, in plain lines."""
-
-    move: int
-    at: str
-    actor: str
-    reason: str
-    operation: int
-    policy: str | None
-    skills: list[StepChanges]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One move, in short."""
-
-    move: int
-    at: str
-    actor: str
-    reason: str
-    operation: int
-    policy: str | None
-    steps: list[Step]
-
-
-@dataclass(frozen=True)
-class ChannelLog:
-    """Moves, newest first."""
-
-    moves: list[Moved]
 
 
 def status(library: Library) -> ChannelStatus:
@@ -182,30 +115,8 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
         raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(Policy)}.")
     channel = Channel(library.store.backend)
     move = channel.set_policy(_note(library, caller, reason), Policy(policy))
-    steps = [_placed(placing) for placing in channel.placings([move])] if move else []
+    steps = [placed(placing) for placing in channel.placings([move])] if move else []
     return Published(move, steps, [], policy=policy)
-
-
-def log(library: Library, limit: int = 20) -> ChannelLog:
-    """Returns up to `limit` moves, newest first. Raises InvalidArgument."""
-    if not 1 <= limit <= MAX_MOVES:
-        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
-    channel = Channel(library.store.backend)
-    moves = channel.moves(limit)
-    steps: dict[int, list[Step]] = {}
-    for placing in channel.placings([move.id for move in moves]):
-        steps.setdefault(placing.move, []).append(_placed(placing))
-    return ChannelLog([_moved(move, steps.get(move.id, [])) for move in moves])
-
-
-def changelog(library: Library, move: int | None = None) -> Changelog:
-    """Returns what a move changed for hosts, by default the newest one. Raises NotFound."""
-    channel = Channel(library.store.backend)
-    made = channel.move(channel.last() if move is None else move)
-    skills = [_changes(library, placing) for placing in channel.placings([made.id])]
-    note, policy = made.note, made.note.policy.value if made.note.policy else None
-    text = "\n".join(_lines(made, skills)) + "\n"
-    return Changelog(made.id, note.at, note.actor, note.reason, note.operation, policy, skills, text)
 
 
 def _only_a_person(caller: Caller) -> None:
@@ -241,7 +152,8 @@ def _step(shown: Shown, skill: Held, to: int | None) -> Step:
     return Step(str(skill.ref), skill.version, to, _what(skill.version, to, False), reasons)
 
 
-def _placed(placing: Placing) -> Step:
+def placed(placing: Placing) -> Step:
+    """Returns where a move put one skill."""
     what = _what(placing.before, placing.after, placing.withdrawn)
     return Step(str(placing.ref), placing.before, placing.after, what)
 
@@ -252,62 +164,3 @@ def _what(before: int | None, after: int | None, withdrawn: bool) -> str:
     if before is None:
         return "new"
     return "newer" if after > before else "older"
-
-
-def _moved(move: Move, steps: list[Step]) -> Moved:
-    note = move.note
-    policy = note.policy.value if note.policy else None
-    return Moved(move.id, note.at, note.actor, note.reason, note.operation, policy, steps)
-
-
-def _changes(library: Library, placing: Placing) -> StepChanges:
-    before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
-    files = {path: _how(path, before, after) for path in changed_files(before, after)}
-    step = _placed(placing)
-    low, high = sorted((placing.before or 0, placing.after or 0))
-    versions = _between(library, placing.resource, low, high) if placing.after else []
-    return StepChanges(step.ref, step.before, step.after, step.what, files, versions)
-
-
-def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
-    return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
-
-
-def _how(path: str, before: Manifest, after: Manifest) -> str:
-    return "added" if path not in before else "changed" if path in after else "deleted"
-
-
-def _between(library: Library, resource: int, low: int, high: int) -> list[BetweenVersion]:
-    """Returns the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
-    rows = []
-    for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
-        made = library.store.operation(version.operation)
-        files = changed_files(
-            _manifest(library, resource, version.parent), _manifest(library, resource, version.number)
-        )
-        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, files))
-    return rows
-
-
-def _lines(move: Move, skills: list[StepChanges]) -> list[str]:
-    note = move.note
-    lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {note.reason}"]
-    if note.policy:
-        lines.append(f"From here on the policy is {note.policy}.")
-    for skill in skills:
-        lines += ["", *_skill_lines(skill)]
-    return lines
-
-
-def _skill_lines(skill: StepChanges) -> list[str]:
-    ends = f"{skill.before or 'nothing'} -> {skill.after or 'nothing'}"
-    lines = [f"{skill.ref}  {ends} ({skill.what})"]
-    lines += [f"  {how}: {path}" for path, how in skill.files.items()]
-    sign = "-" if skill.what == "older" else "+"
-    for v in skill.versions:
-        lines.append(f"  {sign} version {v.version}, {_moment(v.at)}, by {v.actor}: {v.reason} ({', '.join(v.files)})")
-    return lines
-
-
-def _moment(at: str) -> str:
-    return f"{at[:16].replace('T', ' ')} UTC"

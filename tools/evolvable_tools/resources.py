@@ -13,7 +13,7 @@ from evolvable_store.errors import (
     VersionConflict,
 )
 from evolvable_store.objects import File, Files
-from evolvable_store.operation import Head, Operation
+from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.paths import check_path
 from evolvable_store.problems import Problem, problems, refused
 from evolvable_store.resource import USER_SCOPE, Ref, main_file
@@ -21,6 +21,8 @@ from evolvable_store.transaction import Written
 from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.confusable import confusable
+from evolvable_tools.scan.door import NOTHING, looked_at, told
+from evolvable_tools.scan.findings import Scan
 
 TRIES = 8
 """How often a change without expected_version is applied anew when somebody else was faster."""
@@ -69,10 +71,10 @@ def update(
     """Makes a new version from the head by replacing, adding and deleting files, then applying edits.
 
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
-    copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides. Without
-    expected_version the change is applied anew to whatever the head is by then. Raises VersionConflict,
-    AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
-    InvalidArgument.
+    copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides; so it is with what a
+    scan finds in a change by anybody but a person. Without expected_version the change is applied anew to whatever
+    the head is by then. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every
+    problem, Frozen, NoSuchResource, InvalidArgument, Unsafe.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
@@ -83,7 +85,10 @@ def update(
     for _ in range(TRIES):
         try:
             draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
-            return _propose(library, caller, draft, reason) if propose else _publish(library, caller, draft, reason)
+            found = looked_at(draft.ref, draft.before, draft.files, caller.actor)
+            if propose or waits(caller, found):
+                return _propose(library, caller, draft, reason, found)
+            return _publish(library, caller, draft, reason, found)
         except VersionConflict:
             if expected_version is not None or create:
                 raise
@@ -96,6 +101,7 @@ class _Draft:
 
     ref: Ref
     base: int
+    before: Files
     files: Files
     changed: list[str]
     warnings: list[str]
@@ -126,26 +132,37 @@ def _draft(
         _apply_edit(after, edit, target)
     warnings = _check(target, before, after)
     says_anew = _head(target, before) != _head(target, after)
-    return _Draft(target, base, after, _changed(before, after), warnings, create, says_anew)
+    return _Draft(target, base, before, after, _changed(before, after), warnings, create, says_anew)
 
 
-def _publish(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
+def waits(caller: Caller, found: Scan) -> bool:
+    """Returns whether a person has to see a change before it is made."""
+    return found.asks and caller.actor is not Actor.HUMAN
+
+
+def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
-    updated = _updated(library, tx.written[0], tx.operation, draft.changed, draft.warnings)
+    updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *told(found)])
     return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
 
 
-def _propose(library: Library, caller: Caller, draft: _Draft, reason: str) -> Updated:
-    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason)
-    return replace(proposed, warnings=draft.warnings)
+def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
+    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason, found)
+    return replace(proposed, warnings=[*draft.warnings, *proposed.warnings])
 
 
 def _proposed(
-    library: Library, caller: Caller, ref: Ref, base: int, files: Files, changed: list[str], reason: str
+    library: Library, caller: Caller, ref: Ref, base: int, files: Files, changed: list[str], reason: str, found: Scan
 ) -> Updated:
-    identity = inbox.propose(library, caller, ref, base, files, reason)
-    return Updated(str(ref), None, base or None, None, changed, [], identity)
+    identity = inbox.propose(library, caller, ref, base, files, reason, found)
+    warnings = told(found)
+    if waits(caller, found):
+        warnings.append(
+            f"Nothing changed: a person has to see this first. It waits as proposal {identity} (`evolvable inbox"
+            f" show {identity}`). Go on without it."
+        )
+    return Updated(str(ref), None, base or None, None, changed, warnings, identity)
 
 
 def _expected(head: Head, expected: int | None) -> int:
@@ -288,19 +305,22 @@ def restore(
 ) -> Updated:
     """Makes a new version with an old one's content; brings a removed resource back.
 
-    propose: nothing is changed yet, a person decides. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen.
+    propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
+    person. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe.
     """
     store = library.store
     head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     after = store.manifest(head, version)
     before = store.manifest(head) if head.version else {}
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    if propose:
+    then = store.files(head, version)
+    found = looked_at(head.ref, store.files(head) if head.version else {}, then, caller.actor)
+    if propose or waits(caller, found):
         base = _expected(head, expected_version)
-        return _proposed(library, caller, head.ref, base, store.files(head, version), changed, reason)
+        return _proposed(library, caller, head.ref, base, then, changed, reason, found)
     with store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
-    return _updated(library, tx.written[0], tx.operation, changed, [])
+    return _updated(library, tx.written[0], tx.operation, changed, told(found))
 
 
 def remove(
@@ -318,7 +338,7 @@ def remove(
     """
     head = _looked_at(library, library.store.head(ref, caller.scopes))
     if propose:
-        return _proposed(library, caller, head.ref, _expected(head, expected_version), {}, [], reason)
+        return _proposed(library, caller, head.ref, _expected(head, expected_version), {}, [], reason, NOTHING)
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -48,11 +48,10 @@ class Shown:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        everything = Channel(store.backend).held()
-        self._skills = [held for held in everything if held.seen is not None]
-        self._names: dict[str, set[str]] = {}
-        for held in everything:
-            self._names.setdefault(held.ref.scope or USER_SCOPE, set()).add(held.ref.name)
+        self._skills = [held for held in Channel(store.backend).held() if held.seen is not None]
+        self._named: dict[str, dict[str, Held]] = {}
+        for held in self._skills:
+            self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
 
     def skills(self, scopes: Sequence[str] | None = None) -> list[Held]:
         """Returns them by name and scope.
@@ -81,14 +80,44 @@ class Shown:
             number,
             head.fields if head else {},
             files,
-            (*_left_out(ref.name, files, head), *self._taken(ref, files)),
+            (*_left_out(ref.name, files, head), *self._taken(skill, files)),
         )
 
-    def _taken(self, ref: Ref, files: Manifest) -> tuple[str, ...]:
-        """Returns a reason when a file's address is that of a file of a project's skill: skill://acme/pdf/SKILL.md."""
-        theirs = self._names.get(ref.name, set()) if ref.scope == USER_SCOPE else set()
-        found = [path for path in sorted(files) if "/" in path and path.partition("/")[0] in theirs] if theirs else []
-        return tuple(f"the address of its file {path} is taken by a skill of project {ref.name}" for path in found[:1])
+    def _taken(self, skill: Held, files: Manifest) -> tuple[str, ...]:
+        """Returns a reason when one of its addresses is another skill's; see `is_users`."""
+        name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
+        if scope != USER_SCOPE:
+            other = self._named.get(USER_SCOPE, {}).get(scope)
+            if other is not None and is_users(self._store, other.resource, skill.resource, name):
+                return (f"its address is taken by a directory of {other.ref}",)
+            return ()
+        for path in sorted(files):
+            directory, slash, _ = path.partition("/")
+            other = self._named.get(name, {}).get(directory) if slash else None
+            if other is not None and not is_users(self._store, skill.resource, other.resource, directory):
+                return (f"the address of its file {path} is taken by a skill of project {name}",)
+        return ()
+
+
+def is_users(store: Store, user: int, project: int, name: str) -> bool:
+    """Returns whether skill://acme/NAME/ is a directory of the user's skill acme, and not project acme's skill NAME.
+
+    Both can be there; the one that hosts saw first keeps the address, so that nothing that is made later changes what
+    they get from it. user, project: the two resources.
+    """
+    theirs, own = _since(store, project, ""), _since(store, user, f"{name}/")
+    return own is not None and (theirs is None or own < theirs)
+
+
+def _since(store: Store, resource: int, directory: str) -> int | None:
+    """Returns the move since which the channel has shown files in this directory of a skill, None when it does not."""
+    since = None
+    for move, version in Channel(store.backend).history(resource):
+        files = store.backend.manifest(resource, version) if version else None
+        if not any(path.startswith(directory) for path in files or ()):
+            break
+        since = move
+    return since
 
 
 def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:

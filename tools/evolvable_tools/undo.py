@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.errors import InvalidArgument, NoSuchOperation
+from evolvable_store.errors import InvalidArgument, NoSuchOperation, Unsafe
 from evolvable_store.operation import Actor, Change
+from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan.door import looked_at, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ def undo(
     Raises NoSuchOperation, InvalidArgument.
     """
     store, undid = library.store, undone_by(library, operation, session)
-    backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN)
+    backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN, session)
+    if caller.actor is not Actor.HUMAN:
+        backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
     with store.transaction(caller.actor, reason, session=caller.session, undoes=undid) as tx:
         for back in backs:
             if back.version is None:
@@ -61,6 +65,23 @@ def undo(
     warnings = library.write_out([written.ref for written in done])
     restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
     return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
+
+
+def _is_harmless(library: Library, caller: Caller, back: Back, conflicts: list[UndoConflict]) -> bool:
+    """Returns whether a scan lets anybody bring this content back; if not, adds the conflict that says why."""
+    head = library.store.head_or_none(back.ref)
+    if back.version is None or head is None:
+        return True
+    now = library.store.files(head) if head.version else {}
+    try:
+        found = looked_at(back.ref, now, library.store.files(head, back.version), caller.actor)
+    except Unsafe as error:
+        conflicts.append(UndoConflict(str(back.ref), error.text))
+        return False
+    if found.asks:
+        why = f"{told(found)[0]}; a person can bring it back, or undo with propose=true."
+        conflicts.append(UndoConflict(str(back.ref), why))
+    return not found.asks
 
 
 def undone_by(library: Library, operation: int | None, session: str | None) -> list[int]:
@@ -74,20 +95,39 @@ def undone_by(library: Library, operation: int | None, session: str | None) -> l
     if operation is not None:
         undid = [store.operation(operation).id]
     else:
-        undid = sorted(made.id for made in store.operations(limit=10_000, session=session))
+        led_to = led_to_by(library, session)
+        undid = sorted({made.id for made in store.operations(limit=10_000, session=session)} | set(led_to))
         if not undid:
             raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
     return undid
 
 
-def ways_back(library: Library, undid: Sequence[int], human: bool) -> tuple[list[Back], list[UndoConflict]]:
+def led_to_by(library: Library, session: str | None) -> dict[int, set[Ref]]:
+    """Returns the operations that approved what a session led to and were made in another, with its resources."""
+    if session is None:
+        return {}
+    own = {made.id for made in library.store.operations(limit=10_000, session=session)}
+    led_to: dict[int, set[Ref]] = {}
+    for proposal in Proposals(library.store.backend).approved_of(session):
+        if proposal.operation is not None and proposal.operation not in own:
+            led_to.setdefault(proposal.operation, set()).add(proposal.ref)
+    return led_to
+
+
+def ways_back(
+    library: Library, undid: Sequence[int], human: bool, session: str | None = None
+) -> tuple[list[Back], list[UndoConflict]]:
     """Returns what takes these operations back, and which resources have to be left alone.
 
-    human: a person decides, who may change what is frozen.
+    human: a person decides, who may change what is frozen. session: of an operation that approved proposals of several
+    sessions, only what this one led to is taken back.
     """
     library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
     backs, conflicts = list[Back](), list[UndoConflict]()
-    for changes in _by_resource(library.store.backend.changes_of(undid)):
+    led_to = led_to_by(library, session)
+    all_changes = library.store.backend.changes_of(undid)
+    meant = [change for change in all_changes if change.ref in led_to.get(change.operation, {change.ref})]
+    for changes in _by_resource(meant):
         problem = _in_the_way(library, changes, undid, human)
         if problem:
             conflicts.append(UndoConflict(str(changes[0].ref), problem))

@@ -2,22 +2,28 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Outcome, Tally, Told, Usage, Use
 from evolvable_store.objects import File
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref, main_file
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.measures.maturity import maturity_of
+from evolvable_tools.trust import SAID, trusts
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them."""
+    """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
+
+    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions.
+    """
 
     ref: str
     version: int
@@ -26,11 +32,14 @@ class Loaded:
     size: int
     files: dict[str, int]
     use_id: str | None = None
+    trust: str = ""
 
 
 @dataclass(frozen=True)
 class EvidenceSummary:
-    """What is known of a resource's usefulness: counts, share of successes among told ends, and maturity."""
+    """What is known of a resource's usefulness: what was told of its uses, the share of successes among the told ends,
+    and its maturity, for which a session counts once and only what was used.
+    """
 
     ref: str
     maturity: str
@@ -60,7 +69,7 @@ def load(
     if not library.store.read_only:
         use = Use(identity, library.store.now(), head.id, loaded.version, search_id, caller.session)
         library.evidence.add_use(use)
-    return Loaded(loaded.ref, loaded.version, loaded.path, loaded.text, loaded.size, loaded.files, identity)
+    return replace(loaded, use_id=identity)
 
 
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
@@ -95,7 +104,9 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
-    return Loaded(str(head.ref), number or head.latest, path, as_text(file), len(file.data), sizes), head
+    version = number or head.latest
+    said = SAID.get(trusts(library, [head.id])[head.id], "") if version == head.latest else ""
+    return Loaded(str(head.ref), version, path, as_text(file), len(file.data), sizes, trust=said), head
 
 
 def _main(head: Head, paths: Iterable[str]) -> str:
@@ -153,7 +164,8 @@ def report_outcome(
         caller.session,
     )
     library.evidence.add_outcome(told)
-    return summarise(str(head.ref), library.evidence.tally(head.id))
+    proof = proofs(store.backend, [head.id]).get(head.id)
+    return summarise(str(head.ref), library.evidence.tally(head.id), proof)
 
 
 def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
@@ -169,30 +181,22 @@ def _short(what: str, text: str | None, limit: int) -> str | None:
     return text
 
 
-def summarise(ref: str, tally: Tally) -> EvidenceSummary:
+def summarise(ref: str, tally: Tally, proof: Proof | None) -> EvidenceSummary:
     """Returns the summary of a tally. `success` is None until an end was told."""
     ended = tally.succeeded + tally.failed + tally.partial
-    success = tally.succeeded / ended if ended else None
     return EvidenceSummary(
         ref,
-        maturity(ended, success or 0.0),
+        proven(proof),
         tally.loaded,
         tally.succeeded,
         tally.failed,
         tally.partial,
         tally.abandoned,
         tally.unknown,
-        success,
+        tally.succeeded / ended if ended else None,
     )
 
 
-def maturity(uses: int, success: float) -> str:
-    """Returns EvoAgent's maturity of a resource with so many uses whose end is known, and this share of successes.
-
-    Source: EvoAgent, maturity table: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1.
-    """
-    if uses >= 10 and success >= 0.85:
-        return "Proficient"
-    if uses >= 4 and success >= 0.70:
-        return "Mature"
-    return "Growing" if uses >= 1 else "Budding"
+def proven(proof: Proof | None) -> str:
+    """Returns the maturity of a resource by its proof: the independent attempts in which it was used."""
+    return maturity_of(proof.successes, proof.ends) if proof is not None else maturity_of(0, 0)

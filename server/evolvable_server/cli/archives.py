@@ -16,6 +16,8 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
 if TYPE_CHECKING:
     from evolvable_store.archive import Imported
     from evolvable_store.store import Store
+    from evolvable_tools.importing import TakenIn
+    from evolvable_tools.library import Caller, Library
 
 REFUSED = 1
 """The exit code of `import` when something was not taken in."""
@@ -35,7 +37,7 @@ class NotTaken:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did; refs as texts."""
+    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first."""
 
     operation: int | None
     added: list[str]
@@ -44,6 +46,7 @@ class ImportResult:
     refused: list[NotTaken]
     warnings: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
+    waiting: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class BackupResult:
 @click.option("--scope", help="Where they shall belong (default: user).")
 @click.option("--replace", is_flag=True, help="Make new versions of those that are here with other content.")
 @click.option("--format", "form", type=_FORMAT, help="Default: by the name of SOURCE.")
+@click.option("--accept", is_flag=True, help="You answer for all of it: findings of the scan are only told.")
 @click.pass_context
 def import_command(
     ctx: click.Context,
@@ -78,27 +82,30 @@ def import_command(
     scope: str | None,
     replace: bool,
     form: str | None,
+    accept: bool,
 ) -> None:
     """Take in an archive or folders.
 
     SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
-    are checked strictly. Exit code 1: something was refused.
+    are checked strictly and scanned; what you should see first waits in the inbox. Exit code 1: something was refused.
     """
     form = form or _format_of(source)
     if form == "json" and (kind or scope or replace):
         raise click.UsageError("--kind, --scope and --replace are for zips and folders; JSON brings its own.")
-    with state.library(create=True) as (library, _):
+    with state.library(create=True) as (library, caller):
         options: dict[str, Any] = {
             "kind": Kind(kind or Kind.SKILL),
             "scope": check_scope(scope or USER_SCOPE),
             "replace": replace,
         }
-        imported = _take_in(library.store, source, form, options)
+        taken = _take_in(library, caller, source, form, accept, options)
+        imported = taken.imported
         # An archive's history may end with a removal.
         living = [ref for ref in imported.added if _lives(library.store, ref)]
-        warnings = library.write_out(imported.updated) + library.write_out(living, created=True)
+        warnings = taken.warnings + library.write_out(imported.updated) + library.write_out(living, created=True)
         alike = doubles(library, [*living, *imported.updated])
-    result = _result(imported, [spoken(text) for text in warnings], alike)
+    waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
+    result = _result(imported, [spoken(text) for text in warnings], alike, waiting)
     removed = {*result.added} - {str(ref) for ref in living}
     state.show(result, lambda: _show_import(result, removed))
     if result.refused:
@@ -119,25 +126,27 @@ def _format_of(path: Path) -> str:
     return form
 
 
-def _take_in(store: "Store", source: Path, form: str, options: dict[str, Any]) -> "Imported":
-    from evolvable_store import archive
+def _take_in(
+    library: "Library", caller: "Caller", source: Path, form: str, accept: bool, options: dict[str, Any]
+) -> "TakenIn":
+    from evolvable_tools import importing
 
     if form == "json":
-        return archive.import_json(store, source)
+        return importing.import_json(library, source, accepted=accept)
     if form == "zip":
-        return archive.import_zip(store, source, **options)
+        return importing.import_zip(library, caller, source, accepted=accept, **options)
     if not source.is_dir():
         raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
     with progress("reading") as show:
-        return archive.import_folders(store, source, progress=show, **options)
+        return importing.import_folders(library, caller, source, accepted=accept, progress=show, **options)
 
 
-def _result(imported: "Imported", warnings: list[str], alike: list[str]) -> ImportResult:
+def _result(imported: "Imported", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
     added, updated, unchanged = (
         [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
     )
     refused = [NotTaken(name, list(problems)) for name, problems in imported.refused]
-    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike)
+    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike, waiting)
 
 
 def _show_import(result: ImportResult, removed: Collection[str]) -> None:
@@ -148,14 +157,17 @@ def _show_import(result: ImportResult, removed: Collection[str]) -> None:
     for what, refs in (("added", added), ("history only, it is removed", sorted(removed)), ("updated", result.updated)):
         for ref in refs:
             say(f"{what}: {ref}")
+    for identity, ref in result.waiting.items():
+        say(f"waits for you: {ref} (evolvable inbox show {identity})")
     for refused in result.refused:
         say(f"refused: {refused.name}")
         for problem in refused.problems:
             say(f"  - {spoken(problem)}")
     show_doubles(result.doubles)
+    waiting = f" {len(result.waiting):,} waiting in the inbox," if result.waiting else ""
     kept = f" {len(removed):,} removed with their history," if removed else ""
     say(
-        f"{len(added):,} added,{kept} {len(result.updated):,} updated, {len(result.unchanged):,} unchanged,"
+        f"{len(added):,} added,{kept} {len(result.updated):,} updated,{waiting} {len(result.unchanged):,} unchanged,"
         f" {len(result.refused):,} refused."
     )
     if result.operation is not None:

@@ -124,7 +124,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
         say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
         say("`evolvable quickstart` the skills that come with this program.")
     say('\nNext: evolvable find "what you want to do"')
-    say("      evolvable serve is what a client starts; `evolvable quickstart` prints how to connect yours.")
+    say("      evolvable connect claude-code   (or codex, claude-desktop, cursor, vscode)")
 
 
 @command("sync")

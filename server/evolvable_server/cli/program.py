@@ -19,12 +19,20 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 
 SECTIONS = {
     "Use": {"find": "finding", "load": "reading", "report": "reporting"},
-    "Look": {"list": "finding", "get": "reading", "history": "reading", "log": "operations"},
+    "Look": {
+        "list": "finding",
+        "get": "reading",
+        "history": "reading",
+        "log": "operations",
+        "stats": "stats",
+        "sessions": "sessions",
+    },
     "Change": {
         "update": "updating",
         "restore": "changing",
         "remove": "changing",
         "undo": "changing",
+        "review": "reviewing",
         "inbox": "inbox",
         "publish": "publishing",
         "channel": "publishing",
@@ -42,6 +50,7 @@ SECTIONS = {
     },
     "Care": {
         "doctor": "doctor",
+        "scan": "scanning",
         "fsck": "caring",
         "gc": "caring",
         "backup": "archives",

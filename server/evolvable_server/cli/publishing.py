@@ -8,7 +8,7 @@ from evolvable_server.cli.state import REF, State, command, reason_option
 from evolvable_server.cli.terminal import Row, count, local_time, remark, say, show_table, warn
 from evolvable_store.placings import Policy
 from evolvable_store.resource import Ref
-from evolvable_tools import publishing
+from evolvable_tools import channel_log, publishing
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
@@ -69,7 +69,7 @@ def _end(version: int | None) -> str:
     "action", type=click.Choice(["status", "log", "policy", "withdraw"]), default="status", metavar="[ACTION]"
 )
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
-@click.option("--limit", type=click.IntRange(1, publishing.MAX_MOVES), default=20, show_default=True, help="Of log.")
+@click.option("--limit", type=click.IntRange(1, channel_log.MAX_MOVES), default=20, show_default=True, help="Of log.")
 @reason_option("decided on the command line")
 def channel_command(state: State, action: str, arguments: tuple[str, ...], limit: int, reason: str) -> None:
     """Show and steer what hosts see.
@@ -120,14 +120,14 @@ def _log(state: State, library: "Library", arguments: tuple[str, ...], limit: in
     if arguments:
         if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
             raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
-        changes = publishing.changelog(library, int(arguments[0]))
+        changes = channel_log.changelog(library, int(arguments[0]))
         state.show(changes, lambda: say(changes.text.rstrip("\n")))
         return
-    log = publishing.log(library, limit)
+    log = channel_log.log(library, limit)
     state.show(log, lambda: _show_log(log))
 
 
-def _show_log(log: publishing.ChannelLog) -> None:
+def _show_log(log: channel_log.ChannelLog) -> None:
     if not log.moves:
         say("The channel has not moved yet.")
         return
@@ -138,7 +138,7 @@ def _show_log(log: publishing.ChannelLog) -> None:
     say("\nWhat one changed: evolvable channel log MOVE")
 
 
-def _moves(move: publishing.Moved) -> str:
+def _moves(move: channel_log.Moved) -> str:
     shown = [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps]
     more = f" and {len(shown) - MAX_STEPS_SHOWN} more" if len(shown) > MAX_STEPS_SHOWN else ""
     policy = [f"policy {move.policy}"] if move.policy else []

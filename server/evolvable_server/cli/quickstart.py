@@ -108,10 +108,8 @@ def _connect(place: Path) -> list[str]:
     """Returns the commands that connect the clients to this library."""
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "evolvable_server"]
-    # A client starts the server with an environment of its own, so another place than the usual is spelled out.
     home = [] if place == read_config({}).home else ["--home", str(place)]
-    serve = shlex.join([*start, *home, "serve"])
-    return [f"claude mcp add evolvable -s user -- {serve}", f"codex mcp add evolvable -- {serve}"]
+    return [shlex.join([*start, *home, "connect", client]) for client in ("claude-code", "codex")]
 
 
 def _show(result: Quickstart) -> None:
@@ -126,11 +124,9 @@ def _show(result: Quickstart) -> None:
             say(f"    {name}: {'; '.join(reasons)}")
     say(f'\nfind_skill("{result.task}") over MCP answered:')
     _show_answer(result.found)
-    say("\nNow connect your client:")
+    say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     for line in result.connect:
         say(f"  {line}")
-    say("Codex must be told to wait for the server: in ~/.codex/config.toml, under [mcp_servers.evolvable], add")
-    say("  required = true")
     say("Keep your own folders of skills and the library in step:")
     say("  evolvable init")
 

@@ -81,7 +81,7 @@ def _serve_stdio(state: State) -> NoReturn:
     from evolvable_server.run import serve_stdio
 
     if sys.stdin.isatty():
-        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable quickstart` says how to connect one.")
+        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
     config = state.config()
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
 

@@ -30,6 +30,9 @@ TOOLS = {
     "restore_resource": "restore",
     "remove_resource": "remove",
     "undo": "undo",
+    "review_session": "review",
+    "submit_review": "review",
+    "review_inbox": "inbox",
 }
 """Every MCP tool, and the command that does the same."""
 

@@ -94,8 +94,10 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
 def connect(place: Place, start: Start, *, dry_run: bool = False) -> Connection:
     """Makes the entry start our server so, and keeps what a person set besides. The second time nothing changes.
 
-    Raises NotOurs, and what reading and writing the file raise; the file is then as it was.
+    Raises NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
+    file is then as it was.
     """
+    _check_text(start)
     found = files.read(place.path)
     there = entry_at(place, found)
     _check_ours(place, there)
@@ -114,6 +116,16 @@ def disconnect(place: Place, *, dry_run: bool = False) -> Connection:
     if there is None:
         return _connection(place, "absent", None, [])
     return _changed(place, found, None, "disconnected", [], dry_run)
+
+
+def _check_text(start: Start) -> None:
+    for text in (start.command, *start.args, *start.env, *start.env.values()):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"{ascii(text[:200])} is not Unicode, and configuration files are.", "Give the folder another name."
+            ) from None
 
 
 def _check_ours(place: Place, there: Mapping[str, Any] | None) -> None:

@@ -1,6 +1,7 @@
 """Reads and writes the configuration files of other programs: whole, with a backup, never over what it cannot read."""
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -47,7 +48,12 @@ def read(path: Path) -> Configuration:
     Raises ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
     """
     try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b"\xff"
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            raise OSError(errno.EINVAL, "it is not a file")
+        if status.st_size > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
+        data = path.read_bytes()
     except FileNotFoundError:
         return Configuration(path, None, "", {}, None)
     except OSError as error:

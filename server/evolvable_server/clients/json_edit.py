@@ -138,7 +138,9 @@ def _without(text: str, node: Node, member: Member) -> str:
         if before is None:
             while text[end] in " \t":
                 end += 1
-    rest = text[:start] + text[end:]
+    # A remark may stand between the value and its comma.
+    remark = text[member.end : member.comma].strip() if member.comma is not None else ""
+    rest = text[:start] + (remark and remark + _newline(text)) + text[end:]
     if member.comma is None and before is not None and before.comma is not None:
         rest = rest[: before.comma] + rest[before.comma + 1 :]
     return rest

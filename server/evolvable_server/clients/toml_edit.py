@@ -35,10 +35,13 @@ def changed(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> s
     if expected == before:
         return text
     outer, name = path
-    tables = before.get(outer, {})
+    tables, comments = before.get(outer, {}), text
     try:
         if value is None:
-            after = _without(text, document, outer, name)
+            after = comments = _without_lines(text, outer, name)
+            if after == text:  # on one line, or with dots
+                del _below(document, outer)[name]
+                after = document.as_string()
         elif name in tables:
             _update(_below(document, outer)[name], value)
             after = document.as_string()
@@ -47,7 +50,7 @@ def changed(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> s
     except (TypeError, AttributeError, KeyError) as error:  # a value where a table should be
         raise ValueError(f"{outer}.{name} is no table") from error
     after = _with_newlines_of(text, after)
-    _verify(text, after, expected)
+    _verify(comments, after, expected)
     return after
 
 
@@ -129,25 +132,30 @@ def _table(value: dict[str, Any]) -> "Table":
 
 
 def _update(table: Any, value: dict[str, Any]) -> None:
+    from tomlkit.items import InlineTable
+
+    made = _inline if isinstance(table, InlineTable) else _table
     for key in [key for key in table if key not in value]:
         del table[key]
     for key, item in value.items():
         if key not in table:
-            table[key] = _table(item) if isinstance(item, dict) else item
+            table[key] = made(item) if isinstance(item, dict) else item
         elif isinstance(item, dict) and isinstance(table[key], dict):
             _update(table[key], item)
         elif table[key] != item:
             table[key] = item
 
 
-def _without(text: str, document: "TOMLDocument", outer: str, name: str) -> str:
-    """Returns the text without a table; comments after its last key stay, they belong to what follows."""
+def _without_lines(text: str, outer: str, name: str) -> str:
+    """Returns the text without a table, the same text when it has no header of its own.
+
+    Comments between its keys go with them; those after its last key stay, they belong to what follows.
+    """
     header = re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
     lines = text.splitlines(keepends=True)
     starts = [at for at, line in enumerate(lines) if header.match(line)]
-    if not starts:  # on one line, or with dots
-        del _below(document, outer)[name]
-        return document.as_string()
+    if not starts:
+        return text
     for start in reversed(starts):
         end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
         while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
@@ -167,8 +175,8 @@ def _with_newlines_of(before: str, after: str) -> str:
     return after
 
 
-def _verify(before: str, after: str, expected: dict[str, Any]) -> None:
-    """Raises ValueError unless the text holds what it should, and every comment line that it had."""
+def _verify(comments: str, after: str, expected: dict[str, Any]) -> None:
+    """Raises ValueError unless the text holds what it should, and every comment line of `comments`."""
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError as error:
@@ -176,5 +184,5 @@ def _verify(before: str, after: str, expected: dict[str, Any]) -> None:
     if {key: value for key, value in found.items() if value or key in expected} != expected:
         raise ValueError("the edited text does not hold what it should")
     lines = iter(after.splitlines())
-    if not all(line in lines for line in before.splitlines() if line.startswith("#")):
+    if not all(line in lines for line in comments.splitlines() if line.startswith("#")):
         raise ValueError("a comment would be lost")

@@ -47,7 +47,7 @@ class Hooks:
             return _context(event.event, text) if text else NOTHING
         if event.event == "PostToolUse":
             note(self._library, caller, event, self._offered)
-        elif event.event in ("Stop", "SessionEnd"):
+        elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
         return NOTHING
 

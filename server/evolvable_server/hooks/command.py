@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from evolvable_server.environment import hooks_on, library_home
+from evolvable_server.environment import hooks_on, library_home, reviews_on
+from evolvable_server.session_names import of_client
 
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
@@ -37,7 +38,11 @@ def run(arguments: Sequence[str]) -> str:
     event = arguments[0] if arguments else payload.get("hook_event_name")
     payload["event"] = payload["hook_event_name"] = event
     payload["client"] = arguments[1] if len(arguments) > 1 else _client(payload)
+    session = payload.get("session_id")
+    payload["session_id"] = of_client(session) if isinstance(session, str) else None
     if event in QUEUED:
+        if not reviews_on(os.environ):
+            return ""
         from evolvable_store.queueing import enqueue
 
         enqueue(library_home(os.environ), payload)

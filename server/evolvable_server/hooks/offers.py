@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from evolvable_server.hooks.offered import Offered
 from evolvable_store.resource import Ref
-from evolvable_tools.finding import FoundMatch, FoundSkills, find_skill
+from evolvable_tools.finding import FoundMatch, FoundSkills, find_skill, note_shown
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.means import Means
 
@@ -28,8 +28,8 @@ def offer(library: Library, caller: Caller, prompt: str, offered: Offered, means
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False)
-    found = find_skill(library, caller, task[:MAX_TASK], means=alone)
-    fresh = [match for match in _fitting(found, means.fits) if _claimed(library, caller.session, match, found, offered)]
+    found = find_skill(library, caller, task[:MAX_TASK], means=alone, shown=False)
+    fresh = [match for match in _fitting(found, means.fits) if _claimed(library, caller, match, found, offered)]
     return _said(fresh, found.search_id) if fresh else ""
 
 
@@ -40,11 +40,14 @@ def _fitting(found: FoundSkills, fits: float) -> list[FoundMatch]:
     return [first, *(match for match in others if match.confidence >= fits)][:MOST]
 
 
-def _claimed(library: Library, session: str, match: FoundMatch, found: FoundSkills, offered: Offered) -> bool:
+def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSkills, offered: Offered) -> bool:
     head = library.store.head_or_none(Ref.parse(match.ref))
-    if head is None or library.evidence.used_in(session, [head.id]):
+    if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
         return False
-    return offered.claim(session, head.id, found.search_id)
+    if not offered.claim(caller.session, head.id, found.search_id):
+        return False
+    note_shown(library, caller, found.search_id, [(head.id, match.version)])
+    return True
 
 
 def _said(matches: list[FoundMatch], search_id: str) -> str:
@@ -57,6 +60,10 @@ def _said(matches: list[FoundMatch], search_id: str) -> str:
 
 
 def _short(text: str, room: int) -> str:
-    """Returns a description as one line of so many characters at most, without what steers a terminal."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Returns a description as one line of so many characters at most, without what steers a terminal.
+
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and whoever
+    wrote a description must not end them and go on in the client's name.
+    """
+    line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
     return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"

@@ -1,5 +1,8 @@
 """Puts the parts of the HTTP server together, from the outermost door to the SDK's own handler."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import anyio
 from mcp.server.auth.routes import create_protected_resource_routes
 from mcp.server.auth.settings import AuthSettings
@@ -16,6 +19,7 @@ from evolvable_server.http.places import Places
 from evolvable_server.http.settings import HttpSettings
 from evolvable_server.http.streams import Streams
 from evolvable_server.http.tokens import Tokens
+from evolvable_server.http.transcripts import Transcripts
 from evolvable_server.mcp.bearer import Permission
 from evolvable_server.mcp.server import LibraryServer
 
@@ -25,10 +29,13 @@ MAX_SESSIONS = 1000
 """Sessions of the handshake era that are open together; an idle one ends after half an hour."""
 
 
-def application(server: LibraryServer, settings: HttpSettings, tokens: Tokens, port: int) -> Drain:
+def application(
+    server: LibraryServer, settings: HttpSettings, tokens: Tokens, port: int, transcripts: Sequence[Path]
+) -> Drain:
     """Returns the application over a server, for an address with this port: its outermost part, to end it by.
 
-    Call it once, on the event loop. Raises InvalidArgument for a host or an origin that no client would send.
+    transcripts: folders of this machine with files that clients without a token may name. Call it once, on the event
+    loop. Raises InvalidArgument for a host or an origin that no client would send.
     """
     oauth = settings.oauth
     if oauth is None:
@@ -38,6 +45,7 @@ def application(server: LibraryServer, settings: HttpSettings, tokens: Tokens, p
 
         verifier = Verifier(tokens, OAuthVerifier(oauth))
     server.middleware.append(check_permission)
+    server.middleware.append(Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
         server._lowlevel_server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS
     )

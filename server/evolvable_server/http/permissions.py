@@ -27,6 +27,7 @@ TOOLS: Mapping[str, Permission] = {
     "undo": WRITE,
     "review_session": WRITE,
     "submit_review": WRITE,
+    "compress_history": READ,
 }
 """What a tool needs. A tool that is not named here needs every permission: forgetting one must not open a door."""
 

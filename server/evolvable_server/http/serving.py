@@ -8,14 +8,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
 from sse_starlette.sse import AppStatus
 
-from evolvable_server.config import Config
+from evolvable_server.config import Config, read_machine
 from evolvable_server.http.access import check_reach
 from evolvable_server.http.application import PATH, application
 from evolvable_server.http.connections import IDLE_SECONDS, MAX_HEADER, TimedConnection, connection_limit
@@ -45,7 +46,8 @@ def serve_http(config: Config, settings: HttpSettings, ready: Callable[[str], No
         serving = Serving(config, shared=True)
         end = _End(settings.grace)
         try:
-            asyncio.run(_serve(serving, settings, tokens, listener, end, ready))
+            transcripts = read_machine(config.project).transcripts
+            asyncio.run(_serve(serving, settings, tokens, transcripts, listener, end, ready))
         finally:
             serving.close()
     # A tool that still runs on a thread would keep the process.
@@ -56,12 +58,13 @@ async def _serve(
     serving: Serving,
     settings: HttpSettings,
     tokens: Tokens,
+    transcripts: Sequence[Path],
     listener: socket.socket,
     end: "_End",
     ready: Callable[[str], None],
 ) -> None:
     host, port = listener.getsockname()[:2]
-    app = application(serving.server, settings, tokens, port)
+    app = application(serving.server, settings, tokens, port, transcripts)
     # Its own way of ending streams at a signal would cut the answers that are under way.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
     TimedConnection.limit = connection_limit()

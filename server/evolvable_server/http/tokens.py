@@ -134,12 +134,6 @@ class Tokens:
                 found = token
         return found if found is not None and found.is_valid(self._clock()) else None
 
-    def is_live(self, name: str, digest: str) -> bool:
-        """Returns whether a token that was found before is still there and valid."""
-        return any(
-            token.name == name and token.digest == digest and token.is_valid(self._clock()) for token in self.all()
-        )
-
     def note_use(self, token: Token) -> None:
         """Keeps that a token was used now, at most once in USE_SECONDS; a place that cannot be written is let be."""
         now = self._clock()

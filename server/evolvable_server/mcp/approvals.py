@@ -37,7 +37,9 @@ MAX_DIFF, MAX_REASON, MAX_SHOWN = 1_500, 300, 5
 """Characters of a diff and of a reason in a question, and proposals that are shown in one."""
 
 _KEY, _HOW = "approve", "approved in the client"
-_NOTHING_TO_FILL: dict[str, Any] = {"type": "object", "properties": {}}
+NOTHING_TO_FILL: dict[str, Any] = {"type": "object", "properties": {}}
+"""The form of a question that is answered by yes or no."""
+
 _ANSWERS = {
     "decline": "The person or the client declined",
     "cancel": "Nobody answered: the client cancelled the question",
@@ -82,14 +84,14 @@ class Approvals:
         proposed = result.structured_content or {}
         if not _ids(proposed):
             return result
-        if not _may_ask(context):
+        if not may_ask(context):
             return await self._answered(proposed, None)
         question = await run_sync(self._question, tool, proposed)
         if modern:
-            asked = types.ElicitRequestFormParams(message=question, requested_schema=_NOTHING_TO_FILL)
+            asked = types.ElicitRequestFormParams(message=question, requested_schema=NOTHING_TO_FILL)
             requests: types.InputRequests = {_KEY: types.ElicitRequest(params=asked)}
             return types.InputRequiredResult(input_requests=requests, request_state=json.dumps(proposed))
-        return await self._answered(proposed, await _elicit(context, question))
+        return await self._answered(proposed, await elicit(context, question))
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Returns what a person is asked. What an agent wrote is cut, and stands on a line of its own."""
@@ -102,6 +104,7 @@ class Approvals:
         more = len(_ids(proposed)) - len(shown)
         lines += [f"And {more} more."] * (more > 0)
         lines.append(f"Its reason: {_one_line(shown[0].reason)}")
+        lines += [f"A scan found: {_one_line(str(found))}" for one in shown for found in one.findings[:MAX_SHOWN]]
         changes = "\n".join(one.diff or "" for one in shown if not one.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
@@ -118,7 +121,7 @@ class Approvals:
         return _left(proposed, f"{_ANSWERS[action]}. Nothing changed")
 
 
-def _may_ask(context: Context[Any, Any]) -> bool:
+def may_ask(context: Context[Any, Any]) -> bool:
     """Returns whether the client shows questions, and whoever calls through it may decide."""
     capabilities = context.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
@@ -127,12 +130,12 @@ def _may_ask(context: Context[Any, Any]) -> bool:
     return offered and Permission.APPROVE in permissions_of(context.request_context.request)
 
 
-async def _elicit(context: Context[Any, Any], question: str) -> types.ElicitResult | None:
+async def elicit(context: Context[Any, Any], question: str) -> types.ElicitResult | None:
     """Returns the client's answer, None when it gave none that can be read."""
     if not context.session.can_send_request:
         return None
     try:
-        answer: types.ElicitResult = await context.session.elicit_form(question, _NOTHING_TO_FILL, context.request_id)
+        answer: types.ElicitResult = await context.session.elicit_form(question, NOTHING_TO_FILL, context.request_id)
         return answer
     except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
         log.warning("the client did not answer a question: %s", ascii(str(error))[:200])

@@ -5,6 +5,8 @@ from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
+from evolvable_server.session_names import BEARERS, of_bearer, of_client
+
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
 
@@ -51,14 +53,15 @@ def permissions_of(request: Any) -> frozenset[Permission]:
 
 
 def session_of(request: Any, session: str | None) -> str | None:
-    """Returns the session of a call: what the client names, behind the name of its bearer.
+    """Returns the session of a call: what the client names, behind the bearer that it calls for.
 
     So operations say whose token made them, and no client can speak in the session of another's.
     """
     name = name_of(request)
     if name is None:
-        return session
-    return f"{name}/{session}" if session else name
+        return of_client(session)
+    # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
+    return of_bearer(name if name.startswith(BEARERS) else f"token:{name}", session)
 
 
 def _user(scope: Any) -> AuthenticatedUser | None:

@@ -1,4 +1,4 @@
-"""The prompts that a client offers: `use_skill`, and those of the library, read anew for every question."""
+"""The prompts that a client offers: `use_skill`, `memory`, and those of the library, read anew for every question."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,7 +11,7 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import complete_uri
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import prompts, usage
+from evolvable_tools import memory, prompts, usage
 from evolvable_tools.library import Caller, Library
 
 MAX_COMPLETIONS = 100
@@ -27,6 +27,15 @@ def use_skill(library: Library, caller: Caller) -> Callable[[str, str], str]:
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
             f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{loaded.text or ''}"
         )
+
+    return prompt
+
+
+def briefing(library: Library, caller: Caller) -> Callable[[], str]:
+    """Returns the function of the prompt `memory` over this library."""
+
+    def prompt() -> str:
+        return memory.briefing(library, caller)
 
     return prompt
 
@@ -81,7 +90,9 @@ def _as_prompt(prompt: prompts.Prompt) -> types.Prompt:
 
 
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Adds the prompt `use_skill` and the library's, with completion. Arguments are one word: clients split on spaces.
+    """Adds the prompts `use_skill`, `memory` and the library's, with completion.
+
+    Arguments are one word: clients split on spaces.
 
     The variables of resource templates complete here too: the protocol has one question for both.
     """
@@ -91,6 +102,14 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
             name="use_skill",
             title="Use a skill",
             description="Load a skill by name and follow it.",
+        )
+    )
+    server.add_prompt(
+        Prompt.from_function(
+            briefing(library, caller),
+            name="memory",
+            title="Memory",
+            description="What is known of you and your work, and how it may be added to.",
         )
     )
     server.live_prompts = live = LibraryPrompts(library, caller)

@@ -26,6 +26,7 @@ Call find_skill with your task before you start work; load_skill opens the match
 When you are done, call report_outcome with the use_id, so that the library learns what helps. \
 Everything that changes the library (update_resource, restore_resource, remove_resource) makes a version that undo \
 takes back; say why in `reason`. Read the head first and pass its version as expected_version. \
+After long or corrected work, review_session proposes what to learn; review_inbox shows what waits for the user. \
 Refs: skill:pdf is the newest version, skill:pdf@3 the third, skill:acme/pdf the one of project acme. \
 Kinds: skill, prompt, agent, tool, environment, memory.
 """
@@ -62,6 +63,7 @@ class LibraryServer(MCPServer[Any]):
 
     live_prompts: LivePrompts | None = None
     approvals: Gate | None = None
+    decisions: Gate | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -90,8 +92,9 @@ class LibraryServer(MCPServer[Any]):
         unknown = sorted(set(arguments) - set(known))
         if unknown:
             return _failure(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
-        if self.approvals is not None and context is not None and await self.approvals.asks(name, arguments):
-            return await self.approvals.call(name, arguments, context, self._call)
+        for gate in (self.approvals, self.decisions):
+            if gate is not None and context is not None and await gate.asks(name, arguments):
+                return await gate.call(name, arguments, context, self._call)
         return await self._call(name, arguments, context)
 
     async def _call(

@@ -6,6 +6,7 @@ structured form; documents are plain text.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -271,6 +272,8 @@ def document(loaded: usage.Loaded) -> str:
     else:
         parts = [loaded.text]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
+    if loaded.trust:
+        parts.append(f"({loaded.trust})")
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))
@@ -285,26 +288,28 @@ NOTE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 
 
+def add_tool(
+    server: LibraryServer,
+    function: Callable[..., Any],
+    title: str,
+    annotations: ToolAnnotations,
+    structured: bool = True,
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Adds a tool to the server; what a client shows of it is its docstring on one line."""
+    # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
+    # silently sending text alone.
+    server.add_tool(function, title=title, annotations=annotations, structured_output=structured, meta=meta)
+    # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
+    added = server._tool_manager.get_tool(function.__name__)
+    assert added is not None
+    added.parameters["additionalProperties"] = False
+    added.description = " ".join(added.description.split())
+
+
 def add_tools(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions) -> None:
     """Adds every tool to the server, in the order in which a client shows them."""
-    tools = Tools(library, caller, sessions)
-
-    def add(
-        function: Callable[..., Any],
-        title: str,
-        annotations: ToolAnnotations,
-        structured: bool = True,
-        meta: dict[str, Any] | None = None,
-    ) -> None:
-        # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
-        # silently sending text alone.
-        server.add_tool(function, title=title, annotations=annotations, structured_output=structured, meta=meta)
-        # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
-        added = server._tool_manager.get_tool(function.__name__)
-        assert added is not None
-        added.parameters["additionalProperties"] = False
-        added.description = " ".join(added.description.split())
-
+    tools, add = Tools(library, caller, sessions), partial(add_tool, server)
     hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
     add(tools.find_skill, "Find a skill", READ, meta=hint)
     add(tools.load_skill, "Load a skill", NOTE, structured=False, meta=_WHOLE)

@@ -25,6 +25,7 @@ from evolvable_store.resource import (
 )
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.shown import is_users
 
 VERSION = "version."
 
@@ -56,7 +57,8 @@ def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: i
 def resolve(store: Store, uri: str, *, directory: bool = False) -> Place:
     """Returns the file that a URI names, or with `directory` the directory; that the path is there is not looked at.
 
-    Where both readings exist, the first part is taken as a project before it is taken as a name of the user's.
+    Where both readings exist, the first part is taken as a project before it is taken as a name of the user's; of
+    skills the one is meant that had the address first.
     Raises NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
     """
     scheme, _, rest = uri.partition("://")
@@ -72,7 +74,7 @@ def resolve(store: Store, uri: str, *, directory: bool = False) -> Place:
     if len(parts) >= (2 if directory else 3):
         head = _of_project(store, kind, parts[0], parts[1])
         version = number or (_seen(store, head) if head else None)
-        if head is not None and version is not None:
+        if head is not None and version is not None and not _is_users(store, head, parts, number):
             return _place(store, head, version, parts[2:], number is not None)
     return _of_user(store, kind, parts, number)
 
@@ -105,6 +107,21 @@ def _of_project(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
         return None
 
 
+def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | None) -> bool:
+    """Returns whether a directory of the user's skill was at this address before the project's skill was."""
+    try:
+        head = store.head_or_none(Ref(Kind.SKILL, check_name(Kind.SKILL, parts[0]), USER_SCOPE))
+        if head is None or project.kind is not Kind.SKILL or not (number or _seen(store, head)):
+            return False
+        if number is None:
+            return is_users(store, head.id, project.id, project.name)
+        made = store.version(head, number).operation
+        inside = any(path.startswith(f"{project.name}/") for path in store.manifest(head, number))
+        return inside and (number > project.latest or made < store.version(project, number).operation)
+    except EvolvableError:
+        return False
+
+
 def _name(kind: Kind, name: str) -> str:
     # Some clients write what follows :// in small letters, as they would a host.
     return name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else name
@@ -116,6 +133,16 @@ def _seen(store: Store, head: Head) -> int | None:
         return head.version
     held = Channel(store.backend).of(head.id)
     return held.seen if held else None
+
+
+def _heads_seen(store: Store, kind: Kind, scopes: Sequence[str]) -> list[tuple[Head, int]]:
+    """Returns what clients see of a kind in these scopes, each with the version that they see."""
+    heads = [head for scope in scopes for head in store.heads(kind, scope)]
+    placed = (
+        {held.resource: held.seen for held in Channel(store.backend).held()} if kind is Kind.SKILL and heads else {}
+    )
+    seen = [(head, placed.get(head.id) if kind is Kind.SKILL else head.version) for head in heads]
+    return [(head, version) for head, version in seen if version is not None]
 
 
 def _place(store: Store, head: Head, version: int, parts: Sequence[str], named: bool) -> Place:
@@ -131,13 +158,13 @@ def template(kind: Kind, *, project: bool) -> str:
 def templates_for(library: Library, caller: Caller) -> list[tuple[Kind, bool]]:
     """Returns the kinds that the caller sees one of, each with whether it is of a project's.
 
-    There is none for a kind of which there is nothing: each template expands to something.
+    There is none for a kind of which nothing is seen: each template expands to something.
     """
     return [
         (kind, project)
         for kind in Kind
         for project in (False, True)
-        if any(library.store.heads(kind, scope) for scope in _scopes(caller, project))
+        if _heads_seen(library.store, kind, _scopes(caller, project))
     ]
 
 
@@ -154,15 +181,15 @@ def complete_uri(
     kind, scopes = Kind(scheme), _scopes(caller, rest == _OF_PROJECT)
     if "scope" in known:
         scopes = tuple(scope for scope in scopes if scope == known["scope"])
-    heads = [head for scope in scopes for head in library.store.heads(kind, scope) if _seen(library.store, head)]
+    seen = _heads_seen(library.store, kind, scopes)
     values: set[str] = set()
     if variable == "scope" and rest == _OF_PROJECT:
-        values = {head.scope for head in heads}
+        values = {head.scope for head, _ in seen}
     elif variable == "name":
-        values = {head.name for head in heads}
+        values = {head.name for head, _ in seen}
     elif variable == "file":
-        named = [head for head in heads if head.name == known.get("name")]
-        values = {path for head in named for path in library.store.manifest(head, _seen(library.store, head))}
+        named = [(head, version) for head, version in seen if head.name == known.get("name")]
+        values = {path for head, version in named for path in library.store.manifest(head, version)}
     return sorted(value for value in values if value.startswith(begun))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_store.archive.output import chosen_heads
-from evolvable_store.archive.taking_in import Candidate, Imported, is_main, take_in
+from evolvable_store.archive.taking_in import Candidate, Imported, Look, is_main, looked_away, take_in
 from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError
 from evolvable_store.folder import is_ignored, read_folder
 from evolvable_store.objects import Files
@@ -66,6 +66,7 @@ def import_folders(
     replace: bool = False,
     reason: str = "",
     progress: Callable[[int, int], None] | None = None,
+    look: Look = looked_away,
 ) -> Imported:
     """Returns what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
 
@@ -83,7 +84,7 @@ def import_folders(
             if progress:
                 progress(done, len(folders))
 
-    return take_in(store, kind, scope, read, reason or f"imported from {source}", replace)
+    return take_in(store, kind, scope, read, reason or f"imported from {source}", replace, look)
 
 
 def _found(place: Path, kind: Kind, depth: int) -> Iterator[Path]:

@@ -4,10 +4,12 @@
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
      "blobs": [{"sha256", "text" or "base64"}, ...],
-     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...]}
+     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
+     "evidence": [...]}
 
 Changes stand in the order of the log; those that made no version (a removal, a return) have neither hash nor files.
-Ids are those of the exporting library; the version hashes do not cover them.
+Ids are those of the exporting library; the version hashes do not cover them. What a record of evidence holds is said
+in `evidence`.
 """
 
 import base64
@@ -18,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store.archive.evidence import export_evidence
 from evolvable_store.archive.output import Stream, written_whole
 from evolvable_store.channel import Channel, Placing
 from evolvable_store.errors import LibraryCorrupt
@@ -47,6 +50,7 @@ def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | Non
             ("changes", export.changes()),
             ("blobs", export.blobs()),
             ("channel", export.channel()),
+            ("evidence", export.evidence()),
         ):
             _write_list(stream, name, records)
         stream.write(b"\n}\n")
@@ -126,6 +130,10 @@ class _Export:
                 record = {"at": note.at, "actor": note.actor, "reason": note.reason, "session": note.session}
                 stands = [(str(row.ref), row.after, row.withdrawn) for row in rows]
                 yield record | {"policy": note.policy, "placed": stands}
+
+    def evidence(self) -> Iterator[Any]:
+        """Yields the evidence about the versions that are written."""
+        yield from export_evidence(self._store, self.latest, whole=self._refs is None)
 
     def _log(self) -> Iterator[Change]:
         after = 0

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_store.archive.evidence import take_evidence
 from evolvable_store.archive.history_check import check_history
 from evolvable_store.archive.history_staging import Staging
 from evolvable_store.archive.output import Stream
-from evolvable_store.archive.taking_in import Imported
+from evolvable_store.archive.taking_in import Imported, Look, looked_away
 from evolvable_store.backend import Writer
 from evolvable_store.batches import batches
 from evolvable_store.channel import Channel, Stand
-from evolvable_store.errors import InvalidArchive
+from evolvable_store.errors import InvalidArchive, InvalidResource
+from evolvable_store.objects import File
 from evolvable_store.operation import Head, Intent
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.transaction import Step, replay
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from evolvable_store.store import Store
 
 
-def import_json(store: "Store", source: Path | Stream) -> Imported:
+def import_json(store: "Store", source: Path | Stream, *, look: Look = looked_away) -> Imported:
     """Returns what became of each resource of an archive that `export_json` wrote.
 
     A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
@@ -31,12 +33,14 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
     went another way, or is unsound: refused with the reason, and left alone. All that is appended is appended in
     one step, or nothing. What `undoes` says of an operation are ids of the library that made it. The stable channel
     shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
-    along into a library whose channel never moved.
+    along into a library whose channel never moved. The evidence about what was not refused is added afterwards, as far
+    as it is not here. look: refuses a resource by what its newest version holds, where
+    that is not here yet.
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with Staging(store.home) as staging, _opened(source) as stream:
         staging.load(stream)
-        checked = {ref: check_history(staging, ref) for ref in staging.refs()}
+        checked = {ref: check_history(staging, ref) or _seen(store, staging, ref, look) for ref in staging.refs()}
         sound = [ref for ref, found in checked.items() if not found]
         merge = _Merge(store, staging, sound)
         merge.compare()
@@ -44,8 +48,23 @@ def import_json(store: "Store", source: Path | Stream) -> Imported:
             _send_blobs(store, staging)
             merge = _Merge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place)
+        take_evidence(store, staging.evidence(), merge.known())
     unsound = [(str(ref), found) for ref, found in checked.items() if found]
     return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
+
+
+def _seen(store: "Store", staging: Staging, ref: Ref, look: Look) -> tuple[str, ...]:
+    """Returns every reason that a look at the newest version of a sound history finds against it."""
+    newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
+    head = store.head_or_none(ref)
+    if head is not None and head.tree == newest.tree:
+        return ()
+    files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
+    try:
+        kept_out = not look(ref, (head.version if head else None) or 0, files)
+    except InvalidResource as error:
+        return error.problems
+    return ("a person has to look at it first",) if kept_out else ()
 
 
 @contextlib.contextmanager
@@ -103,6 +122,11 @@ class _Merge:
                 if head is not None:
                     stands[head.id] = stand
             writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
+
+    def known(self) -> dict[str, tuple[int, int]]:
+        """Returns the id and the newest version here of what the archive and the library agree on."""
+        heads = [self.store.head_or_none(ref) for ref in (*self.added, *self.updated, *self.unchanged)]
+        return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
     def _intent(self, operation: int) -> Intent:
         intent = self.staging.intent(operation)

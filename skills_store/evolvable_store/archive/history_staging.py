@@ -14,6 +14,7 @@ from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from evolvable_store import driver
+from evolvable_store.archive.evidence import SHAPES, is_sound
 from evolvable_store.archive.history_export import FORMAT, FORMAT_VERSION
 from evolvable_store.archive.json_stream import pieces
 from evolvable_store.archive.output import Stream
@@ -36,6 +37,7 @@ _TABLES = """
     ) STRICT;
     CREATE INDEX change_ref ON change (ref, position);
     CREATE TABLE move (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
+    CREATE TABLE evidence (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
     CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
 """
 _MANY = 2**53
@@ -112,6 +114,7 @@ class Staging:
             "changes": self._add_change,
             "blobs": self._add_blob,
             "channel": self._add_move,
+            "evidence": self._add_evidence,
         }
         header: dict[str, Any] = {}
         for key, value in pieces(stream):
@@ -174,6 +177,23 @@ class Staging:
             raise _bad("moves of the channel", f"{ascii(record)[:80]} cannot be read")
         fields = [record[key] for key in _MOVE]
         self._db.execute("INSERT INTO move (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+
+    def _add_evidence(self, record: dict[str, Any]) -> None:
+        shape = SHAPES.get(str(record.get("type")))
+        if shape is None:
+            return  # of a newer program
+        for key, types in shape.items():
+            if type(record.get(key)) not in types or (types == (int,) and not 0 <= record[key] < _MANY):
+                raise _bad("evidence", f"{key} is {ascii(record.get(key))[:80]}")
+        if not is_sound(record) or not _is_moment(record["at"]):
+            raise _bad("evidence", f"{ascii(record)[:80]} cannot be read")
+        fields = {"type": record["type"], **{key: record[key] for key in shape}}
+        self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+
+    def evidence(self) -> Iterator[dict[str, Any]]:
+        """Yields the records of evidence in order."""
+        for (fields,) in self._db.execute("SELECT fields FROM evidence ORDER BY position"):
+            yield json.loads(fields)
 
     def moves(self) -> Iterator[tuple[Note, list[tuple[Ref, Stand]]]]:
         """Yields the moves of the channel in order, each with what it placed."""

@@ -23,7 +23,7 @@ class Imported:
 
     operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
     come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
-    they were.
+    they were. held: kept out for now, by whoever looked at them.
     """
 
     operation: int | None
@@ -31,6 +31,7 @@ class Imported:
     updated: tuple[Ref, ...] = ()
     unchanged: tuple[Ref, ...] = ()
     refused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    held: tuple[Ref, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,18 @@ class Candidate:
     missing: tuple[str, ...] = ()
 
 
+Look = Callable[[Ref, int, Files], bool]
+"""Called with what would be taken in: the resource, the version here that it would replace (0: none), its files.
+
+Returns whether it may be. When not it is kept out for now, by whoever looks; raises InvalidResource when it is refused.
+"""
+
+
+def looked_away(ref: Ref, base: int, files: Files) -> bool:
+    """Returns that whatever is sound may be taken in."""
+    return True
+
+
 @dataclass(slots=True)
 class _Sorted:
     """The candidates so far, by what becomes of them."""
@@ -50,6 +63,7 @@ class _Sorted:
     updated: list[Ref] = field(default_factory=list)
     unchanged: list[Ref] = field(default_factory=list)
     refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    held: list[Ref] = field(default_factory=list)
 
 
 def is_main(kind: Kind, path: str) -> bool:
@@ -59,16 +73,22 @@ def is_main(kind: Kind, path: str) -> bool:
 
 
 def take_in(
-    store: "Store", kind: Kind, scope: str, read: Callable[[], Iterable[Candidate]], reason: str, replace: bool
+    store: "Store",
+    kind: Kind,
+    scope: str,
+    read: Callable[[], Iterable[Candidate]],
+    reason: str,
+    replace: bool,
+    look: Look = looked_away,
 ) -> Imported:
     """Returns what became of the candidates; those that are taken in make one operation of Actor.IMPORT.
 
     read: gives the candidates; called again when somebody changes one of them here meanwhile. replace: a resource
-    that is here with other content gets a new version; otherwise it is refused.
+    that is here with other content gets a new version; otherwise it is refused. look: may keep one out.
     """
     for attempt in range(_TRIES):
         try:
-            return _try_take_in(store, kind, scope, read(), reason, replace)
+            return _try_take_in(store, kind, scope, read(), reason, replace, look)
         except (VersionConflict, Frozen):
             if attempt == _TRIES - 1:
                 raise
@@ -76,21 +96,41 @@ def take_in(
 
 
 def _try_take_in(
-    store: "Store", kind: Kind, scope: str, candidates: Iterable[Candidate], reason: str, replace: bool
+    store: "Store",
+    kind: Kind,
+    scope: str,
+    candidates: Iterable[Candidate],
+    reason: str,
+    replace: bool,
+    look: Look,
 ) -> Imported:
     done = _Sorted()
     with store.transaction(Actor.IMPORT, reason) as tx:
         for candidate in candidates:
             try:
-                _one(store, tx, kind, scope, candidate, replace, done)
+                _one(store, tx, kind, scope, candidate, replace, look, done)
             except InvalidResource as error:
                 done.refused.append((candidate.name, error.problems))
     operation = tx.operation.id if tx.operation else None
-    return Imported(operation, tuple(done.added), tuple(done.updated), tuple(done.unchanged), tuple(done.refused))
+    return Imported(
+        operation,
+        tuple(done.added),
+        tuple(done.updated),
+        tuple(done.unchanged),
+        tuple(done.refused),
+        tuple(done.held),
+    )
 
 
 def _one(
-    store: "Store", tx: "Transaction", kind: Kind, scope: str, candidate: Candidate, replace: bool, done: _Sorted
+    store: "Store",
+    tx: "Transaction",
+    kind: Kind,
+    scope: str,
+    candidate: Candidate,
+    replace: bool,
+    look: Look,
+    done: _Sorted,
 ) -> None:
     """Sorts one candidate and puts it if need be. Raises InvalidResource with every reason against it."""
     name, files = candidate.name, candidate.files
@@ -99,7 +139,7 @@ def _one(
     if stops:
         raise InvalidResource(name, stops)
     ref = Ref(kind, name, scope)
-    if ref in (*done.added, *done.updated, *done.unchanged):
+    if ref in (*done.added, *done.updated, *done.unchanged, *done.held):
         raise InvalidResource(name, ["another folder of this archive has the same name"])
     head = store.head_or_none(ref)
     if head is not None and head.version is not None and manifest_of(files).tree == head.tree:
@@ -110,5 +150,8 @@ def _one(
     here = (head.version if head else None) or 0
     if here and not replace:
         raise InvalidResource(name, [f"it is here with other content (version {here}); say that it is to be replaced"])
+    if not look(ref, here, files):
+        done.held.append(ref)
+        return
     tx.put(ref, files, expected_version=here)
     (done.updated if here else done.added).append(ref)

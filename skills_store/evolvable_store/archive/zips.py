@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_store.archive.output import Stream, chosen_heads, written_whole
-from evolvable_store.archive.taking_in import Candidate, Imported, is_main, take_in
+from evolvable_store.archive.taking_in import Candidate, Imported, Look, is_main, looked_away, take_in
 from evolvable_store.archive.unzip import MAX_ENTRIES, Archive, opened, refusal
 from evolvable_store.errors import TooLarge
 from evolvable_store.folder import is_ignored
@@ -55,6 +55,7 @@ def import_zip(
     scope: str = USER_SCOPE,
     replace: bool = False,
     reason: str = "",
+    look: Look = looked_away,
 ) -> Imported:
     """Returns what became of each folder in the zip that holds a resource of this kind, at any depth.
 
@@ -69,7 +70,7 @@ def import_zip(
         if not folders:
             raise refusal(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
-        return take_in(store, kind, scope, lambda: _candidates(archive, kind, folders), reason, replace)
+        return take_in(store, kind, scope, lambda: _candidates(archive, kind, folders), reason, replace, look)
 
 
 def _folders(archive: Archive, kind: Kind) -> dict[str, list[str]]:

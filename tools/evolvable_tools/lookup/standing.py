@@ -1,24 +1,30 @@
 """Near ties: where two fit about as well, what is known of their use decides, and whether they are of the project."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from evolvable_store.evidence import Tally
+from evolvable_store.attempts import Proof
 from evolvable_tools.lookup.cascade import Match
+from evolvable_tools.measures.wilson import lower_bound
+
+CAP = lower_bound(1, 1)
+"""What evidence is worth at most for a resource that nobody vouches for: one success of one."""
 
 TIE = 0.05
 """Confidences no further apart are taken for equal; the models are no more exact than that."""
 
-_Z = 1.96
-
 
 def settled(
-    matches: Sequence[Match], tallies: Mapping[int, Tally], scopes: Sequence[str], fits: float
+    matches: Sequence[Match],
+    proofs: Mapping[int, Proof],
+    scopes: Sequence[str],
+    fits: float,
+    capped: Collection[int] = (),
 ) -> tuple[Match, ...]:
     """Returns the matches with near ties of those that fit put in order: what proved itself, then the nearer scope.
 
-    tallies: by the resource's id. scopes: nearest first. Nothing that does not fit is moved, nothing is moved past a
-    match that is surer by more than TIE, and what a judge or a name chose stays first.
+    proofs: by the resource's id. scopes: nearest first. capped: those that evidence lifts to CAP at most. Nothing that
+    does not fit is moved, nothing is moved past a match that is surer by more than TIE, and what a judge or a name chose
+    stays first.
     """
     ordered: list[Match] = []
     rest = list(matches)
@@ -32,26 +38,15 @@ def settled(
         near = {scope: place for place, scope in enumerate(scopes)}
         ordered += sorted(
             tied,
-            key=lambda match: (-_bound(tallies.get(match.entry.id)), near.get(match.entry.scope, len(near))),
+            key=lambda match: (
+                -_bound(proofs.get(match.entry.id), match.entry.id in capped),
+                near.get(match.entry.scope, len(near)),
+            ),
         )
         rest = rest[len(tied) :]
     return tuple(ordered)
 
 
-def _bound(tally: Tally | None) -> float:
-    if tally is None:
-        return 0.0
-    return lower_bound(tally.succeeded, tally.succeeded + tally.failed + tally.partial)
-
-
-def lower_bound(successes: int, ends: int) -> float:
-    """Returns the lower end of Wilson's 95 % interval for the share of successes; 0 without any ends.
-
-    Source: E. B. Wilson, 1927. One success of one is worth 0.21, nine of ten 0.60.
-    """
-    if not ends:
-        return 0.0
-    share = successes / ends
-    middle = share + _Z * _Z / (2 * ends)
-    spread = _Z * math.sqrt(share * (1 - share) / ends + _Z * _Z / (4 * ends * ends))
-    return max(0.0, (middle - spread) / (1 + _Z * _Z / ends))
+def _bound(proof: Proof | None, capped: bool) -> float:
+    bound = 0.0 if proof is None else lower_bound(proof.successes, proof.ends)
+    return min(bound, CAP) if capped else bound

@@ -58,7 +58,11 @@ class AnthropicThinker:
         """Returns the model's answer. Raises ProviderError, at once when there is no key or no SDK."""
         with self._making:
             self._client = self._client or self._connect()
-        text = self._text(self._ask(self._client, request))
+        message = self._ask(self._client, request)
+        if request.spent is not None and (usage := getattr(message, "usage", None)) is not None:
+            cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+            request.spent(usage.input_tokens + cached, usage.output_tokens)
+        text = self._text(message)
         return fitting([text], request.schema, self.name)
 
     def close(self) -> None:

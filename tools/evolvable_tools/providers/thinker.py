@@ -1,6 +1,6 @@
 """What a model is asked and how it may fail, whoever it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,13 +11,15 @@ from evolvable_store.errors import EvolvableError
 class Request:
     """One question. `instructions` are ours; `data` may be anybody's text and is never to be obeyed.
 
-    schema: JSON schema of the answer, an object. max_tokens: the longest answer, thoughts included.
+    schema: JSON schema of the answer, an object. max_tokens: the longest answer, thoughts included. spent: told the
+    tokens of the question and of the answer, by those who know them.
     """
 
     instructions: str
     data: str
     schema: Mapping[str, Any]
     max_tokens: int = 1024
+    spent: Callable[[int, int], object] | None = None
 
 
 class Thinker(Protocol):

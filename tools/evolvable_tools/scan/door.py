@@ -9,7 +9,6 @@ from evolvable_store.objects import Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, Severity
-from evolvable_tools.scan.scanning import scan
 
 NOTHING = Scan((), CapabilityDiff())
 
@@ -21,6 +20,8 @@ def looked_at(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
     """
     if not after:
         return NOTHING
+    from evolvable_tools.scan.scanning import scan  # its patterns take a while to compile; no server waits for them
+
     found = scan(contents(before) or None, contents(after), ref.kind)
     if found.blocks and actor is not Actor.HUMAN:
         raise Unsafe(str(ref), [str(one) for one in found.findings if one.severity is Severity.HIGH])

@@ -1,0 +1,110 @@
+"""The command that learns from finished sessions: review."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.state import State, command
+from evolvable_server.cli.terminal import count, say, warn
+
+if TYPE_CHECKING:
+    from evolvable_tools.review.results import Reviewed
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedAll:
+    """What became of each session of the queue."""
+
+    reviews: "list[Reviewed]"
+
+
+@command("review")
+@click.argument("session", required=False, metavar="[SESSION]")
+@click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
+@click.option("--answer", type=click.File("rb"), help="Hand in what was thought of a packet: JSON with review_id.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
+def review_command(state: State, session: str | None, queue: bool, answer: click.File | None, limit: int) -> None:
+    """Learn from finished sessions.
+
+    SESSION is the file of a transcript, or a session's id. What comes of it waits in `evolvable inbox`. Who thinks is
+    set by EVOLVABLE_REVIEW; without, a packet is written for an agent to think about.
+    """
+    if (session is not None) + queue + (answer is not None) > 1:
+        raise click.UsageError("Name a session, or --queue, or --answer.")
+    from evolvable_server.reviews import review_settings
+    from evolvable_tools.review.queue import work_queue
+    from evolvable_tools.review.reviewing import review_session, submit_review
+
+    config = state.config()
+    with state.library() as (library, caller), review_settings(config) as settings:
+        if queue:
+            done = ReviewedAll(list(work_queue(library, caller, settings, config.home, limit)))
+            state.show(done, lambda: _show_all(done.reviews))
+            return
+        if answer is not None:
+            said = _answer(answer)
+            one = submit_review(
+                library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
+            )
+        else:
+            path = Path(session) if session and Path(session).is_file() else None
+            named = session if path is None else None
+            one = review_session(library, caller, settings, transcript_path=path, session=named)
+    state.show(one, lambda: _show(one))
+
+
+def _answer(file: click.File) -> "dict[str, Any]":
+    import json
+
+    from evolvable_store.errors import InvalidArgument
+
+    try:
+        said = json.loads(file.read())  # type: ignore[attr-defined]
+    except ValueError:
+        said = None
+    if (
+        not isinstance(said, dict)
+        or not isinstance(said.get("review_id"), str)
+        or not isinstance(said.get("candidates"), list)
+    ):
+        raise InvalidArgument(
+            "The answer is no JSON object with review_id and candidates.", "See packet.answer_schema."
+        )
+    return said
+
+
+def _show_all(reviews: "list[Reviewed]") -> None:
+    if not reviews:
+        say("No session waits for a review.")
+    for one in reviews:
+        say(f"Session {one.session}:")
+        _show(one)
+        say()
+
+
+def _show(one: "Reviewed") -> None:
+    if one.signals:
+        say("It showed: " + ", ".join(f"{code} {number}" for code, number in sorted(one.signals.items())))
+    if one.redacted:
+        say(
+            "Taken out before anything was kept: "
+            + ", ".join(f"{kind} {n}" for kind, n in sorted(one.redacted.items()))
+        )
+    for proposed in one.proposals:
+        made = f" (made, operation {proposed.operation})" if proposed.operation else ""
+        say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{made}")
+    for refusal in one.refused:
+        say(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}")
+    if one.cost.get("tokens"):
+        say(f"{one.cost['thinker']} took {one.cost['tokens']:,} tokens.")
+    if one.state == "waits":
+        warn(one.why)
+    elif one.packet is not None:
+        say(f"Somebody has to think: an agent by review_session, or you by `evolvable review --json {one.session}`")
+        say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
+    elif one.why:
+        say(one.why)
+    if one.proposals:
+        say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")

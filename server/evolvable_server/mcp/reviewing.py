@@ -1,0 +1,236 @@
+"""The tools around finished sessions: review one, tell what came of thinking about it, decide about proposals.
+
+A person decides. An agent that calls review_inbox to approve or reject has the person at the client asked first; where
+nobody can be asked it is told how a person does it. Over HTTP whoever has the permission to approve decides.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.mcpserver import Context
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import Field
+
+from evolvable_server.mcp.approvals import NOTHING_TO_FILL, elicit, may_ask
+from evolvable_server.mcp.bearer import name_of, session_of
+from evolvable_server.mcp.sampling import sampling_thinker
+from evolvable_server.mcp.server import Call, LibraryServer
+from evolvable_server.mcp.sessions import Sessions
+from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.operation import Actor
+from evolvable_tools import inbox
+from evolvable_tools.compressed import Compressed
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.review.results import Reviewed
+
+if TYPE_CHECKING:
+    from evolvable_tools.review.settings import ReviewSettings
+
+Settings = Callable[[], "ReviewSettings"]
+
+DECIDING = ("approve", "reject")
+MAX_ASKED = 10
+"""Proposals that one question shows."""
+
+
+@dataclass(frozen=True)
+class InboxAnswer:
+    """What review_inbox did: the proposals that were asked for, or what became of those decided on."""
+
+    proposals: list[inbox.Waiting] = field(default_factory=list)
+    decided: list[inbox.Decided] = field(default_factory=list)
+
+
+class ReviewTools:
+    """The tools over one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller, sessions: Sessions, settings: Settings) -> None:
+        self._library, self._caller, self._sessions, self._settings = library, caller, sessions, settings
+
+    def review_session(
+        self,
+        ctx: Context,
+        transcript_path: Annotated[str | None, Field(description="the transcript's file; not over HTTP")] = None,
+        transcript: Annotated[
+            list[dict[str, Any]] | None, Field(description="instead: the messages, [{role, content}, ...]")
+        ] = None,
+        session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
+        mode: Annotated[str, Field(description="auto (default), or handoff: think about it yourself")] = "auto",
+    ) -> Reviewed:
+        """Learn from a finished session: returns proposals that wait for a person, or state=begun with a packet. Then
+        follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a review
+        that waits. Proposing nothing is normal."""
+        from evolvable_tools.review import reviewing
+
+        settings = self._settings()
+        if settings.on and settings.thinker is None and mode == "auto":
+            settings = replace(settings, thinker=sampling_thinker(ctx))
+        return reviewing.review_session(
+            self._library,
+            self._who(ctx),
+            settings,
+            transcript_path=Path(transcript_path) if transcript_path else None,
+            transcript=transcript,
+            session=session,
+            mode=mode,
+        )
+
+    def submit_review(
+        self,
+        review_id: Annotated[str, Field(description="from review_session")],
+        candidates: Annotated[
+            list[dict[str, Any]],
+            Field(description="[{kind, claim, evidence: [{span, quote}]...}], see packet.answer_schema; or []"),
+        ],
+        ctx: Context,
+        why_none: Annotated[str, Field(description="with no candidates: what was missing", max_length=500)] = "",
+    ) -> Reviewed:
+        """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
+        as a proposal for a person, or is refused with the reason. Quotes stand in the evidence letter by letter."""
+        from evolvable_tools.review import reviewing
+
+        who = self._who(ctx)
+        return reviewing.submit_review(self._library, who, self._settings(), review_id, candidates, why_none)
+
+    def review_inbox(
+        self,
+        ctx: Context,
+        action: Annotated[str, Field(description="list (default), show, approve or reject")] = "list",
+        proposal_id: Annotated[Number | None, Field(description="the proposal", ge=1)] = None,
+        proposal_ids: Annotated[list[Number] | None, Field(description="instead: several at once")] = None,
+        reason: Annotated[str, Field(description="why; kept", max_length=2000)] = "",
+        files: Annotated[
+            dict[str, str | None] | None,
+            Field(description="with approve: path -> whole text as the person wants it; null deletes the file"),
+        ] = None,
+    ) -> InboxAnswer:
+        """See the changes that wait for a person: with diff, evidence and findings. approve and reject ask the person
+        at the client first; decide nothing yourself."""
+        ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
+        if action == "list" and not ids:
+            return InboxAnswer(inbox.waiting(self._library))
+        if action not in ("list", "show", *DECIDING):
+            raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
+        if not ids:
+            raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
+        if action in ("list", "show"):
+            return InboxAnswer([inbox.show(self._library, identity) for identity in ids])
+        decider = replace(self._who(ctx), actor=Actor.HUMAN)
+        if action == "reject":
+            return InboxAnswer(decided=[inbox.reject(self._library, identity, reason) for identity in ids])
+        how = "approved in the client"
+        return InboxAnswer(decided=inbox.approve_together(self._library, decider, ids, reason, how, files))
+
+    def compress_history(
+        self,
+        messages: Annotated[list[dict[str, Any]], Field(description="the whole history, [{role, content}, ...]")],
+        keep: Annotated[Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)] = 12,
+        max_tokens: Annotated[Number, Field(description="a shorter history stays as it is", ge=0)] = 64_000,
+    ) -> Compressed:
+        """Make a long history short without a model: a summary of nine parts, an index of every skill, file, image and
+        address that was named, and the last messages as they are. Nothing that was named is lost."""
+        from evolvable_tools import compress
+
+        return compress.compress_history(messages, keep=keep, max_tokens=max_tokens)
+
+    def _who(self, ctx: Context) -> Caller:
+        request = ctx.request_context
+        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
+        return replace(self._caller, session=session_of(request.request, session))
+
+
+class Decisions:
+    """The gate before a decision: the person at the client is asked."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Returns whether this call decides something."""
+        return tool == "review_inbox" and arguments.get("action") in DECIDING
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Makes the call when a person says yes, or when its bearer is one who may decide."""
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if modern and context.request_state is not None:
+            answer = (context.input_responses or {}).get("decide")
+            return await self._answered(answer, tool, arguments, context, call)
+        if not may_ask(context):
+            if name_of(context.request_context.request) is not None:
+                return await call(tool, arguments, context)
+            return _by_hand(arguments, "No person can be asked through this client")
+        try:
+            question = await run_sync(self._question, arguments)
+        except EvolvableError as error:
+            return _text(error.text, is_error=True)
+        if modern:
+            form = types.ElicitRequestFormParams(message=question, requested_schema=NOTHING_TO_FILL)
+            return types.InputRequiredResult(
+                input_requests={"decide": types.ElicitRequest(params=form)}, request_state="decide"
+            )
+        return await self._answered(await elicit(context, question), tool, arguments, context, call)
+
+    async def _answered(
+        self, answer: Any, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        if isinstance(answer, types.ElicitResult) and answer.action == "accept":
+            return await call(tool, arguments, context)
+        return _by_hand(arguments, "The person or the client did not accept")
+
+    def _question(self, arguments: Mapping[str, Any]) -> str:
+        """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""
+        ids = _ids(arguments)
+        lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
+        for identity in ids[:MAX_ASKED]:
+            one = inbox.show(self._library, identity)
+            lines.append(f"{identity}. {one.ref}: {_line(one.reason, 200)}")
+            if one.grounds is not None:
+                lines += [f"   {q.origin}, turn {q.turn}: “{_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
+            lines += [f"   scan: {_line(str(finding), 200)}" for finding in one.findings[:3]]
+            lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
+        if arguments.get("files"):
+            lines.append(f"With other files than proposed: {_line(', '.join(arguments['files']), 200)}")
+            lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(arguments["files"].items())[:4]]
+        return "\n".join(lines)
+
+
+def _ids(arguments: Mapping[str, Any]) -> list[int]:
+    several, one = arguments.get("proposal_ids"), arguments.get("proposal_id")
+    try:
+        return [int(identity) for identity in several or ([one] if one is not None else [])]
+    except (TypeError, ValueError):
+        raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
+
+
+def _by_hand(arguments: Mapping[str, Any], why: str) -> types.CallToolResult:
+    numbers = " ".join(str(identity) for identity in _ids(arguments)) or "PROPOSAL"
+    command = f"evolvable inbox {arguments['action']} {numbers}"
+    return _text(f"{why}, and only a person decides about proposals. Nothing changed; `{command}` does it by hand.")
+
+
+def _text(text: str, *, is_error: bool = True) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+
+
+def _line(text: str, most: int) -> str:
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def add_reviewing(
+    server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, settings: Settings
+) -> None:
+    """Adds the tools around reviews, and the question before a decision. settings: made when they are first needed."""
+    tools = ReviewTools(library, caller, sessions, settings)
+    add_tool(server, tools.review_session, "Review a session", NOTE)
+    add_tool(server, tools.submit_review, "Submit a review", NOTE)
+    add_tool(server, tools.review_inbox, "Inbox of proposals", NOTE)
+    add_tool(server, tools.compress_history, "Compress a history", READ)
+    server.decisions = Decisions(library)

@@ -1,0 +1,103 @@
+"""How this process reviews sessions, by its settings: who thinks, within what, and what a client reads anyway."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_server.config import REVIEW_BUDGET, REVIEW_POLICY, Config, read_machine
+from evolvable_server.environment import REVIEW
+from evolvable_server.means import named, neutral
+from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
+from evolvable_tools.providers.headless import CommandThinker, command_of
+
+if TYPE_CHECKING:
+    from evolvable_tools.review.settings import ReviewSettings
+
+TIMEOUT = 180.0
+"""Seconds for a thought about a whole session."""
+
+BOOT_FILES = ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".claude/CLAUDE.md")
+"""What clients read of a project at their start."""
+
+MAX_BOOT = 200_000
+"""Bytes of one such file."""
+
+
+@contextlib.contextmanager
+def review_settings(config: Config, patterns: Mapping[str, str] | None = None) -> Iterator["ReviewSettings"]:
+    """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
+    # Late: a server answers its first question without them.
+    from evolvable_tools.review.budgets import budget_of
+    from evolvable_tools.review.settings import ReviewSettings, policies_of
+    from evolvable_tools.sessions.redact import Redactor
+
+    with named(REVIEW_BUDGET):
+        budget = budget_of(config.review_budget)
+    with named(REVIEW_POLICY):
+        policies = policies_of(config.review_policy)
+    machine = read_machine(config.project)
+    own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
+    if machine.claude is not None:
+        own.append(machine.claude / "CLAUDE.md")
+    thinker = _thinker(config)
+
+    def boot(project: str | None) -> tuple[str, ...]:
+        theirs = [Path(project) / name for name in BOOT_FILES] if project else []
+        return tuple(text for path in (*theirs, *own) if (text := _text(path)))
+
+    try:
+        yield ReviewSettings(
+            Redactor(patterns),
+            config.review != "off",
+            thinker,
+            budget,
+            policies,
+            boot,
+            lambda session: _transcript(machine.transcripts, session),
+        )
+    finally:
+        if thinker is not None:
+            thinker.close()
+
+
+def _transcript(folders: Sequence[Path], session: str) -> Path | None:
+    """Returns the newest transcript whose name has a session's id in it, as both clients name theirs."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}", session):
+        return None
+    found = [path for folder in folders if folder.is_dir() for path in folder.rglob(f"*{session}.jsonl")]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def lazy_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
+    """Returns a function that makes the settings when it is first called; they are closed with `until`."""
+    made: list[ReviewSettings] = []
+    turn = threading.Lock()
+
+    def settings() -> "ReviewSettings":
+        with turn:
+            if not made:
+                made.append(until.enter_context(review_settings(config)))
+            return made[0]
+
+    return settings
+
+
+def _thinker(config: Config) -> AnthropicThinker | CommandThinker | None:
+    if config.review in ("off", "handoff"):
+        return None
+    who, _, model = config.review.partition(":")
+    if who == "anthropic":
+        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, TIMEOUT)
+    with named(REVIEW):
+        return CommandThinker(command_of(config.review), TIMEOUT, folder=neutral(config.home))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BOOT).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,44 @@
+"""What the verbs of a review return. A server imports this at its start, so it imports nothing itself."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A candidate that was not admitted. number: its place among the candidates, from 1."""
+
+    number: int
+    claim: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A proposal that a review made. operation: of the change, once it is made."""
+
+    proposal_id: int
+    ref: str
+    claim: str
+    operation: int | None = None
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """How far a review has come. state: off, begun (somebody has to think: see packet), waits, or done.
+
+    why: what there is to say when nothing is proposed. signals: how many of each code. cost: the thinker, and the
+    tokens and money that it took at most. redacted: how many secrets of each type were taken out.
+    """
+
+    review_id: str | None
+    session: str | None
+    state: str
+    why: str = ""
+    signals: dict[str, int] = field(default_factory=dict)
+    proposals: list[Proposed] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    packet: dict[str, Any] | None = None
+    cost: dict[str, str | int | float] = field(default_factory=dict)
+    redacted: dict[str, int] = field(default_factory=dict)

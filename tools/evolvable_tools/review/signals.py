@@ -1,0 +1,229 @@
+"""What a session shows of itself without a model: each signal has a code, a turn, and the spans that it stands in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from evolvable_tools.review.commands import commits, named_files, only_looks, undoes
+from evolvable_tools.review.feedback import accepts, corrects, own_words, states, wishes_skill
+from evolvable_tools.review.steps import Step, file_edits, steps
+from evolvable_tools.sessions.session import Origin, Session, Span
+
+REVIEWER = 1
+"""The version of what reviews a session. A session is reviewed once by each."""
+
+RETRIES = 3
+"""Like calls in one turn, of which some fail, that make a chain of retries."""
+
+LOOP = 3
+"""Errors of one tool in a row that make a loop."""
+
+SEQUENCE = 3
+"""Steps that make a procedure."""
+
+MOST_SEQUENCES = 40
+"""Procedures that are kept of one session."""
+
+COSTLY = 200_000
+"""Tokens of a session that are worth a remark."""
+
+MOST = 400
+"""Signals of one session; a session with more shows nothing in particular."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing that happened. spans: their indexes. key: by which the same is known in another session."""
+
+    code: str
+    turn: int
+    spans: tuple[int, ...]
+    said: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A session as the finders read it."""
+
+    session: Session
+    steps: list[Step]
+    typed: list[Span]
+
+
+def signals(session: Session) -> tuple[Signal, ...]:
+    """Returns every signal of a session, in the order of their turns."""
+    typed = [span for span in session.spans if span.origin is Origin.USER and span.role == "user" and span.text.strip()]
+    seen = Seen(session, steps(session.spans), typed)
+    found = [signal for finder in FINDERS for signal in finder(seen)]
+    return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
+
+
+def said_by_user(seen: Seen) -> Iterator[Signal]:
+    """Yields corrections, acceptances, statements that are to hold, and wishes for a skill."""
+    for number, span in enumerate(seen.typed):
+        shown = own_words(span.text)[:160]
+        if wishes_skill(span.text):
+            yield Signal("asked_for_skill", span.turn, (span.index,), f"The user asked for a skill: {shown}")
+        if states(span.text):
+            yield Signal("user_statement", span.turn, (span.index,), f"The user stated: {shown}")
+        if number and corrects(span.text):
+            yield Signal("correction", span.turn, (span.index,), f"The user corrected the work: {shown}")
+        elif number and accepts(span.text):
+            yield Signal("acceptance", span.turn, (span.index,), f"The user accepted the work: {shown}")
+
+
+def retry_chains(seen: Seen) -> Iterator[Signal]:
+    """Yields calls that were made again and again in one turn, at least twice in vain."""
+    for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
+        by_key: dict[str, list[Step]] = {}
+        for step in group:
+            by_key.setdefault(_program(step), []).append(step)
+        for key, tries in by_key.items():
+            bad = [step for step in tries if step.failed]
+            if len(tries) >= RETRIES and len(bad) >= RETRIES - 1:
+                end = "and worked in the end" if not tries[-1].failed else "and never worked"
+                said = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
+                yield Signal("retry_chain", turn, _spans(tries), said, f"retry:{key}")
+
+
+def error_loops(seen: Seen) -> Iterator[Signal]:
+    """Yields the same tool failing several times in a row."""
+    for (tool, bad), group in groupby(seen.steps, key=lambda step: (step.call.tool, step.failed)):
+        row = list(group)
+        if bad and len(row) >= LOOP:
+            yield Signal("error_loop", row[0].call.turn, _spans(row), f"{tool} failed {len(row)} times in a row")
+
+
+def reverted_edits(seen: Seen) -> Iterator[Signal]:
+    """Yields edits that were taken back later, by an edit or by git."""
+    made: dict[str, list[tuple[str, str, Step]]] = {}
+    for edit in file_edits(seen.steps):
+        before = next(
+            (e for e in made.get(edit.path, []) if e[0] == edit.new and e[1] == edit.old and e[0] != e[1]), None
+        )
+        if before is not None and (edit.old.strip() or edit.new.strip()):
+            yield Signal(
+                "edit_reverted",
+                edit.step.call.turn,
+                _spans([before[2], edit.step]),
+                f"{edit.path}: an edit was taken back",
+            )
+        made.setdefault(edit.path, []).append((edit.old, edit.new, edit.step))
+    edited = {path.rpartition("/")[2] for path in made}
+    for step in seen.steps:
+        if (
+            undoes(step.command)
+            and not step.failed
+            and (not edited or _names(step, edited) or "--hard" in step.command)
+        ):
+            yield Signal("edit_reverted", step.call.turn, _spans([step]), "changes were taken back with git")
+
+
+def fail_then_pass(seen: Seen) -> Iterator[Signal]:
+    """Yields checks that failed and passed later: a verified outcome."""
+    failing: dict[str, Step] = {}
+    for step in seen.steps:
+        if not step.checks or step.result is None:
+            continue
+        if step.failed:
+            failing.setdefault(step.key, step)
+        elif step.key in failing:
+            first = failing.pop(step.key)
+            yield Signal(
+                "fail_then_pass", step.call.turn, _spans([first, step]), f"{step.key[2:90]} failed, and passes now"
+            )
+        else:
+            yield Signal("check_passed", step.call.turn, _spans([step]), f"{step.key[2:90]} passes")
+    for step in failing.values():
+        yield Signal("check_failing", step.call.turn, _spans([step]), f"{step.key[2:90]} still fails at the end")
+
+
+def committed(seen: Seen) -> Iterator[Signal]:
+    """Yields commits that were made."""
+    for step in seen.steps:
+        if commits(step.command) and step.result is not None and not step.failed:
+            yield Signal("commit", step.call.turn, _spans([step]), "a commit was made")
+
+
+def procedures(seen: Seen) -> Iterator[Signal]:
+    """Yields each run of steps that changed something, by which the same procedure is known in another session."""
+    found = 0
+    for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
+        done = [step for step in group if step.command and not step.failed and not only_looks(step.command)]
+        plain = [
+            step for step, before in zip(done, [None, *done], strict=False) if before is None or before.key != step.key
+        ]
+        for start in range(len(plain) - SEQUENCE + 1):
+            part = plain[start : start + SEQUENCE]
+            if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:
+                found += 1
+                key = " && ".join(step.key[2:] for step in part)
+                yield Signal("procedure", turn, _spans(part), key, f"procedure:{key}")
+
+
+def ignored_skills(seen: Seen) -> Iterator[Signal]:
+    """Yields skills that were loaded and that nothing after them has to do with."""
+    loaded = [span for span in seen.session.spans if span.skill and span.origin is Origin.SKILL]
+    for span in loaded:
+        later = [one for one in seen.session.spans if one.index > span.index]
+        if not later or any(one.skill == span.skill and one.origin is Origin.ASSISTANT for one in later):
+            continue
+        told = " ".join(f"{one.text[:2_000]} {one.input or ''}" for one in later if one.role == "assistant")
+        marks = named_files(" ".join(span.text[:20_000].split())) | {str(span.skill)}
+        if not any(mark in told for mark in marks):
+            yield Signal(
+                "skill_ignored",
+                span.turn,
+                (span.index,),
+                f"{span.skill} was loaded and not used",
+                f"ignored:{span.skill}",
+            )
+
+
+def cost(seen: Seen) -> Iterator[Signal]:
+    """Yields a remark on a session that took many tokens."""
+    tokens = seen.session.tokens or 0
+    if tokens >= COSTLY and seen.typed:
+        yield Signal("costly", seen.typed[-1].turn, (seen.typed[-1].index,), f"the session took {tokens:,} tokens")
+
+
+FINDERS: tuple[Callable[[Seen], Iterator[Signal]], ...] = (
+    said_by_user,
+    retry_chains,
+    error_loops,
+    reverted_edits,
+    fail_then_pass,
+    committed,
+    procedures,
+    ignored_skills,
+    cost,
+)
+"""What looks for signals. Each is deterministic and reads the session once."""
+
+LEARNABLE = frozenset(
+    {
+        "correction",
+        "user_statement",
+        "asked_for_skill",
+        "retry_chain",
+        "error_loop",
+        "fail_then_pass",
+        "edit_reverted",
+        "skill_ignored",
+        "repeated_procedure",
+    }
+)
+"""Signals that something can be learned from. A session without any is not worth a thought."""
+
+
+def _program(step: Step) -> str:
+    return " ".join(step.key.split()[:3]) if step.command else step.key
+
+
+def _names(step: Step, files: set[str]) -> bool:
+    return any(name in step.command for name in files if name)
+
+
+def _spans(of: Sequence[Step]) -> tuple[int, ...]:
+    return tuple(i for step in of for i in (step.call.index, *([step.result.index] if step.result else [])))
