@@ -52,9 +52,9 @@ async def test_a_prompt_of_the_library_is_listed_with_its_arguments_and_filled(p
         with pytest.raises(MCPError) as unknown:
             await client.get_prompt("reviw")
 
-    assert [prompt.name for prompt in prompts] == ["use_skill", "review"]
-    assert prompts[1].description == "Asks for it."
-    assert [(a.name, a.required, a.description) for a in prompts[1].arguments] == [
+    assert [prompt.name for prompt in prompts] == ["use_skill", "memory", "review"]
+    assert prompts[2].description == "Asks for it."
+    assert [(a.name, a.required, a.description) for a in prompts[2].arguments] == [
         ("file", True, None),
         ("style", False, "one of short, long"),
     ]
@@ -87,14 +87,14 @@ async def test_arguments_complete_where_values_are_known(place, era):
 async def test_a_prompt_added_changed_or_removed_shows_at_once(place, era):
     """Another process makes each change; no notification is waited for."""
     async with place.client(era) as client:
-        assert await names(client) == ["use_skill"]
+        assert await names(client) == ["use_skill", "memory"]
         put(place, "prompt:later", prompt_text("later", body="first"))
-        assert await names(client) == ["use_skill", "later"]
+        assert await names(client) == ["use_skill", "memory", "later"]
         assert await filled(client, "later") == "first"
         put(place, "prompt:later", prompt_text("later", body="second"))
         assert await filled(client, "later") == "second"
         remove(place, "prompt:later")
-        assert await names(client) == ["use_skill"]
+        assert await names(client) == ["use_skill", "memory"]
         with pytest.raises(MCPError):
             await client.get_prompt("later")
 

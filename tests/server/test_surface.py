@@ -63,7 +63,7 @@ async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(mo
     assert {tool.annotations.destructive_hint for tool in tools} == {False}
     assert {tool.annotations.open_world_hint for tool in tools} == {False}
     assert [tool.name for tool in tools if tool.annotations.read_only_hint] == [
-        *("find_skill", "list_resources", "get_resource", "resource_history")
+        *("find_skill", "list_resources", "get_resource", "resource_history", "compress_history")
     ]
     assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
 
@@ -237,7 +237,7 @@ async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(reader, uri
 
 
 async def test_the_prompt_loads_a_skill_and_its_argument_completes(reader):
-    (prompt,) = (await reader.list_prompts()).prompts
+    prompt, _ = (await reader.list_prompts()).prompts
     got = await reader.get_prompt("use_skill", {"name": "pdf", "task": "merge"})
     done = await reader.complete(
         types.PromptReference(type="ref/prompt", name="use_skill"), {"name": "name", "value": "p"}

@@ -34,6 +34,7 @@ SECTIONS = {
         "undo": "changing",
         "review": "reviewing",
         "inbox": "inbox",
+        "compress": "compressing",
         "publish": "publishing",
         "channel": "publishing",
     },

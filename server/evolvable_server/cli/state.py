@@ -33,6 +33,7 @@ TOOLS = {
     "review_session": "review",
     "submit_review": "review",
     "review_inbox": "inbox",
+    "compress_history": "compress",
 }
 """Every MCP tool, and the command that does the same."""
 

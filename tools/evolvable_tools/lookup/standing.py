@@ -23,8 +23,8 @@ def settled(
     """Returns the matches with near ties of those that fit put in order: what proved itself, then the nearer scope.
 
     proofs: by the resource's id. scopes: nearest first. capped: those that evidence lifts to CAP at most. Nothing that
-    does not fit is moved, nothing is moved past a match that is surer by more than TIE, and what a judge or a name chose
-    stays first.
+    does not fit is moved, nothing is moved past a match that is surer by more than TIE, and what a judge or a name
+    chose stays first.
     """
     ordered: list[Match] = []
     rest = list(matches)
