@@ -57,6 +57,7 @@ def review_settings(config: Config, patterns: Mapping[str, str] | None = None) -
             policies,
             boot,
             lambda session: _transcript(machine.transcripts, session),
+            machine.user,
         )
     finally:
         if thinker is not None:

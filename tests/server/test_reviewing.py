@@ -1,11 +1,13 @@
 """Reviews through the server: a hand-off to the calling agent, a person who decides, and off that means off."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import mcp_types as types
 import pytest
 from labelled_sessions import labelled
 from samples import teach
+from transcripts import LoadSkill, Run, User, session_id, write_claude_code
 
 from evolvable_store.store import Store
 from evolvable_tools import inbox
@@ -144,3 +146,25 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
     undone = evolvable("undo", "--session", SESSION.session_id, "--yes").out
     assert "memory:USER removed" in undone or "memory:USER" in undone
     assert "By hand." in evolvable("load", "db-migrations").out
+
+
+def test_a_queued_session_puts_down_what_it_used_once(tmp_path):
+    from command_line import CommandLine
+
+    from evolvable_store.queueing import enqueue
+
+    evolvable = CommandLine(tmp_path)
+    skill = evolvable.root / ".claude/skills/db-migrations/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: db-migrations\ndescription: Write database migrations.\n---\n\nBy hand.\n")
+    evolvable("init", skill.parent.parent)
+    events = [User("Make the migration."), LoadSkill("db-migrations", "By hand."), Run("pytest", "1 passed")]
+    path = write_claude_code(evolvable.project, events, start=datetime.now(UTC) + timedelta(seconds=1))
+    hook = {"session_id": session_id("session"), "transcript_path": str(path)}
+
+    for _ in range(2):
+        assert enqueue(str(evolvable.home), hook)
+        evolvable("review", "--queue")
+
+    (its,) = evolvable("stats", "skill:db-migrations", "--json").json["resources"]
+    assert (its["loaded"], its["used"]) == (1, 1)

@@ -18,6 +18,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.reviews import Review, Reviews, Spent, State
 from evolvable_store.transaction import iso
 from evolvable_tools import inbox
+from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.review.admission import Admitted, Bench, admit
 from evolvable_tools.review.gathering import gathered, worth_thinking
@@ -73,7 +74,9 @@ def review_session(
         source = settings.transcript(session)
     if source is None:
         raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Pass transcript_path.")
-    return review_read(library, caller, settings, read_session(source, redactor=settings.redactor), mode)
+    read = read_session(source, redactor=settings.redactor)
+    record_uses(library, read, home=settings.home)
+    return review_read(library, caller, settings, read, mode)
 
 
 def review_read(library: Library, caller: Caller, settings: ReviewSettings, session: Session, mode: str) -> Reviewed:

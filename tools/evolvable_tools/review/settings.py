@@ -38,6 +38,7 @@ class ReviewSettings:
     """on: whether there are reviews at all. thinker: who thinks; without one whoever calls does.
 
     boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
+    home: what `~` means in a session's commands.
     """
 
     redactor: Redactor
@@ -47,6 +48,7 @@ class ReviewSettings:
     policies: Mapping[Kind, Policy] = field(default_factory=dict)
     boot: Callable[[str | None], tuple[str, ...]] = _no_texts
     transcript: Callable[[str], Path | None] = _nowhere
+    home: Path | None = None
 
     def policy(self, kind: Kind) -> Policy:
         """Returns what becomes of proposals of this kind."""
