@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -45,6 +46,9 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Runs started in the background ignore Ctrl-C, and so would every process that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if told := getattr(config, "workerinput", None):
         config.stash[TURNS] = Turns(Path(told["turns"]), told["workerid"], told["workercount"])
 
