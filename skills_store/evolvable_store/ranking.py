@@ -7,10 +7,10 @@ postings are long, add to those is looked up for them alone.
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.postings import BLOCK, Postings, Reader, Run
 from evolvable_store.texts import FIELDS, HEAVIEST, NUMBERS
@@ -66,14 +66,19 @@ class _Clause:
     postings: Postings
     factor: float
 
-    def among(self, blocks: Mapping[int, set[int]]) -> list[tuple[int, float]]:
-        """Returns those of some documents that have the term, each with what it adds. blocks: as of `_blocks`."""
-        factor, found = self.factor, list[tuple[int, float]]()
+    def among(self, blocks: Mapping[int, set[int]]) -> Iterator["_Having"]:
+        """Yields, for each row, those of some documents that have the term. blocks: as of `_blocks`."""
         for run in self.postings.runs:
-            base = run.base
-            if base in blocks:
-                found += [(base + at, weight * factor) for at, weight in run.among(blocks[base])]
-        return found
+            if run.base in blocks:
+                yield _Having(self, run.base, run.among(blocks[run.base]))
+
+
+class _Having(NamedTuple):
+    """Places in one row that have a term, each with its stored weight."""
+
+    clause: _Clause
+    base: int
+    places: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Query:
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
         self._parts: dict[int, tuple[Part, ...]] = {}
+        self._looked: list[tuple[set[int], list[_Having]]] = []  # the documents weighed, and what was found of them
         self._terms: list[_Term] = []
         for key, a in asked.items():
             most = max((p.count for p in its[key] if p.field in _WORDS), default=0)
@@ -129,14 +135,19 @@ class Query:
 
     def weigh(self, documents: Iterable[int]) -> list[Weighed]:
         """Returns how well each of the documents fits, in their order."""
-        sums = dict.fromkeys(documents, 0.0)
+        sums, looked = dict.fromkeys(documents, 0.0), list[_Having]()
         covered, blocks = sums.copy(), _blocks(sums)
+        self._looked.append((set(sums), looked))
         for one in self._terms:
             having: set[int] = set()
             for clause in one.clauses:
-                for document, share in clause.among(blocks):
-                    sums[document] += share
-                    having.add(document)
+                factor = clause.factor
+                for found in clause.among(blocks):
+                    base = found.base
+                    for at, weight in found.places:
+                        sums[base + at] += weight * factor
+                        having.add(base + at)
+                    looked.append(found)
             for document in having:
                 covered[document] += one.weight
         return [self._weighed(document, sum_, covered[document]) for document, sum_ in sums.items()]
@@ -146,17 +157,19 @@ class Query:
         return Weighed(document, sum_ * (1 - COVERAGE + COVERAGE * coverage), coverage)
 
     def explain(self, documents: Iterable[int]) -> None:
-        """Makes the parts of several documents ready, which is faster than one by one."""
-        found: dict[int, list[Part]] = {document: [] for document in documents if document not in self._parts}
-        blocks = _blocks(found)
-        for one in self._terms:
-            for clause in one.clauses:
-                for document, share in clause.among(blocks):
-                    found[document].append(Part(clause.words, _NAMES[clause.field], share))
-        self._parts |= {document: tuple(parts) for document, parts in found.items()}
+        """Makes the parts of several documents ready, which is faster than one by one. They have been weighed."""
+        wanted = {document for document in documents if document not in self._parts}
+        for weighed, looked in self._looked:
+            found: dict[int, list[Part]] = {document: [] for document in wanted & weighed}
+            for clause, base, places in looked if found else ():
+                for at, weight in places:
+                    if base + at in found:
+                        found[base + at].append(Part(clause.words, _NAMES[clause.field], weight * clause.factor))
+            self._parts |= {document: tuple(parts) for document, parts in found.items()}
+            wanted -= weighed
 
     def parts(self, document: int) -> tuple[Part, ...]:
-        """Returns what each word adds to a document in each field."""
+        """Returns what each word adds in each field to a document that has been weighed."""
         if document not in self._parts:
             self.explain([document])
         return self._parts[document]
