@@ -28,7 +28,7 @@ SESSION = 100
 """Calls of one client over HTTP, then another one comes, of the other era. Sizes are taken with clients of one era."""
 
 BURST = 40
-"""Calls in flight at the very beginning: they fill the server's pools of threads and connections."""
+"""Searches in flight at the very beginning: they fill the server's pools of threads and connections."""
 
 GROWTH_MB = 5.0
 ERAS = ("legacy", "auto")
@@ -62,11 +62,11 @@ class Mixture:
         self._operations: list[int] = []
         self.wrong: list[str] = []
 
-    async def call(self, client: Client, number: int) -> None:
-        """Makes the call of this number; nearly every one differs from all before."""
+    async def call(self, client: Client, number: int, sort: str = "") -> None:
+        """Makes the call of this number, of that sort if one is named; nearly every one differs from all before."""
         name = self._names[number * 7 % len(self._names)]
         sorts = self._sorts(client, name, number)
-        sort = list(sorts)[number % len(sorts)]
+        sort = sort or list(sorts)[number % len(sorts)]
         try:
             good = await sorts[sort]()
         except MCPError as error:
@@ -145,10 +145,10 @@ async def soak(names: list[str], connect: Connect, server: int | None, calls: in
         async with connect(era) as client:
             process = psutil.Process(server) if server else psutil.Process().children()[0]
             for _ in range(SESSION if server else calls):
-                now = AT_ONCE if done else BURST
+                now, sort = (AT_ONCE, "") if done else (BURST, "find")
                 async with anyio.create_task_group() as tasks:
                     for number in range(done, done + now):
-                        tasks.start_soon(mixture.call, client, number)
+                        tasks.start_soon(mixture.call, client, number, sort)
                 done += now
                 if done % (calls // 10) == 0:
                     sizes.append(await at_rest(process))
