@@ -114,7 +114,6 @@ def _opened(way: Way, library: Library, place: Path, tools: Tools) -> tuple[Call
         return lambda: PeerSession(way, place, tools.model), time.perf_counter() - started
     home = place / "home"
     take_in(home, library)
-    Served(way, home, library).close()  # makes the index
     return lambda: Served(way, home, library), time.perf_counter() - started
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evolvable_store.index import Index
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, slugify
@@ -109,9 +110,11 @@ def _copy_name(corpus: Sequence[Record], at: int) -> str:
 
 
 def take_in(home: Path, library: Library) -> None:
-    """Makes a library of Evolvable in `home` that holds the skills."""
+    """Makes a library of Evolvable in `home` that holds the skills, with its index."""
     with Store.open(home, create=True) as store:
         put(store, library, list(library.skills))
+        with Index.open(store) as index:
+            index.catch_up()
 
 
 def put(store: Store, library: Library, names: Sequence[str]) -> None:

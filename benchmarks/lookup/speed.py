@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 
 from support import environment, memory_mb, percentile
 
-from evolvable_store.index import Index
-from evolvable_store.store import Store
 from lookup.data import Library, document, take_in
 from lookup.sessions import Served, Setting, closing, empty_mb, processes_of, serve, shared_mb
 
@@ -51,8 +49,6 @@ def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
-        with Store.open(home) as store, Index.open(store) as index:
-            index.catch_up()
         with closing(Served(setting, home, library)) as served:
             times = times_of(served, tasks)
             return served.memory(), times

@@ -80,7 +80,6 @@ def cases(library: Library, queries: Sequence[Record]) -> dict[str, list[Case]]:
         home = Path(place) / "home"
         take_in(home, library)
         with Store.open(home) as store, Index.open(store) as index:
-            index.catch_up()
             entries = {entry.name: entry.id for entry in _entries(index)}
             names = {record["id"]: name for name, record in library.skills.items()}
             for query in answerable(queries, library.ids):
