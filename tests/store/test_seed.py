@@ -24,7 +24,7 @@ SKILLS = seed_folder() / "skills"
 NAMES = sorted(path.name for path in SKILLS.iterdir() if path.is_dir())
 SCRIPTS = sorted(SKILLS.glob("*/scripts/*.py"))
 
-MAX_SEED = 130_000
+MAX_SEED = 120_000
 """Bytes of all seed resources together."""
 
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

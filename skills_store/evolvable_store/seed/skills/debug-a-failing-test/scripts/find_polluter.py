@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Finds the test that makes a later test fail, for pytest: the victim passes alone and fails after the others.
 
-Usage: find_polluter.py --victim TEST [--tests PATH] [--timeout SECONDS] [-- PYTEST COMMAND ...]
-
 Collects the tests (all, or those below --tests) in the order pytest runs them, then halves the list of those before
 the victim until one is left. The command is "python -m pytest" unless another is given, without paths to tests, such
 as: -- uv run pytest -p no:randomly -n 0
@@ -22,45 +20,37 @@ class NotFound(Exception):
     """No single polluter can be named; the message says why."""
 
 
-def pytest(command, options, tests, timeout):
-    """Returns the finished run. Very many tests go through a file, which pytest 8.2 and newer reads."""
+def pytest(command, option, tests, timeout):
+    """Returns (status, output, its end). Very many tests go through a file, which pytest 8.2 and newer reads."""
     with tempfile.TemporaryDirectory() as folder:
         if sum(map(len, tests)) > 100_000:
             names = Path(folder, "tests.txt")
             names.write_text("\n".join(tests), encoding="utf-8")
             tests = [f"@{names}"]
-        return run([*command, "--verbosity=-1", "--color=no", *options, *tests], timeout)
-
-
-def run(command, timeout):
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=timeout
-        )
-    except subprocess.TimeoutExpired:
-        raise NotFound(f"pytest took longer than {timeout:g} s; raise --timeout or name fewer tests") from None
+        command = [*command, "--verbosity=-1", "--color=no", option, *tests]
+        reading = {"text": True, "encoding": "utf-8", "errors": "replace"}
+        try:
+            result = subprocess.run(command, capture_output=True, timeout=timeout, **reading)
+        except subprocess.TimeoutExpired:
+            raise NotFound(f"pytest took longer than {timeout:g} s; raise --timeout or name fewer tests") from None
+    return result.returncode, result.stdout.splitlines(), (result.stdout + result.stderr).strip()[-800:]
 
 
 def collect(command, below, timeout):
     """Returns the ids of the tests in the order they run."""
-    result = pytest(command, ["--collect-only"], below, timeout)
-    tests = [
-        line for line in result.stdout.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED", " "))
-    ]
+    _, lines, end = pytest(command, "--collect-only", below, timeout)
+    tests = [line for line in lines if "::" in line and not line.startswith(("ERROR", "FAILED", " "))]
     if not tests:
-        raise NotFound(f"pytest collects nothing:\n{(result.stdout + result.stderr).strip()[-800:]}")
+        raise NotFound(f"pytest collects nothing:\n{end}")
     return tests
 
 
 def fails_after(command, before, victim, timeout):
     """Returns whether the victim fails when these tests run before it."""
-    result = pytest(command, ["-rfE"], [*before, victim], timeout)
-    if result.returncode not in (0, 1):
-        raise NotFound(
-            f"pytest ends with status {result.returncode}:\n{(result.stdout + result.stderr).strip()[-800:]}"
-        )
-    lines = (line.partition(" ")[::2] for line in result.stdout.splitlines())
-    return any(word in ("FAILED", "ERROR") and (rest + " ").startswith(victim + " ") for word, rest in lines)
+    status, lines, end = pytest(command, "-rfE", [*before, victim], timeout)
+    if status not in (0, 1):
+        raise NotFound(f"pytest ends with status {status}:\n{end}")
+    return any(f"{line} ".startswith((f"FAILED {victim} ", f"ERROR {victim} ")) for line in lines)
 
 
 def find(command, victim, below, timeout):

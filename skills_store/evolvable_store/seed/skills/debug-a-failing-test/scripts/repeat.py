@@ -9,6 +9,7 @@ Exit status: 0 every run passed, 1 some failed, 2 wrong usage.
 """
 
 import argparse
+import math
 import os
 import signal
 import subprocess
@@ -43,26 +44,18 @@ def stop(process):
 def summary(runs, reasons, times):
     """Returns the lines that say what came of the runs."""
     failed = sum(reasons.values())
-    lines = [
-        f"{runs} run{'' if runs == 1 else 's'}: {runs - failed} passed, {failed} failed ({100 * failed / runs:.0f}%)"
-    ]
+    count = f"{runs} run{'' if runs == 1 else 's'}"
+    lines = [f"{count}: {runs - failed} passed, {failed} failed ({100 * failed / runs:.0f}%)"]
     lines += [f"  {reason}: {count}" for reason, count in reasons.most_common()]
     times = sorted(times)
     lines.append(f"seconds: shortest {times[0]:.2f}, middle {times[len(times) // 2]:.2f}, longest {times[-1]:.2f}")
-    if failed and failed < runs:
-        rate = failed / runs
-        lines.append(f"to prove a fix at this rate, see {needed(rate)} passes in a row (19 times out of 20)")
+    if 0 < failed < runs:
+        # So many passes in a row come by chance in less than 1 case of 20.
+        passes = math.ceil(math.log(0.05) / math.log(1 - failed / runs))
+        lines.append(f"to prove a fix at this rate, see {passes} passes in a row (19 times out of 20)")
     elif not failed:
         lines.append(f"a test that fails 1 time in {max(1, round(runs / 3))} or more often would probably have failed")
     return lines
-
-
-def needed(rate):
-    """Returns how many passes in a row a test with this failure rate shows in less than 1 case of 20."""
-    passes, chance = 0, 1.0
-    while chance > 0.05:
-        passes, chance = passes + 1, chance * (1 - rate)
-    return passes
 
 
 def main():

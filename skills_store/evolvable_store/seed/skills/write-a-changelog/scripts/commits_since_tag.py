@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Lists the commits since the last tag, grouped by the topic before the colon of their subject.
 
-Usage: commits_since_tag.py [--repo FOLDER] [--since REF] [--until REF] [--merges] [--files]
-
 Reads "store: mend a leak", "feat(api): add paging" and "fix!: drop the old key" alike. Marks what says it breaks
 something, and pairs a revert with the commit it takes back. Only reads the repository. Python 3.9 or newer and git.
 Exit status: 0 listed, 1 git refused (its message is shown), 2 wrong usage.
@@ -13,30 +11,19 @@ import re
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
+from collections import namedtuple
 
 TOPIC = re.compile(r"([A-Za-z0-9][\w./+-]*(?: ?, ?[\w./+-]+)*)(?:\(([^()]*)\))?(!)?:\s+(.+)")
 BREAKING = re.compile(r"^BREAKING[ -]CHANGE:\s*(.*)", re.MULTILINE)
 REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{7,40})", re.MULTILINE)
-FORMAT = "--format=%x01%H%x00%h%x00%as%x00%an%x00%s%x00%b%x00"
+FORMAT = "--format=%x01%H%x00%h%x00%s%x00%b%x00"
+
+Commit = namedtuple("Commit", "sha short topic subject breaking reverts files")
+"""`topic` is '' when the subject has none; `breaking` says what breaks, or "yes"; `reverts` is a sha or ''."""
 
 
 class GitError(Exception):
     """Git ended with an error; the message is git's."""
-
-
-class Commit(NamedTuple):
-    """One commit. `topic` is '' when the subject has none."""
-
-    sha: str
-    short: str
-    date: str
-    author: str
-    topic: str
-    subject: str
-    breaking: str
-    reverts: str
-    files: tuple
 
 
 def git(repo, *args):
@@ -49,16 +36,12 @@ def git(repo, *args):
 
 def commit_of(record):
     """Returns the commit that one record of git log tells."""
-    sha, short, date, author, subject, body, files = record.split("\0")
-    match = TOPIC.fullmatch(subject)
+    sha, short, subject, body, files = record.split("\0")
+    match, breaking, reverts = TOPIC.fullmatch(subject), BREAKING.search(body), REVERTS.search(body)
     topic, scope, bang, rest = match.groups() if match else ("", None, None, subject)
-    breaking = BREAKING.search(body)
-    reverts = REVERTS.search(body)
     return Commit(
         sha,
         short,
-        date,
-        author,
         f"{topic.lower()}({scope})" if scope else topic.lower(),
         rest,
         (breaking[1].strip() or "yes") if breaking else "yes" if bang else "",
@@ -144,11 +127,8 @@ def main():
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
         report(args)
-    except GitError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except FileNotFoundError:
-        print("git is not installed", file=sys.stderr)
+    except (GitError, FileNotFoundError) as error:
+        print(error if isinstance(error, GitError) else "git is not installed", file=sys.stderr)
         return 1
     return 0
 

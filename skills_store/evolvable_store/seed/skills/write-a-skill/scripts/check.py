@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Checks skill folders against the Agent Skills specification, offline. Python 3.9 or newer, nothing to install.
 
-Usage: check.py [--strict] FOLDER [FOLDER ...]
-
 Prints a verdict for each folder, then one line for each problem. Errors break the specification or a common host;
 warnings are advice. Exit status: 0 no errors, 1 errors (with --strict also warnings), 2 wrong usage.
 """
@@ -13,9 +11,10 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
-KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+LIMITS = {"name": 64, "description": 1024, "compatibility": 500, "license": 1024, "allowed-tools": 4096}
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NOT_TEXT = re.compile(
     r"(?:~|null|true|false|yes|no|on|off|[-+]?\d[\d_]*(?:\.[\d_]*)?(?:e[-+]?\d+)?|[-+]?\.\d+"
@@ -23,24 +22,13 @@ NOT_TEXT = re.compile(
     re.IGNORECASE,
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-ESCAPES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    '"': '"',
-    "\\": "\\",
-    "/": "/",
-    "0": "\0",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-}
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "e": "\x1b"}
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|(.))", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 MENTION = re.compile(r"`(?:[^`\s]+ )*?((?:scripts|references|assets)/[\w./-]+\w)[^`]*`")
 FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,}).*?^\1\2[`~]*\s*$", re.MULTILINE | re.DOTALL)
 WHEN = re.compile(r"\b(?:when|whenever|before|after|while|if|use (?:this|it|for)|for tasks?)\b", re.IGNORECASE)
-JUNK = ("__pycache__", ".DS_Store", "Thumbs.db", ".git", "node_modules", ".venv", ".env")
+JUNK = {"__pycache__", ".DS_Store", "Thumbs.db", ".git", "node_modules", ".venv", ".env"}
 MAX_LINES, MAX_TOKENS, MAX_FILE, MAX_TOTAL = 500, 5000, 5 * 2**20, 16 * 2**20
 
 
@@ -50,30 +38,29 @@ class Report:
     def __init__(self, folder):
         self.folder, self.lines, self.facts = folder, [], ""
 
-    def error(self, where, text):
-        self.lines.append(("error", where, text))
+    def error(self, where, text, level="error"):
+        """`where` is a path in the folder, or the number of a line of SKILL.md."""
+        self.lines.append((level, f"SKILL.md:{where}" if isinstance(where, int) else where, text))
 
     def warn(self, where, text):
-        self.lines.append(("warning", where, text))
-
-    def count(self, level):
-        return sum(line[0] == level for line in self.lines)
+        self.error(where, text, "warning")
 
     def print(self):
-        errors, warnings = self.count("error"), self.count("warning")
-        counts = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
-        verdict = ", ".join(counts) or "ok"
+        """Prints it and returns how many errors and warnings there are."""
+        counts = Counter(level for level, _, _ in self.lines)
+        verdict = ", ".join(counted(counts[level], level) for level in sorted(counts)) or "ok"
         print(f"{self.folder.name}: {verdict}{self.facts}")
         for level, where, text in self.lines:
             print(f"  {level:7}  {where}: {text}")
+        return counts
+
+
+def counted(number, word):
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 class Unreadable(Exception):
-    """The frontmatter cannot be read; the message says why, `line` where."""
-
-    def __init__(self, line, text):
-        super().__init__(text)
-        self.line = line
+    """The frontmatter cannot be read: the number of the line, and why."""
 
 
 def entries(lines):
@@ -125,20 +112,16 @@ def unquote(number, text):
 
 def value(number, rest, deeper):
     """Returns a text, or a dict for a nested map, or None for anything that is not a text."""
-    if rest[:1] in ("|", ">") and re.fullmatch(r"[|>][-+\d]*\s*(?:#.*)?", rest):
-        lines = [line.strip() for _, line in deeper]
+    lines = [line.strip() for _, line in deeper]
+    if re.fullmatch(r"[|>][-+\d]*\s*(?:#.*)?", rest):
         return (fold(lines) if rest[0] == ">" else "\n".join(lines)).strip("\n")
-    if rest[:1] in ('"', "'"):
-        return unquote(number, fold([rest, *(line.strip() for _, line in deeper)]))
+    if rest.startswith(('"', "'")):
+        return unquote(number, fold([rest, *lines]))
     rest = re.sub(r"(?:^|\s+)#.*$", "", rest)
-    if not rest and any(line for _, line in deeper):
-        first = next(line for _, line in deeper if line).strip()
-        if first.startswith("- "):
-            return None
-        if re.match(r"[^\s:]+:(?:\s|$)", first):
-            return {key: (n, value(n, inner, more)) for n, key, inner, more in entries(deeper)}
-    text = fold([rest, *(line.strip() for _, line in deeper)]).strip()
-    if text[:1] in tuple("[{&*!%@`|>?") or text.startswith("- ") or NOT_TEXT.fullmatch(text) or not text:
+    text = fold([rest, *lines]).strip()
+    if not rest and re.match(r"[^\s:]+:(?:\s|$)", text) and not text.startswith("- "):
+        return {key: (n, value(n, inner, more)) for n, key, inner, more in entries(deeper)}
+    if not text or text.startswith((*"[{&*!%@`|>?", "- ")) or NOT_TEXT.fullmatch(text):
         return None
     if ": " in text or text.endswith(":"):
         raise Unreadable(number, "the value has a colon in it; put the value in double quotes")
@@ -148,70 +131,70 @@ def value(number, rest, deeper):
 def split(data, report):
     """Returns ({key: (line, value)}, body) of a SKILL.md."""
     if data.startswith(b"\xef\xbb\xbf"):
-        report.error("SKILL.md:1", "it starts with a byte order mark; save it as plain UTF-8")
+        report.error(1, "it starts with a byte order mark; save it as plain UTF-8")
         data = data[3:]
     text = data.decode("utf-8").replace("\r\n", "\n")
-    control = CONTROL.search(text)
-    if control:
-        report.error(f"SKILL.md:{text.count(chr(10), 0, control.start()) + 1}", "there is a control character here")
     lines = text.split("\n")
+    if CONTROL.search(text):
+        line = next(i for i, line in enumerate(lines, 1) if CONTROL.search(line))
+        report.error(line, "there is a control character here")
     if lines[0].rstrip() != "---":
         raise Unreadable(1, "the first line must be ---, then name and description, then ---")
     end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
         raise Unreadable(1, "the frontmatter has no closing ---")
     fields = {}
-    for number, key, rest, deeper in entries(list(enumerate(lines[1:end], 2))):
+    for number, key, rest, deeper in entries(enumerate(lines[1:end], 2)):
         if key in fields:
-            report.error(f"SKILL.md:{number}", f"the key {key!r} is there twice")
+            report.error(number, f"the key {key!r} is there twice")
         fields[key] = (number, value(number, rest, deeper))
     return fields, "\n".join(lines[end + 1 :])
 
 
 def check_fields(fields, report):
-    def text(key, limit):
-        number, content = fields.get(key, (1, ""))
-        if not isinstance(content, str):
-            report.error(f"SKILL.md:{number}", f"{key} is not a text; put the value in double quotes")
-        elif key in fields and not content.strip():
-            report.error(f"SKILL.md:{number}", f"{key} is empty")
-        elif CONTROL.search(content):
-            report.error(f"SKILL.md:{number}", f"{key} has a control character in it")
-        elif len(content) > limit:
-            report.error(f"SKILL.md:{number}", f"{key} has {len(content):,} characters, the limit is {limit:,}")
-        return number, content if isinstance(content, str) else ""
-
     for key, (number, _) in fields.items():
-        if key not in KEYS:
-            report.error(f"SKILL.md:{number}", f"unknown key {key!r}; put it under metadata, as a text")
+        if key not in (*LIMITS, "metadata"):
+            report.error(number, f"unknown key {key!r}; put it under metadata, as a text")
     for key in ("name", "description"):
         if key not in fields:
-            report.error("SKILL.md:1", f"{key} is missing")
-    number, name = text("name", 64)
-    if name and not NAME.fullmatch(name):
-        report.error(f"SKILL.md:{number}", f"name {name!r}: only a-z, 0-9 and single hyphens between them")
-    if name and name != report.folder.name:
-        report.error(f"SKILL.md:{number}", f"name is {name!r}, the folder is {report.folder.name!r}; make them equal")
-    number, description = text("description", 1024)
-    if description and re.search(r"<[/!?]?[A-Za-z]", description):
-        report.error(f"SKILL.md:{number}", "description has a tag like <this>; some hosts refuse it")
-    elif description and (len(description) < 40 or not WHEN.search(description)):
-        report.warn(f"SKILL.md:{number}", "description does not say when to use the skill")
-    text("compatibility", 500)
-    text("license", 1024)
-    text("allowed-tools", 4096)
+            report.error(1, f"{key} is missing")
+    for key, limit in LIMITS.items():
+        if key in fields:
+            check_text(key, *fields[key], limit, report)
     check_metadata(*fields.get("metadata", (1, {})), report)
+
+
+def check_text(key, number, text, limit, report):
+    if not isinstance(text, str):
+        report.error(number, f"{key} is not a text; put the value in double quotes")
+        return
+    if not text.strip():
+        report.error(number, f"{key} is empty")
+    elif CONTROL.search(text):
+        report.error(number, f"{key} has a control character in it")
+    elif len(text) > limit:
+        report.error(number, f"{key} has {len(text):,} characters, the limit is {limit:,}")
+    if key == "name" and text:
+        if not NAME.fullmatch(text):
+            report.error(number, f"name {text!r}: only a-z, 0-9 and single hyphens between them")
+        if text != report.folder.name:
+            report.error(number, f"name is {text!r}, the folder is {report.folder.name!r}; make them equal")
+    if key == "description" and text:
+        if re.search(r"<[/!?]?[A-Za-z]", text):
+            report.error(number, "description has a tag like <this>; some hosts refuse it")
+        elif len(text) < 40 or not WHEN.search(text):
+            report.warn(number, "description does not say when to use the skill")
 
 
 def check_metadata(number, metadata, report):
     if not isinstance(metadata, dict):
-        report.error(f"SKILL.md:{number}", "metadata must be 'key: text' lines, indented by two spaces")
+        report.error(number, "metadata must be 'key: text' lines, indented by two spaces")
         return
     for key, (line, content) in metadata.items():
         if not isinstance(content, str):
-            report.error(f"SKILL.md:{line}", f"metadata {key} is not a text; put the value in double quotes")
+            report.error(line, f"metadata {key} is not a text; put the value in double quotes")
     if "triggers" not in metadata:
-        report.warn(f"SKILL.md:{number}", "metadata has no triggers; keyword search has only name and description")
+        report.warn(number, "metadata has no triggers; keyword search has only name and description")
 
 
 def check_body(body, folder, report):
@@ -234,10 +217,10 @@ def check_body(body, folder, report):
 def check_files(folder, body, report):
     total = count = 0
     for here, folders, names in os.walk(folder):
-        for junk in sorted({*folders, *names} & set(JUNK)):
+        for junk in sorted(JUNK.intersection(folders + names)):
             report.warn(os.path.relpath(os.path.join(here, junk), folder), "does not belong in a skill")
-        folders[:] = sorted(set(folders) - set(JUNK))
-        for name in sorted(set(names) - set(JUNK)):
+        folders[:] = sorted(set(folders) - JUNK)
+        for name in sorted(set(names) - JUNK):
             path = Path(here, name)
             where = path.relative_to(folder).as_posix()
             if path.is_symlink() or not path.is_file():
@@ -247,8 +230,7 @@ def check_files(folder, body, report):
             check_file(path, where, body, report)
     if total > MAX_TOTAL:
         report.error(".", f"{total:,} bytes together, the limit is {MAX_TOTAL:,}")
-    files = "file" if count == 1 else "files"
-    report.facts = f" ({count} {files}, {total:,} bytes, about {len(body) // 4:,} tokens in SKILL.md)"
+    report.facts = f" ({counted(count, 'file')}, {total:,} bytes, about {len(body) // 4:,} tokens in SKILL.md)"
 
 
 def check_file(path, where, body, report):
@@ -274,19 +256,19 @@ def check(folder):
     if not folder.is_dir():
         report.error(".", "is not a folder" if folder.exists() else "is not there")
         return report
-    main = next((entry for entry in os.scandir(folder) if entry.name == "SKILL.md"), None)
-    if main is None or not main.is_file():
+    main = folder / "SKILL.md"
+    if main.name not in os.listdir(folder) or not main.is_file():
         report.error(".", "has no SKILL.md (exactly this name)")
         return report
     body = ""
     try:
-        fields, body = split((folder / "SKILL.md").read_bytes(), report)
+        fields, body = split(main.read_bytes(), report)
         check_fields(fields, report)
         check_body(body, folder, report)
     except UnicodeDecodeError as error:
         report.error("SKILL.md", f"is not UTF-8 (byte {error.start})")
     except Unreadable as error:
-        report.error(f"SKILL.md:{error.line}", str(error))
+        report.error(*error.args)
     check_files(folder, body, report)
     return report
 
@@ -299,10 +281,8 @@ def main():
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that "| head" ends it quietly
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
-    reports = [check(Path(os.path.abspath(folder))) for folder in args.folders]
-    for report in reports:
-        report.print()
-    return int(any(report.count("error") or (args.strict and report.lines) for report in reports))
+    counts = sum((check(Path(os.path.abspath(folder))).print() for folder in args.folders), Counter())
+    return int(counts["error"] > 0 or (args.strict and counts["warning"] > 0))
 
 
 if __name__ == "__main__":

@@ -15,23 +15,20 @@ import re
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
+from collections import namedtuple
 
 HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*)")
 SPECIAL = (b"new file", b"deleted file", b"old mode", b"Binary files", b"GIT binary", b"rename", b"similarity")
+DIFF = ("--no-renames", "--no-relative", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none")
+DIFF += ("--inter-hunk-context=0",)
 TOP = b":(top,literal)"
+
+Hunk = namedtuple("Hunk", "path what lines")
+"""One hunk: its header and lines as git prints them. No lines: the file can only be staged whole, see `what`."""
 
 
 class Refused(Exception):
     """Git or this program does not do it; the message says why."""
-
-
-class Hunk(NamedTuple):
-    """One hunk: its header and lines as git prints them. No lines: the file can only be staged whole, see `what`."""
-
-    path: bytes
-    what: str
-    lines: tuple
 
 
 def git(*args, data=None):
@@ -57,30 +54,11 @@ def hunks(paths, fine):
 
 
 def hunks_of(path, fine):
-    options = [
-        "--no-renames",
-        "--no-relative",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-color",
-        "--ignore-submodules=none",
-    ]
-    context = [f"-U{0 if fine else 3}", "--inter-hunk-context=0"]
-    diff = git("diff", *options, *context, "--", TOP + path)
-    lines = diff.split(b"\n")
-    first = next((i for i, line in enumerate(lines) if line.startswith(b"@@ ")), len(lines))
-    head = lines[:first]
-    special = next((word for word in SPECIAL for line in head if line.startswith(word)), None)
-    if special or first == len(lines) or any(line.startswith((b"-Subproject", b"+Subproject")) for line in lines):
-        return [Hunk(path, f"whole file ({special.decode() if special else 'special'})", ())]
-    found, current = [], []
-    for line in lines[first:-1]:
-        if line.startswith(b"@@ "):
-            current = [line]
-            found.append(current)
-        else:
-            current.append(line)
-    return [Hunk(path, "", tuple(body)) for body in found]
+    head, *bodies = re.split(rb"^(?=@@ )", git("diff", *DIFF, f"-U{0 if fine else 3}", "--", TOP + path), flags=re.M)
+    special = next((word for word in SPECIAL if re.search(b"^" + word, head, re.M)), b"")
+    if special or not bodies or b" 160000\n" in head:  # the mode of a submodule
+        return [Hunk(path, f"whole file ({special.decode() or 'special'})", ())]
+    return [Hunk(path, "", tuple(body.split(b"\n")[:-1])) for body in bodies]
 
 
 def staged_with(path, chosen):
@@ -174,11 +152,8 @@ def main():
         else:
             count = stage(found, args.number)
             print(f"staged {count} hunk{'' if count == 1 else 's'}; {len(hunks(args.path, args.fine))} left unstaged")
-    except Refused as error:
-        print(error, file=sys.stderr)
-        return 1
-    except FileNotFoundError:
-        print("git is not installed", file=sys.stderr)
+    except (Refused, FileNotFoundError) as error:
+        print(error if isinstance(error, Refused) else "git is not installed", file=sys.stderr)
         return 1
     return 0
 
