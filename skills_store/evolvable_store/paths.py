@@ -4,6 +4,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from evolvable_store.devices import DEVICES
 from evolvable_store.errors import InvalidPath
 
 MAX_PATH = 400
@@ -12,7 +13,6 @@ MAX_PATH = 400
 MAX_DEPTH = 12
 """Components of a path."""
 
-_WINDOWS_DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in "123456789")}
 _SHORT_NAME = re.compile(r"~\d")
 _FORBIDDEN = set('<>:"|?*\\')
 
@@ -78,7 +78,7 @@ def _component_problem(component: str) -> str:
     if ";" in component and component.split(";")[0] in (".", ".."):
         return "it has a path parameter"
     stem = component.split(".")[0].casefold().rstrip()
-    if stem in _WINDOWS_DEVICES:
+    if stem in DEVICES:
         return f"{component} is a device on Windows"
     if component.casefold() == ".git" or _SHORT_NAME.search(component):
         return f"{component} is reserved"

@@ -39,12 +39,19 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
 
 
 def file_name(session: str) -> str:
-    """Returns a name for the files of a session: itself where that is safe, else its hash."""
-    if len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum():
+    """Returns a name for the files of a session: itself where that is safe on every system, else its hash."""
+    plain = len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
+    if plain and not (len(session) <= 4 and _is_device(session)):
         return session
     import hashlib
 
     return "h" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_device(session: str) -> bool:
+    from evolvable_store.devices import DEVICES
+
+    return session.lower() in DEVICES
 
 
 def read_entry(place: str) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from evolvable_store.devices import DEVICES
 from evolvable_store.errors import InvalidRef
 
 USER_SCOPE = "user"
@@ -13,7 +14,6 @@ MAX_NAME = 64
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MEMORY_NAMES = ("SOUL", "USER", "MEMORY")
-_WINDOWS_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[1-9]|lpt[1-9])")
 
 
 class Kind(StrEnum):
@@ -45,7 +45,7 @@ def check_name(kind: Kind, name: str) -> str:
     """
     if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
-    if len(name) <= MAX_NAME and _NAME.fullmatch(name) and not _WINDOWS_DEVICES.fullmatch(name):
+    if len(name) <= MAX_NAME and _NAME.fullmatch(name) and name not in DEVICES:
         return name
     shown = ascii(name if len(name) <= 80 else name[:77] + "...")
     slug = slugify(name)
@@ -59,7 +59,7 @@ def check_name(kind: Kind, name: str) -> str:
 def slugify(text: str) -> str:
     """Returns the nearest allowed name to a folder's or a heading's text, '' when nothing is left."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:MAX_NAME].strip("-")
-    return f"{slug}-x" if _WINDOWS_DEVICES.fullmatch(slug) else slug
+    return f"{slug}-x" if slug in DEVICES else slug
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,17 @@ def test_a_place_without_a_library_or_a_session_is_left_as_it_is(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["CON", "nul", "Com1", "lpt9"])
+def test_a_session_that_is_called_as_a_device_of_windows_gets_another_file(tmp_path: Path, name: str) -> None:
+    queue(tmp_path, name)
+    (file,) = (tmp_path / "reviews/queue").iterdir()
+
+    assert file.name.partition(".")[0].casefold() != name.casefold()
+    assert (entry := review_queue.take(tmp_path, name)) is not None
+    review_queue.give_back(tmp_path, entry)
+    assert [entry.session for entry in review_queue.waiting(tmp_path)] == [name]
+
+
 def test_a_session_may_be_called_anything(tmp_path: Path) -> None:
     names = ["../../etc", "a" * 5_000, "with space", "\ud800", "nul\0", "ünï"]
     for name in names:
