@@ -136,6 +136,22 @@ def test_many_half_open_connections_leave_the_others_alone(server):
             connection.close()
 
 
+@pytest.mark.parametrize("second", ["Bearer wrong", "Basic eDp5", ""])
+def test_two_authorizations_are_refused_though_one_is_good(server, second):
+    """A proxy in front may have looked at the other one."""
+    frame, headers = modern("tools/call", {"name": "list_resources", "arguments": {}})
+    good = server.request(frame, headers)
+    line = f"Authorization: {second}\r\n".encode()
+    before, after = (
+        good.replace(b"Authorization: ", put, 1) for put in (line + b"Authorization: ", b"authorization: ")
+    )
+
+    assert server.raw(good).status == 200
+    assert server.raw(before).status == 400
+    assert server.raw(after.replace(b"Connection: ", line + b"Connection: ", 1)).status == 400
+    assert is_well(server)
+
+
 def test_nobody_asks_more_of_health_than_that_it_is_there(server):
     for path in ("/healthz", "/readyz"):
         answer = server.post(b"", {"Host": "10.1.2.3", "Authorization": None}, method="GET", path=path)

@@ -40,7 +40,10 @@ def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
 
 
 class HostCheck:
-    """Middleware: 400 without a Host, 421 for another's, 403 for another's Origin. Nothing else is looked at before."""
+    """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's Origin.
+
+    Nothing else is looked at before.
+    """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], origins: frozenset[str]) -> None:
         self._app, self._hosts, self._origins = app, hosts, origins
@@ -59,6 +62,8 @@ class HostCheck:
             return PlainTextResponse("This Host is not served here. `evolvable serve --allowed-host` adds one.\n", 421)
         if any(origin.lower() not in self._origins for origin in origins):
             return PlainTextResponse("This Origin is not let in. `evolvable serve --allowed-origin` adds one.\n", 403)
+        if len(headers.getlist("authorization")) > 1:  # a proxy may have checked the other one
+            return PlainTextResponse("A request has one Authorization at most.\n", 400)
         return None
 
 
