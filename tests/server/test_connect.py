@@ -357,6 +357,35 @@ def test_any_json_text_gets_the_entry_and_gives_it_back(rest: Any, table: Any, i
 @pytest.mark.parametrize(
     "text",
     [
+        'mcp_servers.evolvable.command = "/gone/bin/evolvable"  # ours\n\n# of the screen\n[tui]\nx = 1\n',
+        'model = "m"\nmcp_servers.evolvable.command = "evolvable"\n# two\nmcp_servers.evolvable.args = []\n'
+        'mcp_servers.other.command = "a"\n',
+        '[mcp_servers]\nevolvable.command = "evolvable"\n# other\nother.command = "a"\n\n[tui]\nx = 1\n',
+        'mcp_servers.evolvable.command = "evolvable"\nmcp_servers.evolvable.env.A = "1"\n[tui]\nx = 1\n',
+        '"mcp_servers".\'evolvable\'.command = "evolvable"\r\n[tui]\r\nx = 1\r\n',
+        'mcp_servers.evolvable.command = "evolvable"\n\n[mcp_servers.evolvable.env]\nA = "1"\n\n[tui]\nx = 1\n',
+    ],
+)
+def test_an_entry_with_dots_is_changed_and_taken_out_and_the_rest_stays(run: CommandLine, text: str) -> None:
+    path = given_file(run, "codex", text)
+    before = tomllib.loads(text)
+
+    run("connect", "codex")
+    connected = path.read_text(encoding="utf-8")
+    now = tomllib.loads(connected)
+    assert now["mcp_servers"]["evolvable"]["args"][-1] == "serve"
+    assert now["mcp_servers"]["evolvable"]["env"]["EVOLVABLE_HOME"] == str(run.home)
+    run("disconnect", "codex")
+
+    after = tomllib.loads(path.read_text(encoding="utf-8"))
+    del before["mcp_servers"]["evolvable"], now["mcp_servers"]["evolvable"]
+    assert now == before and {"mcp_servers": {}} | after == before
+    assert all(line in connected for line in text.splitlines() if line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         'mcp_servers = {other = {command = "a"}}\n',
         'mcp_servers.other.command = "a" # c\n',
         '[mcp_servers]\nother = {command="a"}\n[tui]\nx=1',

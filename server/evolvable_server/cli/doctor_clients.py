@@ -9,7 +9,7 @@ from evolvable_server.cli.health import Problem
 from evolvable_server.clients import codex, files
 from evolvable_server.clients.all import CLIENTS
 from evolvable_server.clients.client import PROJECT, SCOPES, Client
-from evolvable_server.clients.connection import is_ours
+from evolvable_server.clients.connection import is_ours, loose
 from evolvable_server.clients.starting import Started, start
 from evolvable_server.config import Config, Machine, read_config
 from evolvable_server.environment import HOME
@@ -122,15 +122,7 @@ def _entries(machine: Machine, problems: list[Problem]) -> Iterator[_Entry]:
             except EvolvableError as error:
                 problems.append(Problem(f"{client.title}: {error}", error.hint))
                 continue
-            if client.strict and found.loose:
-                what, line, column = found.loose
-                problems.append(
-                    Problem(
-                        f"{path} has {what} at line {line}, column {column}, and {client.title} reads only strict "
-                        "JSON: it ignores the whole file.",
-                        "Take it out.",
-                    )
-                )
+            problems += (Problem(why, "Take it out.") for why in loose(client, found))
             yield from _ours(client, scope, path, found.values.get(client.table))
             if client.name == "claude-code" and scope != PROJECT:
                 yield from _ours(client, "local", path, _local(found.values, machine.project))

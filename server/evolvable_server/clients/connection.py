@@ -102,7 +102,7 @@ def connect(place: Place, start: Start, *, dry_run: bool = False) -> Connection:
     there = entry_at(place, found)
     _check_ours(place, there)
     entry = place.client.merged(there, start, frozenset({HOME}))
-    warnings = [*_loose(place, found), *_passing(start), *_switched_off(entry)]
+    warnings = [*loose(place.client, found), *_passing(start), *_switched_off(entry)]
     if entry == there:
         return _connection(place, "unchanged", entry, warnings)
     return _changed(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
@@ -218,12 +218,13 @@ def _diff(path: Path, before: str, after: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _loose(place: Place, found: Configuration) -> list[str]:
-    if not place.client.strict or found.loose is None:
+def loose(client: Client, found: Configuration) -> list[str]:
+    """Returns why the client ignores a file, in which it wants strict JSON; [] where it does not."""
+    if not client.strict or found.loose is None:
         return []
     what, line, column = found.loose
     return [
-        f"{place.path} has {what} at line {line}, column {column}, and {place.client.title} reads only strict JSON: it "
+        f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only strict JSON: it "
         "ignores the whole file until that is taken out."
     ]
 

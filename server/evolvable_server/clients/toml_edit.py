@@ -39,11 +39,13 @@ def changed(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> s
     try:
         if value is None:
             after = comments = _without_lines(text, outer, name)
-            if after == text:  # on one line, or with dots
+            if name in tomllib.loads(after).get(outer, {}):  # on one line, or with dots
+                document = _parsed(after)
                 del _below(document, outer)[name]
                 after = document.as_string()
         elif name in tables:
-            _update(_below(document, outer)[name], value)
+            dotted = not any(map(_header(outer, name).match, text.splitlines()))
+            _update(_below(document, outer)[name], value, dotted=dotted)
             after = document.as_string()
         else:
             after = _appended(text, document, outer, name, value)
@@ -131,19 +133,25 @@ def _table(value: dict[str, Any]) -> "Table":
     return table
 
 
-def _update(table: Any, value: dict[str, Any]) -> None:
+def _update(table: Any, value: dict[str, Any], *, dotted: bool) -> None:
+    """Changes a table in place. dotted: it has no header, so a new table in it would belong to the one above."""
     from tomlkit.items import InlineTable
 
-    made = _inline if isinstance(table, InlineTable) else _table
+    made = _inline if dotted or isinstance(table, InlineTable) else _table
     for key in [key for key in table if key not in value]:
         del table[key]
     for key, item in value.items():
         if key not in table:
             table[key] = made(item) if isinstance(item, dict) else item
         elif isinstance(item, dict) and isinstance(table[key], dict):
-            _update(table[key], item)
+            _update(table[key], item, dotted=dotted)
         elif table[key] != item:
             table[key] = item
+
+
+def _header(outer: str, name: str) -> re.Pattern[str]:
+    """Returns what finds the headers of a table and of those in it."""
+    return re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
 
 
 def _without_lines(text: str, outer: str, name: str) -> str:
@@ -151,7 +159,7 @@ def _without_lines(text: str, outer: str, name: str) -> str:
 
     Comments between its keys go with them; those after its last key stay, they belong to what follows.
     """
-    header = re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
+    header = _header(outer, name)
     lines = text.splitlines(keepends=True)
     starts = [at for at, line in enumerate(lines) if header.match(line)]
     if not starts:
