@@ -7,6 +7,7 @@ import pytest
 from processes import Children, started
 from samples import Clock, skill
 
+from evolvable_store.index import Index
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
@@ -31,6 +32,19 @@ def store(reopen: Callable[[], Store]) -> Iterator[Store]:
     """An empty library."""
     with reopen() as store:
         yield store
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Store]:
+    """A second library."""
+    with Store.open(tmp_path / "other", create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def index(store: Store) -> Iterator[Index]:
+    with Index.open(store) as index:
+        yield index
 
 
 @pytest.fixture

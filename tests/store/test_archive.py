@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,6 @@ from evolvable_store.transaction import Step, replay
 
 PDF, TOOL = Ref.parse("skill:user/pdf"), Ref.parse("tool:acme/t")
 BYTES = [b"", b"\xff\xfe", b"\xef\xbb\xbfbom", b"a\0b", b"a\r\nb\rc", "\u2028\U0001f600\u0301".encode(), b'"\\\x1b[31m']
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
-    """A second library."""
-    with Store.open(tmp_path / "other", create=True) as store:
-        yield store
 
 
 @pytest.fixture

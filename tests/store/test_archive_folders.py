@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 
 MAIN = "---\nname: {}\ndescription: Does things.\n---\nDo it.\n"
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
-    """A second library."""
-    with Store.open(tmp_path / "other", create=True) as store:
-        yield store
 
 
 def put(store: Store, ref: str, files: Files) -> None:

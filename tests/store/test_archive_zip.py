@@ -36,13 +36,6 @@ def good(name: str = "pdf", **more: bytes) -> dict[str, File]:
     return {"SKILL.md": File(MAIN.format(name).encode()), **{f"{n}.md": File(data) for n, data in more.items()}}
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
-    """A second library."""
-    with Store.open(tmp_path / "other", create=True) as store:
-        yield store
-
-
 def put(store: Store, ref: str, files: Files) -> None:
     with store.transaction(Actor.HUMAN, "write") as tx:
         tx.put(Ref.parse(ref), files)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,6 @@ metadata:
 ---
 Use pypdf. Check every signature.
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "home", create=True) as store:
-        yield store
-
-
-@pytest.fixture
-def index(store: Store) -> Iterator[Index]:
-    with Index.open(store) as index:
-        yield index
 
 
 def put(store: Store, ref: str, text: str) -> None:

@@ -4,17 +4,16 @@ import contextlib
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 from samples import put_texts
 
-from evolvable_store import answers, fsck
+from evolvable_store import answers, fsck, postings
 from evolvable_store.backup import backup
 from evolvable_store.index import Index, in_step
 from evolvable_store.index_sqlite import FILE, IndexFile
-from evolvable_store.postings import MOST_WAITING, settle, waiting
+from evolvable_store.postings import MOST_WAITING, Reader, Waiting, settle, waiting
 from evolvable_store.ranking import COVERAGE, FEW, PRIOR
 from evolvable_store.store import Store
 from evolvable_store.texts import FIELDS, HEAVIEST, weigh
@@ -26,18 +25,6 @@ OFTEN = [1 / (place + 1) for place in range(len(VOCABULARY))]
 
 Texts = dict[str, tuple[str, str]]
 """Name -> description and body."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "home", create=True) as store:
-        yield store
-
-
-@pytest.fixture
-def index(store: Store) -> Iterator[Index]:
-    with Index.open(store) as index:
-        yield index
 
 
 def put(store: Store, texts: Texts, remove: Iterable[str] = (), **files: bytes) -> None:
@@ -263,6 +250,45 @@ def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: S
 
     assert {scored.entry.id: scored for scored in weighed} == {scored.entry.id: scored for scored in ranking.scored}
     assert len(weighed) > 10
+
+
+# What a process keeps
+
+
+def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(19)
+    there = library(chance, store, FEW + 50)
+    queries = [said(chance, chance.randint(1, 12)) for _ in range(20)]
+    with Index.open(store) as keeping, Index.open(store) as forgetting:
+        for number, query in enumerate(chance.choices(queries, k=80)):
+            if number % 20 == 19:
+                change(store, chance, there, number)
+            wanted = scores(keeping, query)
+            with monkeypatch.context() as patch:
+                patch.setattr(postings, "_MOST_KEPT", 2_000)
+                assert scores(forgetting, query) == pytest.approx(wanted, abs=1e-9) and wanted
+
+
+def test_what_was_asked_for_last_is_given_up_last(store: Store, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    library(random.Random(23), store, MOST_WAITING + 1)
+    first, second, third = terms = VOCABULARY[:3]
+    index.search(first)  # takes all in
+    with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
+        reader = Reader(Waiting(), range(len(FIELDS)))
+        before = {term: reader.read(db, [term]) for term in terms}
+        size = sum(map(postings._size, before.values()))
+        assert reader.read(db, [first])[0] is before[first][0]
+
+        monkeypatch.setattr(postings, "_MOST_KEPT", size)
+        reader.read(db, [VOCABULARY[3]])
+        assert reader.read(db, [first])[0] is before[first][0]
+        assert reader.read(db, [third])[0] is before[third][0]
+        again = reader.read(db, [second])
+
+    assert again[0] is not before[second][0]
+    assert [(its.term, its.field, its.count) for its in again] == [
+        (its.term, its.field, its.count) for its in before[second]
+    ]
 
 
 # Answers

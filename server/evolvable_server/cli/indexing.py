@@ -1,6 +1,7 @@
 """Takes a library into its text index beside a process that fills it, on another core."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -49,12 +50,27 @@ def main() -> None:
     ended = threading.Event()
     threading.Thread(target=_wait, args=(ended,), daemon=True).start()
     home = Path(sys.argv[1])
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, contextlib.suppress(EvolvableError):
+    started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with started as pool, contextlib.suppress(EvolvableError):
         weigh = partial(pool.map, weighed, chunksize=_AT_ONCE)
         with Store.open(home) as store, Index.open(store, weigh) as index:
             while not ended.wait(_PAUSE):
                 index.catch_up(more=True)
             index.catch_up()
+
+
+def _end_with_parent() -> None:
+    """Has a process of the pool end when this one does, however that ends: the pool's own would wait for ever."""
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _wait(ended: threading.Event) -> None:

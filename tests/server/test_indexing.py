@@ -1,0 +1,79 @@
+"""The index that another process fills beside the one that takes a library in."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from samples import put_texts
+
+from evolvable_server.cli.indexing import WORTHWHILE, beside
+from evolvable_store.index import Index, in_step
+from evolvable_store.index_sqlite import IndexFile
+from evolvable_store.store import Store
+
+PATIENCE = 60.0  # seconds
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "home", create=True) as store:
+        yield store
+
+
+def fill(store: Store, start: int, count: int = 60) -> None:
+    text = "---\nname: skill-{0}\ndescription: Does what is number {0}.\n---\nCount to {0}.\n"
+    put_texts(store, {f"skill-{number}": text.format(number) for number in range(start, start + count)})
+
+
+def applied(store: Store) -> int:
+    """Returns the newest change that is in the index; it takes nothing in."""
+    with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
+        return int(db.execute("SELECT value FROM state WHERE key = 'applied'").fetchone()[0])
+
+
+def processes(at_least: int) -> list[psutil.Process]:
+    """Returns the processes below this one as soon as there are so many."""
+    ends = time.monotonic() + PATIENCE
+    while len(found := psutil.Process().children(recursive=True)) < at_least:
+        assert time.monotonic() < ends
+    return found
+
+
+def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
+    with beside(store.home, WORTHWHILE):
+        fill(store, 0)
+        fill(store, 60)
+
+    assert applied(store) == store.sequence()
+    assert list(in_step(store)) == []
+
+
+def test_a_few_resources_are_not_worth_another_process(store):
+    with beside(store.home, WORTHWHILE - 1):
+        fill(store, 0)
+        assert psutil.Process().children() == []
+
+
+def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):
+    with beside(store.home, WORTHWHILE):
+        fill(store, 0)
+        below = processes(at_least=2)
+        below[0].kill()
+        fill(store, 60)
+
+    with Index.open(store) as index:
+        assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
+        assert index.in_step() == []
+    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
+
+
+def test_a_body_that_fails_leaves_no_process_behind(store):
+    with pytest.raises(ZeroDivisionError), beside(store.home, WORTHWHILE):
+        fill(store, 0)
+        below = processes(at_least=2)
+        raise ZeroDivisionError
+
+    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
