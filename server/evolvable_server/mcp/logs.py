@@ -3,17 +3,14 @@
 2026-07-28 has no such messages but for single requests that ask for them, and nothing is said while one runs.
 """
 
-import asyncio
-import collections
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable
 from typing import Any, get_args
 
-import anyio
 import mcp_types as types
 
+from evolvable_server.mcp.mailbox import Mailbox
 from evolvable_server.mcp.notifications import Notifier
 from evolvable_server.mcp.server import LibraryServer
 
@@ -31,30 +28,18 @@ class ClientLog(logging.Handler):
         super().__init__(logging.WARNING)
         self._notifier = notifier
         self._levels: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._waiting: collections.deque[dict[str, str]] = collections.deque(maxlen=MAX_WAITING)
-        self._wake: Callable[[], object] = lambda: None
+        self._waiting = Mailbox[dict[str, str]](MAX_WAITING)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps the record to be sent by `run`; called on any thread."""
         level = "error" if record.levelno >= logging.ERROR else "warning"
-        self._waiting.append({"level": level, "logger": "evolvable", "data": record.getMessage()})
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed
-            self._wake()
+        self._waiting.post([{"level": level, "logger": "evolvable", "data": record.getMessage()}])
 
     async def run(self) -> None:
         """Sends what was logged, for as long as the server runs."""
-        event, loop = anyio.Event(), asyncio.get_running_loop()
-
-        def ring() -> None:
-            event.set()
-
-        self._wake = lambda: loop.call_soon_threadsafe(ring)
         while True:
-            if not self._waiting:
-                await event.wait()
-            event = anyio.Event()
-            while self._waiting:
-                await self._send(self._waiting.popleft())
+            for message in await self._waiting.taken():
+                await self._send(message)
 
     async def _send(self, message: dict[str, str]) -> None:
         for connection in self._notifier.initialized():

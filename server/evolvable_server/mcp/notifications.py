@@ -4,13 +4,10 @@ Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a
 on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
 """
 
-import asyncio
-import collections
-import contextlib
 import functools
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -19,6 +16,7 @@ from mcp.server import NotificationOptions
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
+from evolvable_server.mcp.mailbox import Mailbox
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import uri_of
 from evolvable_store.objects import Entry
@@ -44,30 +42,18 @@ class Notifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
-        self._posted: collections.deque[Change] = collections.deque(maxlen=MAX_POSTED)
-        self._wake: Callable[[], object] = lambda: None
+        self._posted = Mailbox[Change](MAX_POSTED)
         # Connections of the handshake era, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
         """Hands changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
-        self._posted.extend(changes)
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
-            self._wake()
+        self._posted.post(changes)
 
     async def run(self) -> None:
         """Publishes what is posted, for as long as the server runs."""
-        event, loop = anyio.Event(), asyncio.get_running_loop()
-
-        def ring() -> None:
-            event.set()
-
-        self._wake = lambda: loop.call_soon_threadsafe(ring)
         while True:
-            if not self._posted:
-                await event.wait()
-            event = anyio.Event()
-            changes = [self._posted.popleft() for _ in range(len(self._posted))]
+            changes = await self._posted.taken()
             try:
                 await self.publish(changes)
             except Exception:
