@@ -11,7 +11,7 @@ from evolvable_tools.library import Caller, Library
 
 def caller(config: Config, library: Library, actor: Actor) -> Caller:
     """Returns the caller of this process: its session, and the project's scope before the user's."""
-    scope = config.scope or scope_of(config.project, library.working_copies.folders())
+    scope = config.scope or scope_of(config.project, library.folders())
     scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
     return Caller(actor, config.session, scopes)
 

@@ -11,15 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evolvable_store.bindings import Folder
 from evolvable_store.channel import Channel
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change
 from evolvable_store.sync import Sync
-from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.library import Library
 from evolvable_tools.shown import changes_seen, moves_seen
+
+if TYPE_CHECKING:
+    from evolvable_store.working_copies import WorkingCopies
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ class Reloader:
         Of skills that is what moves on the stable channel, of everything else what changes in the library.
         """
         self._library, self._listener, self._rescan = library, listener, rescan_seconds
-        self._copies = WorkingCopies(library.store, grace=GRACE_SECONDS)
+        self._copies: WorkingCopies
         self._stop = threading.Event()
         self._folders_changed = threading.Event()
         self._busy = threading.Lock()
@@ -73,6 +76,9 @@ class Reloader:
 
     def start(self) -> None:
         """Starts following. The first look at the folders happens at once, in the background."""
+        from evolvable_store.working_copies import WorkingCopies  # a server answers before it follows folders
+
+        self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS)
         for thread in self._threads:
             thread.start()
 

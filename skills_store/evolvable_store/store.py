@@ -1,6 +1,5 @@
 """A library, opened: reading with convenient types, and the door to a transaction."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -99,6 +98,8 @@ class Store:
                 f"{removed.ref} was removed; its {removed.latest} versions are kept.",
                 f"restore_resource with version {removed.latest} brings it back.",
             )
+        import difflib  # late: only a wrong name needs it
+
         names = {head.name for head in self.backend.heads(ref.kind)}
         near = difflib.get_close_matches(ref.name, names, n=3, cutoff=0.6)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""

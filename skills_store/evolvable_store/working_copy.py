@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from evolvable_store.bindings import Binding, Bindings, Folder
 from evolvable_store.discovery import is_single, single_name
 from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
@@ -134,6 +132,8 @@ class WorkingCopy:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout  # a server answers before it follows folders
+
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         try:

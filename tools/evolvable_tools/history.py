@@ -1,6 +1,5 @@
 """The verb that shows a resource's versions, and the difference between two of them."""
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -111,6 +110,8 @@ def _diff_file(
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
+    import difflib  # late: a server answers before anybody compares
+
     for line in difflib.unified_diff(old, new, was, now):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 

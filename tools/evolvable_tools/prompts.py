@@ -7,13 +7,16 @@ one optional, what stands behind = are the values that are known. `{file}` in th
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import read
-from evolvable_store.index import Entry
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import finding, usage
 from evolvable_tools.library import Caller, Library
+
+if TYPE_CHECKING:
+    from evolvable_store.index import Entry
 
 MAX_ARGUMENTS = 16
 """Arguments of one prompt; those behind are passed over."""
@@ -79,7 +82,7 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> str:
     return text + ("\n\n" + "\n".join(rest) if rest else "")
 
 
-def _entries(library: Library, caller: Caller) -> Iterator[Entry]:
+def _entries(library: Library, caller: Caller) -> Iterator["Entry"]:
     cursor: str | None = None
     while True:
         page, cursor = finding.page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
@@ -88,7 +91,7 @@ def _entries(library: Library, caller: Caller) -> Iterator[Entry]:
             return
 
 
-def _prompt(library: Library, caller: Caller, entry: Entry) -> Prompt | None:
+def _prompt(library: Library, caller: Caller, entry: "Entry") -> Prompt | None:
     try:
         loaded = usage.get(library, caller, entry.ref.at(None))
     except EvolvableError:

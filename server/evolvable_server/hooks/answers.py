@@ -10,9 +10,7 @@ from typing import Any
 from evolvable_server.app import scope_of
 from evolvable_server.config import Config
 from evolvable_server.hooks.events import Event, event_of
-from evolvable_server.hooks.loads import note
 from evolvable_server.hooks.offered import Offered
-from evolvable_server.hooks.offers import offer
 from evolvable_store.queueing import enqueue
 from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.library import Caller, Library
@@ -43,9 +41,13 @@ class Hooks:
     def _answered(self, event: Event) -> str:
         caller = self._who(event)
         if event.event == "UserPromptSubmit":
+            from evolvable_server.hooks.offers import offer
+
             text = offer(self._library, caller, event.prompt, self._offered, self._library.means)
             return _context(event.event, text) if text else NOTHING
         if event.event == "PostToolUse":
+            from evolvable_server.hooks.loads import note
+
             note(self._library, caller, event, self._offered)
         elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
@@ -56,7 +58,7 @@ class Hooks:
         caller = replace(self._caller, session=event.session_id[:200] or None)
         if self._config.scope or not event.cwd:
             return caller
-        scope = scope_of(Path(event.cwd), self._library.working_copies.folders())
+        scope = scope_of(Path(event.cwd), self._library.folders())
         return replace(caller, scopes=(USER_SCOPE,) if scope is None else (scope, USER_SCOPE))
 
 

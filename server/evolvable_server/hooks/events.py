@@ -1,5 +1,6 @@
 """What a client says to a hook: nothing of it can be relied on, so whatever is no text is empty."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -42,6 +43,6 @@ def event_of(payload: Mapping[str, Any]) -> Event:
 
 def _text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        value = " ".join(value)  # a command as a list of words
+        value = shlex.join(value)  # a command as a list of words
     # A client leaves a placeholder as it stands when it has nothing to put there.
     return value[:MAX_TEXT] if isinstance(value, str) and not value.startswith("${") else ""

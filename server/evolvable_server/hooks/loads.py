@@ -1,21 +1,17 @@
 """PostToolUse: which skill of the library a client opened by itself, with its own skill tool or by reading the file."""
 
-import os
-import re
 from pathlib import Path
 
 from evolvable_server.hooks.events import Event
 from evolvable_server.hooks.offered import Offered
-from evolvable_store.bindings import Binding, Folder
-from evolvable_store.resource import Kind
+from evolvable_store.bindings import Binding
+from evolvable_tools.evidence.commands import read_files, simple_commands
+from evolvable_tools.evidence.places import Places
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.usage import note_load
 
-_READING = re.compile(
-    r"""(?:^|[;&|(]|\s)(?:cat|head|tail|less|more|nl|bat|sed\s+-n)\s   # a program that only reads, at its beginning
-        [^;&|<>\n]*?(?P<quote>["']?)(?P<path>[^\s"';&|<>]*SKILL\.md)(?P=quote)(?=$|[\s;&|)])""",
-    re.VERBOSE,
-)
+MAX_PATHS = 20
+"""Files of one command that are looked up."""
 
 _COMMANDS = ("Bash", "shell", "exec_command", "local_shell")
 
@@ -36,36 +32,16 @@ def note(library: Library, caller: Caller, event: Event, offered: Offered) -> li
 
 
 def _opened(library: Library, event: Event) -> list[Binding]:
-    folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL]
+    places = Places(library, event.cwd, Path.home())
     if event.tool_name == "Skill":
-        # A name with a colon is a skill of a plugin, which comes from the plugin's own folder.
-        found = [(folder, event.skill) for folder in _seen_by_claude(folders, event.cwd) if ":" not in event.skill]
-    elif event.tool_name == "Read":
-        found = _placed(folders, event.file_path, event.cwd)
+        binding = places.by_name(event.skill)
+        return [binding] if binding is not None else []
+    if event.tool_name == "Read":
+        paths = [event.file_path]
     elif event.tool_name in _COMMANDS:
-        paths = [match["path"] for match in _READING.finditer(event.command)]
-        found = [place for path in paths[:20] for place in _placed(folders, path, event.cwd)]
+        paths = read_files(simple_commands(event.command))
     else:
         return []
-    bindings = (library.working_copies.bindings.of_folder(folder).get(directory) for folder, directory in found)
-    there = [binding for binding in bindings if binding is not None]
-    return there[:1] if event.tool_name == "Skill" else there
-
-
-def _seen_by_claude(folders: list[Folder], cwd: str) -> list[Folder]:
-    """Returns the folders whose skills Claude Code knows by name: those of the project before the user's."""
-    native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", "skills")]
-    here = Path(os.path.realpath(cwd)) if cwd else None
-    return sorted(native, key=lambda folder: here is None or not here.is_relative_to(folder.path.parent.parent))
-
-
-def _placed(folders: list[Folder], path: str, cwd: str) -> list[tuple[Folder, str]]:
-    """Returns the folder that a SKILL.md lies in, with the directory below it."""
-    if os.path.basename(path).casefold() != "skill.md" or "\0" in path:
-        return []
-    directory = Path(os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))).parent
-    return [
-        (folder, directory.relative_to(folder.path).as_posix())
-        for folder in folders
-        if directory.is_relative_to(folder.path) and directory != folder.path
-    ]
+    documents = [path for path in paths if path.casefold().endswith("skill.md")]
+    found = filter(None, map(places.by_path, documents[:MAX_PATHS]))
+    return [binding for binding, inside in found if inside.casefold() == "skill.md"]

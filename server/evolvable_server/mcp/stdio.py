@@ -35,6 +35,9 @@ MAX_LISTENING = 64
 DRAIN = 0.4
 """Seconds that requests in flight get after the last frame."""
 
+READY_AFTER = 0.2
+"""Seconds from the first reply until what is slow may begin: clients ask for the list of tools in them."""
+
 _CHUNK = 64 * 1024
 
 _T = TypeVar("_T")
@@ -65,7 +68,7 @@ async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | Non
     """Serves on stdin and stdout until stdin ends, and returns when the tools that run have ended too.
 
     While it serves, the process's stdin is empty and its stdout is stderr. `ready` is called once, on the event loop,
-    after the first reply was written: what is slow to import or to load can begin then.
+    READY_AFTER the first reply was written: what is slow to import or to load can begin then.
     """
     wire, lifecycle = claim(), Lifecycle()
     try:
@@ -76,26 +79,30 @@ async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | Non
 
 
 async def _serve(server: MCPServer[Any], wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
-    client, low = _Client(wire, lifecycle, ready), server._lowlevel_server
+    client, low = _Client(wire, lifecycle), server._lowlevel_server
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.take_frames)
         tasks.start_soon(client.write_replies)
         tasks.start_soon(client.stop_reading)
+        if ready is not None:
+            tasks.start_soon(client.call_when_settled, ready)
         try:
             await low.run(client.frames, client.replies, low.create_initialization_options())
         except BaseException:
             lifecycle.begin(1)
             raise
         lifecycle.begin()
+        client.settled.cancel()
 
 
 class _Client:
     """One client at the other end of the wire: frames go in to the SDK, replies come out."""
 
-    def __init__(self, wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
+    def __init__(self, wire: Wire, lifecycle: Lifecycle) -> None:
         self._wire = wire
         self._lifecycle = lifecycle
-        self._ready = ready
+        self._replied = anyio.Event()
+        self.settled = anyio.CancelScope()
         self._frames_in, self.frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
@@ -175,8 +182,14 @@ class _Client:
             self._lifecycle.begin()
             return
         self._lifecycle.progress += 1
-        if self._ready and isinstance(message, JSONRPCResponse):
-            ready, self._ready = self._ready, None
+        if isinstance(message, JSONRPCResponse):
+            self._replied.set()
+
+    async def call_when_settled(self, ready: Callable[[], None]) -> None:
+        """Calls `ready` a moment after the first reply."""
+        with self.settled:
+            await self._replied.wait()
+            await anyio.sleep(READY_AFTER)
             ready()
 
     async def stop_reading(self) -> None:

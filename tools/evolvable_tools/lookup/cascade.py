@@ -7,9 +7,10 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind, parse_kind
 from evolvable_tools.lookup import judge, paper
+from evolvable_tools.lookup.choice import ChooseBetween
 from evolvable_tools.lookup.keyword import keyword
 from evolvable_tools.lookup.means import Means
-from evolvable_tools.lookup.stage import Answer, Candidate, Query
+from evolvable_tools.lookup.stage import Answer, Candidate, Query, StageReport
 from evolvable_tools.lookup.text import text
 from evolvable_tools.providers.thinker import ProviderError
 
@@ -46,14 +47,6 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class StageReport:
-    """One stage that ran, and what it said."""
-
-    stage: str
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """Matches, best first. `none_fits`: the library holds nothing for this task; the matches are only the nearest.
 
@@ -63,7 +56,7 @@ class Found:
     matches: tuple[Match, ...]
     none_fits: bool
     stages: tuple[StageReport, ...]
-    choose_between: judge.ChooseBetween | None = None
+    choose_between: ChooseBetween | None = None
 
 
 def find(

@@ -12,6 +12,7 @@ from typing import Any
 from evolvable_store.errors import EvolvableError
 from evolvable_store.index import Entry
 from evolvable_store.words import FUNCTION_WORDS, words
+from evolvable_tools.lookup.choice import Alternative, ChooseBetween
 from evolvable_tools.providers.thinker import Request, Thinker, WrongAnswer
 
 JUDGED = 0.7
@@ -84,24 +85,6 @@ class Judged:
     why: str
     said: str
     remembered: bool
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One of those to choose from, and what tells it apart."""
-
-    ref: str
-    version: int
-    tells_apart: str
-
-
-@dataclass(frozen=True)
-class ChooseBetween:
-    """A choice left to the caller: the question, what to choose from, and how to answer."""
-
-    question: str
-    choices: list[Alternative]
-    how_to_answer: str
 
 
 def choices(entries: Sequence[Entry]) -> tuple[Choice, ...]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
 from evolvable_tools.embedding.similar import Described, Similar
+
+if TYPE_CHECKING:
+    from evolvable_store.index import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Query:
 class Candidate:
     """One resource that a stage proposes. `confidence`: how likely it fits, 0 to 1; `sure`: no need to ask further."""
 
-    entry: Entry
+    entry: "Entry"
     confidence: float
     why: str
     sure: bool = False
@@ -38,6 +40,14 @@ class Answer:
     """What a stage found, best first, and one line about it."""
 
     candidates: tuple[Candidate, ...]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """One stage that ran, and what it said."""
+
+    stage: str
     said: str
 
 
