@@ -11,6 +11,7 @@ from secret_shapes import SHAPES, Shape, key_block
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.sessions.redact_stream import Stream
 
 REDACTOR = Redactor()
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -51,7 +52,7 @@ def test_redacting_twice_changes_nothing(shape: Shape) -> None:
 @shapes
 def test_the_other_half_of_a_secret_in_the_next_piece_of_output_is_known(shape: Shape) -> None:
     middle = shape.text.index(shape.secret) + len(shape.secret) // 2
-    stream = REDACTOR.stream()
+    stream = Stream(REDACTOR)
 
     first = stream.redact(shape.text[:middle], 0)
     second = stream.redact(shape.text[middle:] + "\ndone", 0)
@@ -62,7 +63,7 @@ def test_the_other_half_of_a_secret_in_the_next_piece_of_output_is_known(shape: 
 
 
 def test_a_secret_that_was_named_once_is_known_without_its_name() -> None:
-    stream = REDACTOR.stream()
+    stream = Stream(REDACTOR)
     before = stream.redact("it printed Zq7-Lamp3-Harbor9")
     stream.redact("DB_PASSWORD=Zq7-Lamp3-Harbor9")
 

@@ -14,6 +14,7 @@ CLIENT = "claude-code"
 TYPES = frozenset(("user", "assistant", "attachment", "system", "summary", "file-history-snapshot", "queue-operation"))
 """Types of lines by which a file of Claude Code is known; others come and go."""
 
+_SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
 
 
@@ -32,11 +33,11 @@ class ClaudeCode:
         if not isinstance(kind, str) or kind not in TYPES:
             return
         self._learn(record)
-        base = Piece("system", Origin.MEMORY, "", moment(record.get("timestamp")))
         agent = self._agent
         if agent is None and record.get("isSidechain") is True:
             agent = string(record.get("agentId")) or "sidechain"
-        base = replace(base, agent=agent, skill=string(record.get("attributionSkill")))
+        at, skill = moment(record.get("timestamp")), string(record.get("attributionSkill"))
+        base = Piece("system", Origin.MEMORY, "", at, skill=skill, agent=agent)
         if kind == "assistant":
             yield from self._assistant(record, base)
         elif kind == "user":
@@ -60,21 +61,22 @@ class ClaudeCode:
             return
         self.about.model = model or self.about.model
         self._count(message)
-        base = replace(base, role="assistant", origin=Origin.ASSISTANT, model=model)
+        at, agent, its = base.at, base.agent, base.skill
         content = message.get("content")
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else listed(content):
             block = mapping(block)
             if block.get("type") == "text" and string(block.get("text")):
-                yield replace(base, text=block["text"])
+                yield Piece("assistant", Origin.ASSISTANT, block["text"], at, model=model, skill=its, agent=agent)
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and string(block.get("name")):
                 tool, given = block["name"], mapping(block.get("input"))
                 call = string(block.get("id"))
                 if call:
                     self._calls[call] = (tool, given)
-                skill = result_origin(tool, given, None)[1] if tool == "Skill" else base.skill
-                yield replace(base, tool=tool, call_id=call, input=given, skill=skill)
+                skill = result_origin(tool, given, None)[1] if tool == "Skill" else its
+                known = (False, model, given, skill, agent)
+                yield Piece("assistant", Origin.ASSISTANT, "", at, tool, call, *known)
             elif str(block.get("type")).endswith("_tool_result"):
-                yield self._result(block, record, base)
+                yield self._result(block, record, replace(base, model=model))
 
     def _user(self, record: Mapping[str, Any], base: Piece) -> Iterator[Piece]:
         message = mapping(record.get("message"))
@@ -85,7 +87,7 @@ class ClaudeCode:
         for block in blocks:
             block = mapping(block)
             if block.get("type") == "tool_result":
-                yield self._result(block, record, base)
+                yield from self._answered(self._result(block, record, base), record, base)
             elif block.get("type") == "text" and string(block.get("text")):
                 for piece in self._said(block["text"], record, base):
                     yield replace(piece, typed=piece.typed and opens)
@@ -114,16 +116,22 @@ class ClaudeCode:
         origin, skill = result_origin(tool, given, self.about.project or project)
         if origin is Origin.COMMAND and tool in ("BashOutput", "TaskOutput", "Monitor"):
             origin = self._background(given)
-        return replace(
-            base,
-            role="tool",
-            origin=origin,
-            text=text_of(block.get("content")),
-            tool=tool,
-            call_id=call,
-            is_error=block.get("is_error") is True,
-            skill=skill,
+        failed, model = block.get("is_error") is True, base.model
+        return Piece(
+            "tool", origin, text_of(block.get("content")), base.at, tool, call, failed, model, None, skill, base.agent
         )
+
+    def _answered(self, result: Piece, record: Mapping[str, Any], base: Piece) -> Iterator[Piece]:
+        """Yields a result; of a call that a person refused, apart from it what they typed instead.
+
+        The client says who refused it beside the text, where no tool can write.
+        """
+        about, said, words = result.text.partition(_SAID)
+        if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
+            yield replace(result, text=about + said)
+            yield from typed(words, base)
+        else:
+            yield result
 
     def _background(self, given: Mapping[str, Any]) -> Origin:
         """Returns the origin of what a background command printed: of third parties if any such command fetched it."""
@@ -155,7 +163,7 @@ class ClaudeCode:
         """Counts a message's tokens once: every line of it repeats them, and the last is right."""
         usage = mapping(message.get("usage"))
         keys = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
-        spent = sum(usage[key] for key in keys if isinstance(usage.get(key), int) and not isinstance(usage[key], bool))
+        spent = sum(said for key in keys if type(said := usage.get(key)) is int)
         identity = string(message.get("id"))
         if usage and identity:
             before = self._spent.get(identity, 0)

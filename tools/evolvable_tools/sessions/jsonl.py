@@ -44,9 +44,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except UnicodeDecodeError:
-        return _object(line.decode("utf-8", "replace").encode())
+        found = json.loads(line.decode("utf-8", "replace").removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

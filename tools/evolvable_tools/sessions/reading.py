@@ -16,7 +16,8 @@ from evolvable_tools.sessions.jsonl import records
 from evolvable_tools.sessions.messages import Messages
 from evolvable_tools.sessions.pieces import About, Piece
 from evolvable_tools.sessions.quoting import Quotes
-from evolvable_tools.sessions.redact import Redactor, Stream
+from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.sessions.redact_stream import Stream
 from evolvable_tools.sessions.reviewing import READ, is_reviewing
 from evolvable_tools.sessions.session import NoTranscript, Session, Span
 
@@ -27,6 +28,7 @@ FIRST = 50
 """Lines in which a file shows whose it is."""
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
+_NAMES = _SAFE | frozenset("@/+")
 
 
 class Reader(Protocol):
@@ -67,7 +69,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
         name, stem = "The list of messages", ""
         reader = Messages()
         pieces = _read(reader, _noted(source, digest))
-    stream = (redactor or Redactor()).stream()
+    stream = Stream(redactor or Redactor())
     redacted = [_redacted(piece, stream) for piece in pieces]
     _check(reader, name)
     spans = tuple(_spans(_redacted_again(redacted, stream)))
@@ -177,22 +179,29 @@ def _redacted(piece: Piece, stream: Stream) -> Piece:
     """Returns a piece without secrets. Only what a tool printed goes on from what it printed before."""
     text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
     given = stream.redact_value(piece.input) if piece.input is not None else None
-    return replace(
-        piece,
-        text=text,
-        input=given,
-        call_id=_name(piece.call_id),
-        tool=_name(piece.tool),
-        skill=_name(piece.skill),
-        model=_name(piece.model),
-        agent=_name(piece.agent),
+    return Piece(
+        piece.role,
+        piece.origin,
+        text,
+        piece.at,
+        _name(piece.tool),
+        _name(piece.call_id),
+        piece.is_error,
+        _name(piece.model),
+        given,
+        _name(piece.skill),
+        _name(piece.agent),
+        piece.typed,
+        piece.follows,
     )
 
 
 def _redacted_again(pieces: Iterable[Piece], stream: Stream) -> Iterator[Piece]:
     """Yields the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
     for piece in pieces:
-        yield replace(piece, text=_short(stream.again(piece.text)), input=stream.again_value(piece.input))
+        text, given = _short(stream.again(piece.text)), stream.again_value(piece.input)
+        same = text == piece.text and given == piece.input
+        yield piece if same else replace(piece, text=text, input=given)
 
 
 def _spans(pieces: Iterable[Piece]) -> Iterator[Span]:
@@ -254,7 +263,9 @@ def _short(text: str) -> str:
 
 def _name(value: str | None) -> str | None:
     """Returns a name as it may be kept: of plain characters, of a length that names have."""
-    return value and "".join(char for char in value[:200] if char in _SAFE or char in "@/+")
+    if not value or (len(value) <= 200 and _NAMES.issuperset(value)):
+        return value
+    return "".join(char for char in value[:200] if char in _NAMES)
 
 
 def _named(identity: str, otherwise: str) -> str:

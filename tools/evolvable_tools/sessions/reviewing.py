@@ -2,11 +2,9 @@
 
 import re
 
-REVIEWING_MARK = "evolvable-thinking"
-"""Stands in everything that we ask a model by a command of the user's, so that its transcript is known again."""
+from evolvable_tools.marks import REVIEWING_MARK
 
-REVIEWING_ENVIRONMENT = "EVOLVABLE_REVIEWING"
-"""Set in what we start to think: whoever finds it set takes no session in and reviews none."""
+__all__ = ["READ", "REVIEWING_MARK", "is_reviewing"]
 
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
