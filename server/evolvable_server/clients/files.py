@@ -47,19 +47,9 @@ def read(path: Path) -> Configuration:
 
     Raises ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
     """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-            raise OSError(errno.EINVAL, "it is not a file")
-        if status.st_size > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = _data(path)
+    if data is None:
         return Configuration(path, None, "", {}, None)
-    except OSError as error:
-        raise ConfigurationNotWritten(
-            f"{path} cannot be read: {error.strerror}.", "Check that it is a file, and its permissions."
-        ) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -69,6 +59,28 @@ def read(path: Path) -> Configuration:
         return Configuration(path, data, text, {}, None)
     values, loose = _toml(path, text) if path.suffix == ".toml" else _json(path, text)
     return Configuration(path, data, text, values, loose)
+
+
+def raw(path: Path) -> Configuration:
+    """Returns a file whose bytes alone matter; its text and values are empty. Raises ConfigurationNotWritten."""
+    return Configuration(path, _data(path), "", {}, None)
+
+
+def _data(path: Path) -> bytes | None:
+    """Returns the content of a file, None when it is absent. Raises ConfigurationNotWritten."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            raise OSError(errno.EINVAL, "it is not a file")
+        if status.st_size > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationNotWritten(
+            f"{path} cannot be read: {error.strerror}.", "Check that it is a file, and its permissions."
+        ) from error
 
 
 def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
@@ -107,23 +119,23 @@ def changed(found: Configuration, path: tuple[str, str], value: dict[str, object
         raise ConfigurationBroken(found.path, str(error)) from None
 
 
-def write(found: Configuration, text: str, *, private: bool, stamp: str) -> Path | None:
+def write(found: Configuration, text: str | bytes, *, private: bool, stamp: str, backup: bool = True) -> Path | None:
     """Puts `text` in the place of a file, at once and with its mode; returns the backup beside it, None for a new file.
 
-    Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. Raises
-    Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
+    Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. backup: whether
+    one is made. Raises Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
     """
     target = Path(os.path.realpath(found.path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        backup = _back_up(found, target, stamp) if found.data is not None else None
-        _replace(found, target, text.encode("utf-8"), 0o600 if private else None)
+        copy = _back_up(found, target, stamp) if found.data is not None and backup else None
+        _replace(found, target, text if isinstance(text, bytes) else text.encode("utf-8"), 0o600 if private else None)
     except OSError as error:
         raise ConfigurationNotWritten(
             f"{found.path} cannot be written: {error.strerror}.",
             "Check the permissions of its folder; nothing changed.",
         ) from error
-    return backup
+    return copy
 
 
 def back_up(found: Configuration, stamp: str) -> Path | None:
