@@ -9,6 +9,8 @@ from collections.abc import Mapping
 HOME = "EVOLVABLE_HOME"
 HOOKS = "EVOLVABLE_HOOKS"
 REVIEW = "EVOLVABLE_REVIEW"
+REVIEWING = "EVOLVABLE_REVIEWING"
+"""Set in what we start to think: whoever finds it set queues no session, reviews none and starts nobody to think."""
 
 OFF = ("off", "no", "0", "none", "false")
 """What a person may write to switch something off."""
@@ -19,11 +21,16 @@ def library_home(environment: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(environment.get(HOME) or "~/.evolvable"))
 
 
+def thinks_for_us(environment: Mapping[str, str]) -> bool:
+    """Returns whether this process belongs to a command that we started to think."""
+    return bool(environment.get(REVIEWING))
+
+
 def hooks_on(environment: Mapping[str, str]) -> bool:
-    """Returns whether hooks do anything: always, unless EVOLVABLE_HOOKS says off."""
-    return (environment.get(HOOKS) or "on").strip().lower() not in OFF
+    """Returns whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or the client thinks for us."""
+    return not thinks_for_us(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
 
 
 def reviews_on(environment: Mapping[str, str]) -> bool:
-    """Returns whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off."""
-    return (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
+    """Returns whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this is a review."""
+    return not thinks_for_us(environment) and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF

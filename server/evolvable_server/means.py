@@ -3,14 +3,17 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evolvable_server.config import EMBEDDER, JUDGE, Config
+from evolvable_server.config import EMBEDDER, JUDGE, Config, thinking_environment
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.embedding.client import SharedEmbedder
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.lookup.means import FITS, Means
-from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker, command_of
+
+if TYPE_CHECKING:
+    from evolvable_tools.providers.claude_api import AnthropicThinker
+    from evolvable_tools.providers.headless import CommandThinker
 
 OURS = ("auto", "off", "caller")
 """Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
@@ -43,15 +46,19 @@ def embedder_of(config: Config, *, propose: bool) -> SharedEmbedder | None:
         return SharedEmbedder(config.home, spec, propose=propose)
 
 
-def thinker_of(config: Config) -> AnthropicThinker | CommandThinker | None:
+def thinker_of(config: Config) -> "AnthropicThinker | CommandThinker | None":
     """Returns who judges: the Anthropic API or a command, where the settings name one."""
     if config.judge in OURS:
         return None
+    from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
+    from evolvable_tools.providers.headless import CommandThinker, command_of
+
     provider, _, model = config.judge.partition(":")
     if provider == "anthropic":
         return AnthropicThinker(config.api_key, model or MODEL, config.api_url)
     with named(JUDGE):
-        return CommandThinker(command_of(config.judge), folder=neutral(config.home))
+        folder, environment = neutral(config.home), thinking_environment()
+        return CommandThinker(command_of(config.judge), folder=folder, environment=environment)
 
 
 @contextlib.contextmanager

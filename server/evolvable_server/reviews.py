@@ -4,16 +4,20 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_server.config import REVIEW_BUDGET, REVIEW_POLICY, Config, read_machine
+from evolvable_server.config import REVIEW_BUDGET, REVIEW_POLICY, Config, read_machine, thinking_environment
 from evolvable_server.environment import REVIEW
 from evolvable_server.means import named, neutral
-from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker, command_of
+from evolvable_server.redaction import Redaction
 
 if TYPE_CHECKING:
+    from evolvable_store.resource import Kind
+    from evolvable_tools.policies import Policy
+    from evolvable_tools.providers.claude_api import AnthropicThinker
+    from evolvable_tools.providers.headless import CommandThinker
     from evolvable_tools.review.settings import ReviewSettings
 
 TIMEOUT = 180.0
@@ -27,17 +31,15 @@ MAX_BOOT = 200_000
 
 
 @contextlib.contextmanager
-def review_settings(config: Config, patterns: Mapping[str, str] | None = None) -> Iterator["ReviewSettings"]:
+def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
     # Late: a server answers its first question without them.
+    from evolvable_server.clients.memory_copies import without_ours
     from evolvable_tools.review.budgets import budget_of
-    from evolvable_tools.review.settings import ReviewSettings, policies_of
-    from evolvable_tools.sessions.redact import Redactor
+    from evolvable_tools.review.settings import ReviewSettings
 
     with named(REVIEW_BUDGET):
         budget = budget_of(config.review_budget)
-    with named(REVIEW_POLICY):
-        policies = policies_of(config.review_policy)
     machine = read_machine(config.project)
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
@@ -46,15 +48,16 @@ def review_settings(config: Config, patterns: Mapping[str, str] | None = None) -
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []
-        return tuple(text for path in (*theirs, *own) if (text := _text(path)))
+        # What we write there ourselves is a memory, which may be said again.
+        return tuple(text for path in (*theirs, *own) if (text := without_ours(_text(path))))
 
     try:
         yield ReviewSettings(
-            Redactor(patterns),
+            Redaction(config.home).redactor(),
             config.review != "off",
             thinker,
             budget,
-            policies,
+            policies(config),
             boot,
             lambda session: _transcript(machine.transcripts, session),
             machine.user,
@@ -62,6 +65,14 @@ def review_settings(config: Config, patterns: Mapping[str, str] | None = None) -
     finally:
         if thinker is not None:
             thinker.close()
+
+
+def policies(config: Config) -> "Mapping[Kind, Policy]":
+    """Returns what becomes of proposals, by kind. Raises InvalidArgument for a setting that says none."""
+    from evolvable_tools.policies import policies_of
+
+    with named(REVIEW_POLICY):
+        return policies_of(config.review_policy)
 
 
 def _transcript(folders: Sequence[Path], session: str) -> Path | None:
@@ -75,25 +86,29 @@ def _transcript(folders: Sequence[Path], session: str) -> Path | None:
 def lazy_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
     """Returns a function that makes the settings when it is first called; they are closed with `until`."""
     made: list[ReviewSettings] = []
-    turn = threading.Lock()
+    turn, redaction = threading.Lock(), Redaction(config.home)
 
     def settings() -> "ReviewSettings":
         with turn:
             if not made:
                 made.append(until.enter_context(review_settings(config)))
-            return made[0]
+            return replace(made[0], redactor=redaction.redactor())
 
     return settings
 
 
-def _thinker(config: Config) -> AnthropicThinker | CommandThinker | None:
+def _thinker(config: Config) -> "AnthropicThinker | CommandThinker | None":
     if config.review in ("off", "handoff"):
         return None
+    from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
+    from evolvable_tools.providers.headless import CommandThinker, command_of
+
     who, _, model = config.review.partition(":")
     if who == "anthropic":
         return AnthropicThinker(config.api_key, model or MODEL, config.api_url, TIMEOUT)
     with named(REVIEW):
-        return CommandThinker(command_of(config.review), TIMEOUT, folder=neutral(config.home))
+        folder, environment = neutral(config.home), thinking_environment()
+        return CommandThinker(command_of(config.review), TIMEOUT, folder=folder, environment=environment)
 
 
 def _text(path: Path) -> str:

@@ -160,6 +160,11 @@ def m008_findings(db: Any) -> None:
     db.execute("ALTER TABLE proposal ADD COLUMN findings TEXT")
 
 
+def m009_times(db: Any) -> None:
+    """How often the same was proposed while it waited."""
+    db.execute("ALTER TABLE proposal ADD COLUMN times INTEGER NOT NULL DEFAULT 1")
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -169,6 +174,7 @@ STEPS = (
     m006_reviews,
     m007_sightings,
     m008_findings,
+    m009_times,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

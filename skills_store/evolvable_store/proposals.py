@@ -36,6 +36,7 @@ class Draft:
 class Proposal:
     """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
 
+    times: how often the same was proposed while it waited; reason and session are those of the last time.
     An empty manifest proposes to remove the resource: none can be without a file.
     """
 
@@ -56,6 +57,7 @@ class Proposal:
     fingerprint: str | None = None
     expires: str | None = None
     findings: str | None = None
+    times: int = 1
 
     @property
     def removes(self) -> bool:
@@ -85,10 +87,19 @@ class Proposals:
         session: str | None,
         findings: str | None = None,
     ) -> int:
-        """Keeps a proposal with its content and returns its id."""
+        """Keeps a proposal with its content and returns its id.
+
+        Where somebody other than a person proposes what waits already (the same content, made from the same version),
+        that is counted, and takes the new reason and session.
+        """
         adding = Adding(at, actor, session, [Draft(ref, base, files, reason, findings=findings)])
+        like = (ref.kind, ref.scope, ref.name, base, manifest_of(files).to_json(), actor, OPEN)
         with self._backend.writing() as db:
-            return adding.into(db)[0]
+            same = db.execute(_SAME, like).fetchone() if actor is not Actor.HUMAN else None
+            if same is None:
+                return adding.into(db)[0]
+            db.execute(_AGAIN, (reason, session, same[0]))
+            return int(same[0])
 
     def get(self, identity: int) -> Proposal:
         """Returns one proposal. Raises NotFound."""
@@ -149,8 +160,11 @@ class Adding:
 _BLOB = "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _ADD = """INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state, grounds,
     fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ? AND manifest = ?
+    AND actor = ? AND state = ? AND grounds IS NULL ORDER BY id LIMIT 1"""
+_AGAIN = "UPDATE proposal SET times = times + 1, reason = ?, session = ? WHERE id = ?"
 _PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, session, state, decision, operation,
-    grounds, fingerprint, expires, findings FROM proposal"""
+    grounds, fingerprint, expires, findings, times FROM proposal"""
 
 
 def _as_proposal(row: Any) -> Proposal:

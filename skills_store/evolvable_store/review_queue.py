@@ -68,9 +68,13 @@ def give_back(home: Path, entry: Waiting) -> None:
 
 
 def reclaim(home: Path, older: float = FORGOTTEN) -> int:
-    """Gives back what was taken so many seconds ago and never finished, removes drafts as old; returns how many."""
-    since = time.time() - older
-    forgotten = [path for path in _by_age(home / "reviews/taken", ".json") if path.stat().st_mtime < since]
+    """Gives back what was taken so many seconds ago and never finished, removes forgotten drafts; returns how many.
+
+    older: 0 for who alone takes entries, to whom whatever is taken was left by a process that is gone.
+    """
+    since = time.time() - FORGOTTEN
+    taken = _by_age(home / "reviews/taken", ".json")
+    forgotten = [path for path in taken if older <= 0 or path.stat().st_mtime < time.time() - older]
     for path in forgotten:
         entry = _read(path)
         if entry is not None:

@@ -116,7 +116,9 @@ async def test_restore_undo_memories_and_the_frozen_are_asked_about_and_other_up
     versions, waiting = state(guarded)
     assert (updated["version"], len(person.asked)) == (2, 4)
     assert (versions["skill:pdf"], versions["memory:USER"], versions["skill:law"]) == (2, 1, 1)
-    assert [restored["proposal_id"], *undone["proposal_ids"], memory["proposal_id"], law["proposal_id"]] == [*waiting]
+    # To restore the version before and to undo the change is the same change, so it waits once.
+    assert [restored["proposal_id"], *undone["proposal_ids"]] == [1, 1]
+    assert [1, memory["proposal_id"], law["proposal_id"]] == [*waiting]
     assert "-Likes tea.\n+Likes coffee." in person.asked[2].message
 
 
@@ -176,7 +178,8 @@ async def test_over_http_both_eras_are_asked(guarded):
                 result = await call(client, "remove_resource", ref="csv")
             assert (len(person.asked), result["operation"] is None) == (1, action == "decline")
 
-    assert [len(part) for part in state(guarded)] == [1, 2]
+    # The three calls propose the same, so the last answer settled all of them.
+    assert [len(part) for part in state(guarded)] == [1, 0]
 
 
 async def test_usually_nobody_is_asked(place, era):

@@ -15,6 +15,11 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 START = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 PROJECT = "/home/dev/project"
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
+    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
+"""How Claude Code begins the result of a call that the person refused with words."""
 MODELS = {"claude-code": "claude-opus-5-5", "codex": "gpt-5.5"}
 
 
@@ -122,13 +127,36 @@ class Raw:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """A call that the person refused, with what they typed instead. Codex asks elsewhere: it notes the words alone."""
+
+    call: "Run | EditFile"
+    text: str
+
+
+@dataclass(frozen=True)
 class Wait:
     """Nothing happens for so many seconds."""
 
     seconds: float
 
 
-Event = User | Says | Run | ReadFile | EditFile | Fetch | Mcp | LoadSkill | Hook | Reminder | Subagent | Raw | Wait
+Event = (
+    User
+    | Says
+    | Run
+    | ReadFile
+    | EditFile
+    | Fetch
+    | Mcp
+    | LoadSkill
+    | Hook
+    | Reminder
+    | Subagent
+    | Raw
+    | Rejected
+    | Wait
+)
 
 
 @dataclass
@@ -316,6 +344,11 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
         _claude_user(lines, f"<system-reminder>\n{event.text}\n</system-reminder>", isMeta=True)
     elif isinstance(event, Subagent):
         _claude_subagent(lines, event, path, noise=noise)
+    elif isinstance(event, Rejected):
+        called = _as_call(event.call)
+        assert called is not None
+        call = _claude_call(lines, called[0], called[1], None, noise=noise)
+        _claude_result(lines, call, REJECTED + event.text, failed=True, toolDenialKind="user-rejected")
     elif isinstance(event, Raw):
         lines.lines += [event.line] if event.of in (None, "claude-code") else []
     elif isinstance(event, Wait):
@@ -376,7 +409,7 @@ def _claude_call(lines: _Lines, tool: str, given: Mapping[str, Any], skill: str 
     return call
 
 
-def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None) -> None:
+def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None, **more: Any) -> None:
     result = {"type": "tool_result", "tool_use_id": call, "content": output, "is_error": failed}
     told = (
         raw
@@ -385,7 +418,7 @@ def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: 
         if failed
         else {"stdout": output, "stderr": "", "interrupted": False}
     )
-    lines.add(_claude_line(lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told))
+    lines.add(_claude_line(lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told, **more))
 
 
 def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool) -> None:
@@ -429,7 +462,7 @@ def _codex_start(lines: _Lines, *, noise: bool) -> None:
 
 
 def _codex_event(lines: _Lines, event: Event, *, noise: bool) -> None:
-    if isinstance(event, User):
+    if isinstance(event, User | Rejected):
         _codex_message(lines, "user", event.text, "user.text", {"type": "user"})
         if noise:
             item = {

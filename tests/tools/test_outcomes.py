@@ -13,7 +13,7 @@ from evolvable_store.evidence import Outcome
 from evolvable_store.resource import Ref
 from evolvable_store.sightings import SightingLog
 from evolvable_tools import resources, usage
-from evolvable_tools.evidence.commands import read_files, run_files
+from evolvable_tools.evidence.commands import read_files, run_files, simple_commands
 from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.evidence.words import verdict
 from evolvable_tools.library import Library
@@ -287,7 +287,9 @@ def test_a_word_counts_only_when_it_says_so_itself():
     ],
 )
 def test_a_line_of_shell_is_read_as_the_shell_reads_it(line, read, run):
-    assert (read_files(line), run_files(line)) == (read, run)
+    commands = simple_commands(line)
+
+    assert (read_files(commands), run_files(commands)) == (read, run)
 
 
 def test_reading_a_session_into_a_library_that_cannot_be_written_keeps_nothing(library, folder, monkeypatch):

@@ -229,7 +229,8 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
     assert thinker.think(ASKED) == ANSWER
 
     asked = (tmp_path / "asked").read_text()
-    assert asked.startswith("Choose one.\n")
+    assert asked.startswith("(evolvable-thinking: ")
+    assert "\n\nChoose one.\n" in asked
     assert json.dumps(SCHEMA) in asked
     mark = asked.splitlines()[-1]
     assert asked.endswith(f"\n{mark}\n{ASKED.data}\n{mark}\n")

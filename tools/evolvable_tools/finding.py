@@ -5,23 +5,25 @@ import binascii
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Tally
-from evolvable_store.index import Entry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.shown import Shown
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.cascade import StageReport, find
-from evolvable_tools.lookup.confusable import Confusion, confusable
-from evolvable_tools.lookup.judge import ChooseBetween
+from evolvable_tools.lookup.choice import ChooseBetween
 from evolvable_tools.lookup.means import Means
-from evolvable_tools.lookup.standing import settled
+from evolvable_tools.lookup.stage import StageReport
 from evolvable_tools.trust import Trust, trusts
 from evolvable_tools.usage import proven, summarise
+
+if TYPE_CHECKING:
+    from evolvable_store.index import Entry
+    from evolvable_tools.lookup.confusable import Confusion
 
 MAX_MATCHES = 20
 MAX_PAGE = 1_000
@@ -99,9 +101,16 @@ def find_skill(
     means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
     it. Raises InvalidArgument.
     """
+    # Only its types are needed before the first search, and a server shall start fast.
+    from evolvable_tools.lookup.cascade import find
+    from evolvable_tools.lookup.standing import settled
+    from evolvable_tools.providers.discreet import DiscreetThinker
+
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
     means, scopes = means or library.means, scopes or caller.scopes
+    if means.thinker is not None:
+        means = replace(means, thinker=DiscreetThinker(means.thinker, library.redacted))
     found = find(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
     known = proofs(library.store.backend, [match.entry.id for match in found.matches])
     trust = trusts(library, [match.entry.id for match in found.matches])
@@ -134,8 +143,10 @@ def note_shown(library: Library, caller: Caller, search: str, versions: Iterable
     library.shown.note([Shown(search, resource, version, at, caller.session) for resource, version in versions])
 
 
-def doubles(library: Library, refs: Iterable[Ref], *, limit: int = 10) -> Confusion:
+def doubles(library: Library, refs: Iterable[Ref], *, limit: int = 10) -> "Confusion":
     """Returns which of these resources can easily be taken for another one, the most alike first."""
+    from evolvable_tools.lookup.confusable import confusable
+
     heads = (library.store.head_or_none(ref) for ref in refs)
     entries = (library.index.entry(head) for head in heads if head is not None)
     return confusable(library.index, [entry for entry in entries if entry is not None], limit=limit)
@@ -164,7 +175,7 @@ def list_resources(
     return Listing(listed, following)
 
 
-def _listed(entry: Entry, tally: Tally, proof: Proof | None, trust: Trust) -> Listed:
+def _listed(entry: "Entry", tally: Tally, proof: Proof | None, trust: Trust) -> Listed:
     one = summarise(str(entry.ref), tally, proof)
     return Listed(one.ref, entry.version, entry.description, one.maturity, one.loaded, one.success, trust)
 
@@ -177,7 +188,7 @@ def page(
     query: str | None = None,
     limit: int,
     cursor: str | None,
-) -> tuple[list[Entry], str | None]:
+) -> tuple[list["Entry"], str | None]:
     """Returns one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
@@ -188,7 +199,7 @@ def page(
     return entries[:limit], _cursor(entries[limit - 1])
 
 
-def _cursor(entry: Entry) -> str:
+def _cursor(entry: "Entry") -> str:
     key = json.dumps([entry.name, entry.kind, entry.scope])
     return base64.urlsafe_b64encode(key.encode("utf-8")).decode("ascii")
 

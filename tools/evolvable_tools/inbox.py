@@ -1,74 +1,22 @@
 """The verbs around changes that wait for a person: propose, list, show, approve, reject."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
-from evolvable_store.objects import File, Files, Manifest
+from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.paths import check_path
 from evolvable_store.problems import problems, refused
 from evolvable_store.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Ref
-from evolvable_tools.history import changed_files, diff
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.rebasing import cannot_be, rebased
-from evolvable_tools.scan.door import kept, looked_at, stored, told
-from evolvable_tools.scan.findings import Finding, Scan
-from evolvable_tools.undo import Undone, undone_by, ways_back
-
-
-@dataclass(frozen=True, slots=True)
-class Quoted:
-    """Words of a session that a proposal rests on, and where they come from."""
-
-    session: str
-    turn: int
-    origin: str
-    quote: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grounds:
-    """What a review says for a proposal. near: what it is like; cost: the thinker, its tokens and their price."""
-
-    what: str
-    evidence: list[Quoted]
-    near: list[str]
-    cost: dict[str, str | int | float]
-    counter_evidence: str = ""
-    expected_signal: str = ""
-    risk: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
-
-    removes: it proposes to remove the resource. grounds: what a review says for it. blocked: why it can no longer be
-    made. findings: what a scan found in it; gains, loses: the capabilities
-    that it adds and takes away.
-    """
-
-    proposal_id: int
-    ref: str
-    at: str
-    actor: str
-    session: str | None
-    reason: str
-    base: int
-    head: int | None
-    files: list[str]
-    state: str
-    diff: str | None = None
-    removes: bool = False
-    findings: list[Finding] = field(default_factory=list)
-    gains: list[str] = field(default_factory=list)
-    loses: list[str] = field(default_factory=list)
-    grounds: Grounds | None = None
-    expires: str | None = None
-    blocked: str = ""
+from evolvable_tools.policies import a_person_decides
+from evolvable_tools.proposed import Waiting, files_at, is_over, shown
+from evolvable_tools.rebasing import rebased
+from evolvable_tools.scan.door import kept, looked_at, told
+from evolvable_tools.scan.findings import Scan
+from evolvable_tools.undo import UndoConflict, Undone, undone_by, ways_back
 
 
 @dataclass(frozen=True)
@@ -88,19 +36,14 @@ def propose(
 ) -> int:
     """Keeps a change for a person to decide on; returns its proposal_id. Nothing live changes.
 
-    files: the whole content; none at all to remove the resource. found: what a scan of it said; without, it is
-    scanned now. Raises Unsafe, unless a person proposes it.
+    What somebody other than a person proposes again while it waits is counted, and stays one proposal. files: the whole
+    content; none at all to remove the resource. found: what a scan of it said; without, it is scanned now. Raises
+    Unsafe, unless a person proposes it.
     """
     if found is None:
-        found = looked_at(ref, _at(library, ref, base), files, caller.actor)
-    proposals, at = Proposals(library.store.backend), library.store.now()
-    return proposals.add(at, ref, base, files, reason, caller.actor, caller.session, kept(found))
-
-
-def _at(library: Library, ref: Ref, version: int) -> Files:
-    """Returns the files of a version, none for version 0."""
-    head = library.store.head_or_none(ref) if version else None
-    return library.store.files(head, version) if head else {}
+        found = looked_at(ref, files_at(library, ref, base), files, caller.actor)
+    proposals, at, said = Proposals(library.store.backend), library.store.now(), library.redacted(reason)
+    return proposals.add(at, ref, base, files, said, caller.actor, caller.session, kept(found))
 
 
 def propose_undo(
@@ -114,6 +57,8 @@ def propose_undo(
     backs, conflicts = ways_back(library, undid, True, session)
     ids = []
     for back in backs:
+        if not _may_change(library, caller, back.ref, conflicts):
+            continue
         head = library.store.head_or_none(back.ref)
         assert head is not None
         files = library.store.files(head, back.version) if back.version else {}
@@ -121,15 +66,24 @@ def propose_undo(
     return Undone(None, undid, [], conflicts, proposal_ids=ids)
 
 
+def _may_change(library: Library, caller: Caller, ref: Ref, conflicts: list[UndoConflict]) -> bool:
+    try:
+        a_person_decides(library.policies, ref, caller.actor)
+    except Refused as refusal:
+        conflicts.append(UndoConflict(str(ref), refusal.text))
+        return False
+    return True
+
+
 def waiting(library: Library, limit: int = 100) -> list[Waiting]:
     """Returns the proposals that wait, oldest first, without their diffs."""
     open_ones = Proposals(library.store.backend).waiting(limit)
-    return [_shown(library, proposal) for proposal in open_ones if not _is_over(library, proposal)]
+    return [shown(library, proposal) for proposal in open_ones if not is_over(library, proposal)]
 
 
 def show(library: Library, proposal_id: int) -> Waiting:
     """Returns one proposal with its diff against the version it was made from. Raises NotFound."""
-    return _shown(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
+    return shown(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
 
 
 def approve(
@@ -164,6 +118,7 @@ def approve_together(
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
+    reason = library.redacted(reason)
     evidence = [how] * bool(how) + [text for proposal in found for text in (_origin(proposal), proposal.reason)]
     made = _made(library, caller, found, edited or {})
     with library.store.transaction(
@@ -219,7 +174,7 @@ def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) ->
 def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: int, files: Files) -> None:
     if caller.actor is Actor.HUMAN or proposal.removes:
         return
-    found = looked_at(proposal.ref, _at(library, proposal.ref, now), files, caller.actor)
+    found = looked_at(proposal.ref, files_at(library, proposal.ref, now), files, caller.actor)
     if found.asks:
         raise Refused(
             f"Proposal {proposal.id} cannot be approved by {caller.actor}: {told(found)[0]}.",
@@ -246,7 +201,7 @@ def reject(library: Library, proposal_id: int, reason: str) -> Decided:
     Raises NotFound, InvalidArgument.
     """
     proposal = _open(library, proposal_id)
-    if not Proposals(library.store.backend).reject(proposal.id, reason):
+    if not Proposals(library.store.backend).reject(proposal.id, library.redacted(reason)):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
@@ -258,46 +213,16 @@ def expire(library: Library) -> int:
 
 def _open(library: Library, proposal_id: int) -> Proposal:
     proposal = Proposals(library.store.backend).get(proposal_id)
-    state = EXPIRED if _is_over(library, proposal) else proposal.state
+    state = EXPIRED if is_over(library, proposal) else proposal.state
     if state != OPEN:
         raise InvalidArgument(f"Proposal {proposal_id} is {state} already.", "`evolvable inbox` lists those that wait.")
     return proposal
 
 
-def _is_over(library: Library, proposal: Proposal) -> bool:
-    return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
-
-
-def _shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> Waiting:
-    head = library.store.head_or_none(proposal.ref)
-    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
-    p, found = proposal, stored(proposal.findings)
-    return Waiting(
-        p.id,
-        str(p.ref),
-        p.at,
-        p.actor,
-        p.session,
-        p.reason,
-        p.base,
-        head.version if head else None,
-        changed_files(base, p.manifest),
-        p.state,
-        diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
-        p.removes,
-        list(found.findings),
-        [str(one) for one in found.capabilities.added],
-        [str(one) for one in found.capabilities.removed],
-        grounds_of(p),
-        p.expires,
-        cannot_be(library, p, head) if with_diff and p.state == OPEN else "",
-    )
-
-
 def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
     """Returns the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
     proposal = _open(library, proposal_id)
-    base, theirs = _at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
+    base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
     changed = {path: file.data for path, file in theirs.items() if base.get(path) != file}
     texts = {path: data.decode("utf-8", "replace") for path, data in changed.items() if b"\0" not in data}
     return {path: text for path, text in texts.items() if "\ufffd" not in text}
@@ -306,13 +231,3 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
 def operation_of(library: Library, proposal_id: int) -> int | None:
     """Returns the operation that a proposal led to, None as long as there is none. Raises NotFound."""
     return Proposals(library.store.backend).get(proposal_id).operation
-
-
-def grounds_of(proposal: Proposal) -> Grounds | None:
-    """Returns what a review says for a proposal, None for a proposal of anybody else."""
-    if proposal.grounds is None:
-        return None
-    said = json.loads(proposal.grounds)
-    quotes = [Quoted(one["session"], one["turn"], one["origin"], one["quote"]) for one in said["evidence"]]
-    told = {key: said.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
-    return Grounds(said["what"], quotes, said["near"], said.get("cost") or {}, **told)

@@ -1,20 +1,25 @@
 """What every verb works on, and who calls it."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.evidence import EvidenceLog
-from evolvable_store.index import Index
 from evolvable_store.operation import Actor
-from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.lookup.means import Means
+from evolvable_tools.policies import Policy
+
+if TYPE_CHECKING:
+    from evolvable_store.index import Index
+    from evolvable_store.working_copies import WorkingCopies
+    from evolvable_tools.sessions.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +34,65 @@ class Caller:
 class Library:
     """An open library with all that is derived from it, each opened when it is first used."""
 
-    def __init__(self, store: Store, means: Means | None = None) -> None:
-        """means: what a lookup may use besides the index; without any, words alone."""
+    def __init__(
+        self,
+        store: Store,
+        means: Means | None = None,
+        *,
+        redactor: "Callable[[], Redactor] | None" = None,
+        policies: Mapping[Kind, Policy] | None = None,
+    ) -> None:
+        """means: what a lookup may use besides the index; without any, words alone.
+
+        redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
+        kind that are proposed; without one a person is asked.
+        """
         self.store = store
         self.means = means or Means()
+        self.policies = policies or {}
+        self._redactor = redactor or _built_in
         self.evidence = EvidenceLog(store.backend)
         self.shown = ShownLog(store.backend)
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, home: Path, *, create: bool = False, means: Means | None = None) -> Iterator[Self]:
+    def open(
+        cls,
+        home: Path,
+        *,
+        create: bool = False,
+        means: Means | None = None,
+        redactor: "Callable[[], Redactor] | None" = None,
+        policies: Mapping[Kind, Policy] | None = None,
+    ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create), means)
+        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies)
         try:
             yield library
         finally:
             library.close()
 
     @cached_property
-    def index(self) -> Index:
+    def index(self) -> "Index":
         """The text index; brought into step by every search."""
+        from evolvable_store.index import Index  # a server answers before it searches
+
         return Index.open(self.store)
 
     @cached_property
-    def working_copies(self) -> WorkingCopies:
+    def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
+        from evolvable_store.working_copies import WorkingCopies
+
         return WorkingCopies(self.store)
+
+    def folders(self) -> list[Folder]:
+        """Returns the folders that mirror the library, in the order they were added."""
+        return Bindings(self.store.backend).folders()
+
+    def redacted(self, text: str) -> str:
+        """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""
+        return self._redactor().redact(text)[0] if text else text
 
     def take_in(self, refs: Iterable[Ref]) -> None:
         """Takes in what a person saved in the folders of these resources, so that a change is made on top of it."""
@@ -73,3 +111,10 @@ class Library:
         if "index" in self.__dict__:
             self.index.close()
         self.store.close()
+
+
+@cache
+def _built_in() -> "Redactor":
+    from evolvable_tools.sessions.redact import Redactor  # its patterns take a while to compile
+
+    return Redactor()

@@ -4,13 +4,11 @@ import json
 from datetime import date
 
 from evolvable_store.errors import Conflict, EvolvableError
-from evolvable_store.merge import merge_files
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Head
 from evolvable_store.problems import problems, refused
 from evolvable_store.proposals import Proposal
 from evolvable_tools.library import Library
-from evolvable_tools.memory import add_fact
 
 
 def rebased(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
@@ -32,6 +30,8 @@ def rebased(library: Library, proposal: Proposal, head: Head | None, now: Files)
             f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {at} now.",
             "Reject it, and propose the change anew.",
         )
+    from evolvable_store.merge import merge_files  # late: most proposals are never rebased
+
     merged = merge_files(base, now, theirs)
     if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
         raise Conflict(
@@ -56,6 +56,8 @@ def _added(proposal: Proposal, now: Files) -> Files | None:
     if not isinstance(adds, dict):
         return None
     if "fact" in adds:
+        from evolvable_tools.memory import add_fact
+
         return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
     theirs = str(adds["line"])
     path, text = str(adds["path"]), now[adds["path"]].data.decode("utf-8", "replace") if adds["path"] in now else ""

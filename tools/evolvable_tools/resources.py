@@ -1,42 +1,23 @@
 """The verbs that change one resource: update, restore, remove."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from evolvable_store.errors import (
-    AlreadyExists,
-    EditConflict,
-    InvalidArgument,
-    InvalidResource,
-    NoSuchFile,
-    VersionConflict,
-)
-from evolvable_store.objects import File, Files
+from evolvable_store.errors import AlreadyExists, InvalidArgument, VersionConflict
+from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Operation
-from evolvable_store.paths import check_path
-from evolvable_store.problems import Problem, problems, refused
-from evolvable_store.resource import USER_SCOPE, Ref, main_file
+from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.transaction import Written
 from evolvable_tools import inbox
+from evolvable_tools.editing import Edit, apply_edit, apply_files, changed_paths, checked, copied, front
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.confusable import confusable
+from evolvable_tools.policies import a_person_decides
 from evolvable_tools.scan.door import NOTHING, looked_at, told
 from evolvable_tools.scan.findings import Scan
 
 TRIES = 8
 """How often a change without expected_version is applied anew when somebody else was faster."""
-
 _DOUBLES = 3  # resources that are named as easily taken for the one that was written
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replace `old`, which must stand in the file exactly once, by `new`."""
-
-    path: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True)
@@ -72,9 +53,10 @@ def update(
 
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
     copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides; so it is with what a
-    scan finds in a change by anybody but a person. Without expected_version the change is applied anew to whatever
-    the head is by then. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every
-    problem, Frozen, NoSuchResource, InvalidArgument, Unsafe.
+    scan finds in a change by anybody but a person, and with their changes of a memory unless its policy is auto.
+    Without expected_version the change is applied anew to whatever the head is by then. Raises VersionConflict,
+    AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
+    InvalidArgument, Unsafe, Refused for a memory that is not theirs to change.
     """
     if not (files or edits or copy_of):
         raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
@@ -82,12 +64,13 @@ def update(
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
     if expected_version is not None and expected_version < 0:
         raise InvalidArgument(f"{expected_version} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
+    reason, asked = library.redacted(reason), a_person_decides(library.policies, ref, caller.actor)
     for _ in range(TRIES):
         try:
             draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
             found = looked_at(draft.ref, draft.before, draft.files, caller.actor)
-            if propose or waits(caller, found):
-                return _propose(library, caller, draft, reason, found)
+            if propose or asked or waits(caller, found):
+                return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
         except VersionConflict:
             if expected_version is not None or create:
@@ -126,13 +109,13 @@ def _draft(
     if expected is not None and expected != base:
         raise VersionConflict(str(target), expected, base)
     before: Files = library.store.files(head) if head else {}
-    after = dict(_copied(library, caller, copy_of, target) if copy_of else before)
-    _apply_files(after, files)
+    after = dict(copied(library, caller, copy_of, target) if copy_of else before)
+    apply_files(after, files)
     for edit in edits:
-        _apply_edit(after, edit, target)
-    warnings = _check(target, before, after)
-    says_anew = _head(target, before) != _head(target, after)
-    return _Draft(target, base, before, after, _changed(before, after), warnings, create, says_anew)
+        apply_edit(after, edit, target)
+    warnings = checked(target, before, after)
+    says_anew = front(target, before) != front(target, after)
+    return _Draft(target, base, before, after, changed_paths(before, after), warnings, create, says_anew)
 
 
 def waits(caller: Caller, found: Scan) -> bool:
@@ -147,17 +130,27 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
 
 
-def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason, found)
+def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
+    proposed = _proposed(library, caller, draft.ref, draft.base, draft.files, draft.changed, reason, found, meant=meant)
     return replace(proposed, warnings=[*draft.warnings, *proposed.warnings])
 
 
 def _proposed(
-    library: Library, caller: Caller, ref: Ref, base: int, files: Files, changed: list[str], reason: str, found: Scan
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    base: int,
+    files: Files,
+    changed: list[str],
+    reason: str,
+    found: Scan,
+    *,
+    meant: bool,
 ) -> Updated:
+    """meant: the caller wanted no more than a proposal."""
     identity = inbox.propose(library, caller, ref, base, files, reason, found)
     warnings = told(found)
-    if waits(caller, found):
+    if not meant:
         warnings.append(
             f"Nothing changed: a person has to see this first. It waits as proposal {identity} (`evolvable inbox"
             f" show {identity}`). Go on without it."
@@ -190,81 +183,6 @@ def _looked_at(library: Library, head: Head) -> Head:
     return library.store.head_or_none(head.ref) or head
 
 
-def _copied(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
-    head = library.store.head(source.at(None), caller.scopes)
-    files = library.store.files(head, source.version)
-    old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
-    main = files.pop(old, None)
-    if main is not None:
-        line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
-        files[new] = File(line.sub(b"name: " + target.name.encode("ascii"), main.data, count=1), main.mode)
-    return files
-
-
-def _apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None]) -> None:
-    for path, content in given.items():
-        check_path(path)
-        if content is None:
-            if files.pop(path, None) is None:
-                raise NoSuchFile(f"There is no file {path} to delete.", f"The files: {', '.join(sorted(files))}.")
-            continue
-        data = content if isinstance(content, bytes) else _encoded(path, content)
-        old = files.get(path)
-        files[path] = File(data, old.mode) if old else File(data)
-
-
-def _encoded(path: str, text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"The text for {path} is not valid Unicode.", "It has a lone surrogate.") from None
-
-
-def _apply_edit(files: dict[str, File], edit: Edit, ref: Ref) -> None:
-    file = files.get(check_path(edit.path))
-    if file is None:
-        raise NoSuchFile(f"{ref} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
-    old, new = _encoded(edit.path, edit.old), _encoded(edit.path, edit.new)
-    count = file.data.count(old) if old else 0
-    crlf = b"\r\n" in file.data
-    if count == 0 and old and crlf:  # clients write \n, whatever the file has
-        old, new = _with_crlf(old), _with_crlf(new)
-        count = file.data.count(old)
-    if count != 1:
-        found = "is not there" if count == 0 else f"is there {count} times"
-        ends = " Its lines end with CRLF; the old text was looked for with \\n and with CRLF." if crlf else ""
-        raise EditConflict(
-            f"The old text {found} in {edit.path} of {ref}.{ends}",
-            "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
-        )
-    files[edit.path] = File(file.data.replace(old, new), file.mode)
-
-
-def _with_crlf(data: bytes) -> bytes:
-    return data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-
-
-def _check(ref: Ref, before: Files, after: Files) -> list[str]:
-    """Returns the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
-    found = problems(ref.kind, ref.name, after)
-    stops = refused(found, strict=True)
-    if stops and before:
-        was = {_same(problem) for problem in refused(problems(ref.kind, ref.name, before), strict=True)}
-        stops = [problem for problem in stops if _same(problem) not in was]
-    if stops:
-        raise InvalidResource(str(ref), [str(problem) for problem in stops])
-    return [str(problem) for problem in found]
-
-
-def _same(problem: Problem) -> tuple[str, str]:
-    # Counts and line numbers in the text may differ; a description that gets shorter is no new problem.
-    return problem.path, re.sub(r"[0-9,]+", "", problem.text)
-
-
-def _changed(before: Files, after: Files) -> list[str]:
-    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-
-
 def _updated(
     library: Library, written: Written, operation: Operation | None, changed: list[str], warnings: list[str]
 ) -> Updated:
@@ -281,14 +199,10 @@ def _updated(
     )
 
 
-def _head(ref: Ref, files: Files) -> bytes:
-    """Returns the beginning of the main file, up to where its frontmatter ends."""
-    main = files.get(main_file(ref.kind, ref.name))
-    return main.data.partition(b"\n---")[0] if main else b""
-
-
 def _doubles(library: Library, ref: Ref) -> list[str]:
     """Returns a line for each resource that answers the same questions as this one."""
+    from evolvable_tools.lookup.confusable import confusable
+
     entry = library.index.entry(library.store.head(ref))
     return [pair.said for pair in confusable(library.index, [entry], limit=_DOUBLES).pairs] if entry else []
 
@@ -306,18 +220,19 @@ def restore(
     """Makes a new version with an old one's content; brings a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
-    person. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe.
+    person. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
     """
-    store = library.store
+    store, reason = library.store, library.redacted(reason)
+    asked = a_person_decides(library.policies, ref, caller.actor)
     head = _looked_at(library, store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     after = store.manifest(head, version)
     before = store.manifest(head) if head.version else {}
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     then = store.files(head, version)
     found = looked_at(head.ref, store.files(head) if head.version else {}, then, caller.actor)
-    if propose or waits(caller, found):
+    if propose or asked or waits(caller, found):
         base = _expected(head, expected_version)
-        return _proposed(library, caller, head.ref, base, then, changed, reason, found)
+        return _proposed(library, caller, head.ref, base, then, changed, reason, found, meant=propose)
     with store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, changed, told(found))
@@ -334,11 +249,13 @@ def remove(
 ) -> Updated:
     """Makes the name point nowhere; every version stays and can be restored.
 
-    propose: nothing is changed yet, a person decides. Raises NoSuchResource, VersionConflict, Frozen.
+    propose: nothing is changed yet, a person decides. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
+    reason, asked = library.redacted(reason), a_person_decides(library.policies, ref, caller.actor)
     head = _looked_at(library, library.store.head(ref, caller.scopes))
-    if propose:
-        return _proposed(library, caller, head.ref, _expected(head, expected_version), {}, [], reason, NOTHING)
+    if propose or asked:
+        base = _expected(head, expected_version)
+        return _proposed(library, caller, head.ref, base, {}, [], reason, NOTHING, meant=propose)
     with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.errors import InvalidArgument, NoSuchOperation, Unsafe
+from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
 from evolvable_store.operation import Actor, Change
 from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.policies import a_person_decides
 from evolvable_tools.scan.door import looked_at, told
 
 
@@ -51,7 +52,7 @@ def undo(
     A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
     Raises NoSuchOperation, InvalidArgument.
     """
-    store, undid = library.store, undone_by(library, operation, session)
+    store, undid, reason = library.store, undone_by(library, operation, session), library.redacted(reason)
     backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN, session)
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
@@ -68,7 +69,17 @@ def undo(
 
 
 def _is_harmless(library: Library, caller: Caller, back: Back, conflicts: list[UndoConflict]) -> bool:
-    """Returns whether a scan lets anybody bring this content back; if not, adds the conflict that says why."""
+    """Returns whether anybody may bring this content back, by the policy of memories and by a scan.
+
+    If not, adds the conflict that says why.
+    """
+    try:
+        if a_person_decides(library.policies, back.ref, caller.actor):
+            conflicts.append(UndoConflict(str(back.ref), "a person decides about memories; undo with propose=true."))
+            return False
+    except Refused as refusal:
+        conflicts.append(UndoConflict(str(back.ref), refusal.text))
+        return False
     head = library.store.head_or_none(back.ref)
     if back.version is None or head is None:
         return True

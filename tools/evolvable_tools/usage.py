@@ -136,7 +136,7 @@ def report_outcome(
     task_type: str | None = None,
     evidence: str | None = None,
 ) -> EvidenceSummary:
-    """Keeps what came of a use and returns the resource's summary.
+    """Keeps what came of a use, its texts without secrets, and returns the resource's summary.
 
     Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
@@ -159,8 +159,8 @@ def report_outcome(
         _one_of(Outcome, "outcome", outcome),
         use_id,
         _one_of(Usage, "usage", usage) if usage is not None else None,
-        _short("task_type", task_type, 80),
-        _short("evidence", evidence, 2000),
+        _short(library, "task_type", task_type, 80),
+        _short(library, "evidence", evidence, 2000),
         caller.session,
     )
     library.evidence.add_outcome(told)
@@ -175,10 +175,10 @@ def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
         raise InvalidArgument(f"{ascii(text[:80])} is no {what}.", f"It is one of {', '.join(kind)}.") from None
 
 
-def _short(what: str, text: str | None, limit: int) -> str | None:
+def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
     if text is not None and len(text) > limit:
         raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
-    return text
+    return library.redacted(text) if text is not None else None
 
 
 def summarise(ref: str, tally: Tally, proof: Proof | None) -> EvidenceSummary:

@@ -11,6 +11,7 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, say, show_diff, show_table, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import inbox
+from evolvable_tools.proposed import Grounds, Waiting
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Library
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class Inbox:
     """The proposals that wait, oldest first."""
 
-    proposals: list[inbox.Waiting]
+    proposals: list[Waiting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,38 +117,44 @@ def _show_all(decided: list[inbox.Decided]) -> None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _show_list(proposals: list[inbox.Waiting]) -> None:
+def _show_list(proposals: list[Waiting]) -> None:
     if not proposals:
         say("Nothing waits for a decision.")
         return
     rows: list[Row] = [
-        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), p.actor, p.reason, _files(p)] for p in proposals
+        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals
     ]
     show_table(["proposal", "ref", "when", "who", "why", "files"], rows, wide=("ref", "why", "files"))
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 
-def _files(proposal: inbox.Waiting) -> str:
+def _who(proposal: Waiting) -> str:
+    return proposal.actor + (f", {proposal.times} times" if proposal.times > 1 else "")
+
+
+def _files(proposal: Waiting) -> str:
     return "removes it" if proposal.removes else ", ".join(proposal.files)
 
 
-def _show_each(state: State, proposals: list[inbox.Waiting]) -> None:
+def _show_each(state: State, proposals: list[Waiting]) -> None:
     if len(proposals) == 1:
         state.show(proposals[0], lambda: _show_one(proposals[0]))
     else:
         state.show(Inbox(proposals), lambda: _show_those(proposals))
 
 
-def _show_those(proposals: list[inbox.Waiting]) -> None:
+def _show_those(proposals: list[Waiting]) -> None:
     for one in proposals:
         _show_one(one)
 
 
-def _show_one(proposal: inbox.Waiting) -> None:
+def _show_one(proposal: Waiting) -> None:
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
     say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
     say(f"{proposal.reason}\n")
+    if proposal.times > 1:
+        say(f"It was proposed {proposal.times} times; the reason is that of the last.\n")
     if proposal.grounds is not None:
         _show_grounds(proposal.grounds, proposal.session)
     for finding in proposal.findings:
@@ -165,7 +172,7 @@ def _show_one(proposal: inbox.Waiting) -> None:
     say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
 
 
-def _show_grounds(grounds: inbox.Grounds, session: str | None) -> None:
+def _show_grounds(grounds: Grounds, session: str | None) -> None:
     say(f"A {grounds.what}, from session {session}. It rests on:")
     for quoted in grounds.evidence:
         where = "" if quoted.session == session else f" of session {quoted.session}"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import count, say, warn
+from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
 
 if TYPE_CHECKING:
     from evolvable_tools.review.results import Reviewed
+    from evolvable_tools.review.standing import Last, Left, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +25,32 @@ class ReviewedAll:
 @click.argument("session", required=False, metavar="[SESSION]")
 @click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
 @click.option("--answer", type=click.File("rb"), help="Hand in what was thought of a packet: JSON with review_id.")
+@click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
-def review_command(state: State, session: str | None, queue: bool, answer: click.File | None, limit: int) -> None:
+def review_command(
+    state: State, session: str | None, queue: bool, answer: click.File | None, status: bool, limit: int
+) -> None:
     """Learn from finished sessions.
 
     SESSION is the file of a transcript, or a session's id. What comes of it waits in `evolvable inbox`. Who thinks is
     set by EVOLVABLE_REVIEW; without, a packet is written for an agent to think about.
     """
-    if (session is not None) + queue + (answer is not None) > 1:
-        raise click.UsageError("Name a session, or --queue, or --answer.")
+    if (session is not None) + queue + (answer is not None) + status > 1:
+        raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.reviews import review_settings
     from evolvable_tools.review.queue import work_queue
     from evolvable_tools.review.reviewing import review_session, submit_review
+    from evolvable_tools.review.standing import standing
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
+        if status:
+            found = standing(library, settings, config.home)
+            state.show(found, lambda: _show_standing(found))
+            return
         if queue:
             done = ReviewedAll(list(work_queue(library, caller, settings, config.home, limit)))
-            state.show(done, lambda: _show_all(done.reviews))
+            state.show(done, lambda: _show_all(done.reviews, settings.on))
             return
         if answer is not None:
             said = _answer(answer)
@@ -75,9 +84,9 @@ def _answer(file: click.File) -> "dict[str, Any]":
     return said
 
 
-def _show_all(reviews: "list[Reviewed]") -> None:
+def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
     if not reviews:
-        say("No session waits for a review.")
+        say("No session waits for a review." if on else "Reviews are off here.")
     for one in reviews:
         say(f"Session {one.session}:")
         _show(one)
@@ -108,3 +117,41 @@ def _show(one: "Reviewed") -> None:
         say(one.why)
     if one.proposals:
         say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")
+
+
+def _show_standing(found: "Standing") -> None:
+    who = "whoever calls (handoff)" if found.thinker == "handoff" else found.thinker
+    policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
+    rows: list[Row] = [
+        [("reviews", "bold"), f"on; {who} thinks{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"],
+        [("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")],
+        [("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")],
+        [("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")],
+        [("last", "bold"), _last(found.last)],
+        [("left today", "bold"), _left(found.left)],
+    ]
+    show_table(("", " "), rows, wide=(" ",))
+
+
+def _some(names: "list[str]", what: str, next_step: str) -> str:
+    if not names:
+        return "none"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{count(len(names), what)}: {', '.join(names[:3])}{more} (`{next_step}`)"
+
+
+def _last(last: "Last | None") -> str:
+    if last is None:
+        return "none yet"
+    said = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
+    shown = ", ".join(f"{code} {number}" for code, number in sorted(last.signals.items()))
+    refused = "".join(f" Refused: {one}" for one in last.refused[:3])
+    return (
+        f"{local_time(last.at)}, session {last.session}: {said}" + (f" It showed {shown}." if shown else "") + refused
+    )
+
+
+def _left(left: "Left") -> str:
+    money = "" if left.money is None or left.of_money is None else f", {left.money:.2f} of {left.of_money:.2f} in money"
+    tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
+    return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"

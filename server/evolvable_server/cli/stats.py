@@ -10,9 +10,9 @@ from evolvable_tools.evidence import stats as verbs
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
 
 _REASONS = {
-    "shown-not-loaded": "shown, and never opened: its description may promise what it does not hold",
-    "loaded-not-used": "opened, and never followed",
-    "used-not-shown": "used, and found by no search: its description may say too little",
+    "shown-not-loaded": "shown and never opened, so its description may promise what it does not hold",
+    "loaded-not-used": "opened and never followed",
+    "used-not-shown": "used and found by no search, so its description may say too little",
     "harms": "tasks end worse with it",
     "newer-is-worse": "the newest version does worse than an older one",
     "model-differs": "it does not help every model alike",
@@ -44,11 +44,11 @@ def _show(found: verbs.Stats, *, whole: bool) -> None:
             (line.ref, "bold"),
             (line.verdict, _STYLES.get(line.verdict, "")),
             line.maturity,
-            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped), line.why),
         ]
         for line in found.resources
     ]
-    show_table(["ref", "verdict", "maturity", "shown", "loaded", "used", "helped"], rows, wide=("ref",))
+    show_table(["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "why"], rows, wide=("ref", "why"))
     if whole:
         _show_parts(found.resources[0])
     if found.base is not None:
@@ -56,7 +56,9 @@ def _show(found: verbs.Stats, *, whole: bool) -> None:
     if found.opportunities:
         say("\nWorth a review:")
         for one in found.opportunities:
-            say(f"  {one.ref}: {_REASONS[one.reason]} ({one.numbers})")
+            say(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}")
+        if not whole:
+            say("Look closer: evolvable stats REF")
 
 
 def _show_parts(line: verbs.Line) -> None:

@@ -15,6 +15,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, 
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.resource import Ref, main_file
 from evolvable_tools import resources
+from evolvable_tools.editing import Edit
 from evolvable_tools.library import Caller, Library
 
 _NEW = "---\nname: {name}\ndescription: \n---\n\n"
@@ -89,7 +90,7 @@ def update_command(
             ref.at(None),
             reason,
             files=contents,
-            edits=[resources.Edit(*edit) for edit in edits],
+            edits=[Edit(*edit) for edit in edits],
             expected_version=expect,
             create=create,
             copy_of=copy_of,

@@ -25,6 +25,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.policies import a_person_decides
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,10 @@ _ANSWERS = {
 
 
 class Approvals:
-    """Who decides about changes of one library. level: guarded or all (see EVOLVABLE_APPROVE)."""
+    """Who decides about changes of one library. level: off, guarded or all (see EVOLVABLE_APPROVE).
+
+    Whatever the level, the policy of memories holds, which asks unless it is set to auto.
+    """
 
     def __init__(self, library: Library, caller: Caller, level: str) -> None:
         self._library, self._caller, self._level = library, caller, level
@@ -57,7 +61,15 @@ class Approvals:
         """Returns whether this call needs an approval. A call that only proposes needs none."""
         if tool not in CHANGES or arguments.get("propose") in (True, "true", 1):
             return False
+        if self._level == "off":
+            return self._is_asked_memory(arguments.get("ref"))
         return self._level == "all" or tool in ALWAYS or await run_sync(self._is_guarded, arguments.get("ref"))
+
+    def _is_asked_memory(self, ref: Any) -> bool:
+        try:
+            return a_person_decides(self._library.policies, Ref.parse(str(ref)), self._caller.actor)
+        except EvolvableError:
+            return False  # the call itself says what is wrong
 
     def _is_guarded(self, ref: Any) -> bool:
         """Returns whether a resource is a memory, which says who the person is, or frozen."""
@@ -176,6 +188,5 @@ def _result(structured: dict[str, Any]) -> types.CallToolResult:
 
 
 def add_approvals(server: LibraryServer, library: Library, caller: Caller, level: str) -> None:
-    """Makes the server ask before changes, at the level `guarded` or `all`; at `off` it asks nobody."""
-    if level != "off":
-        server.approvals = Approvals(library, caller, level)
+    """Makes the server ask before changes, at the level `guarded` or `all`; at `off` only about memories."""
+    server.approvals = Approvals(library, caller, level)

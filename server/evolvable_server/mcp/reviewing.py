@@ -21,11 +21,13 @@ from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.server import Call, LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
+from evolvable_server.mcp.veil import proposals_seen
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools import inbox
 from evolvable_tools.compressed import Compressed
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.proposed import Waiting
 from evolvable_tools.review.results import Reviewed
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ MAX_ASKED = 10
 class InboxAnswer:
     """What review_inbox did: the proposals that were asked for, or what became of those decided on."""
 
-    proposals: list[inbox.Waiting] = field(default_factory=list)
+    proposals: list[Waiting] = field(default_factory=list)
     decided: list[inbox.Decided] = field(default_factory=list)
 
 
@@ -119,7 +121,8 @@ class ReviewTools:
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
-            return InboxAnswer([inbox.show(self._library, identity) for identity in ids])
+            shown = [inbox.show(self._library, identity) for identity in ids]
+            return InboxAnswer(proposals_seen(self._library, self._caller, shown))
         decider = replace(self._who(ctx), actor=Actor.HUMAN)
         if action == "reject":
             return InboxAnswer(decided=[inbox.reject(self._library, identity, reason) for identity in ids])

@@ -1,9 +1,8 @@
 """What a line of shell runs: its simple commands, which files they read or run, and what its exit code says of each."""
 
 import re
-import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 MAX_COMMAND = 20_000
 """Characters of a line that are looked at; a longer one says nothing."""
@@ -17,6 +16,11 @@ _QUIET = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir"))
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?(?:\n[ \t]*\2[ \t]*(?=\n|$)|$)", re.DOTALL)
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_TOKEN = re.compile(
+    r"""[ \t\r]+|(?P<sign>[();<>|&\n]+)|(?P<word>(?:[^ \t\r\n();<>|&'"\\]+|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)""",
+    re.DOTALL,
+)
+_QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
 _ENDS = ("&&", "||", ";", "|", "|&", "&", "\n", "(", ")", "{", "}")
 
 
@@ -38,12 +42,13 @@ class Simple:
         return self.words[0].rpartition("/")[2]
 
 
-@lru_cache(maxsize=64)
 def simple_commands(line: str) -> tuple[Simple, ...]:
     """Returns the simple commands of a line in order; none where it cannot be read."""
     if len(line) > MAX_COMMAND:
         return ()
-    parts = _parts(_COMMENT.sub("", _HEREDOC.sub("\n", line)))
+    if "<<" in line:
+        line = _HEREDOC.sub("\n", line)
+    parts = _parts(_COMMENT.sub("", line) if "#" in line else line)
     found: list[Simple] = []
     for place, (words, writes, _) in enumerate(parts):
         started = _started(words)
@@ -62,22 +67,20 @@ def simple_commands(line: str) -> tuple[Simple, ...]:
 
 def _parts(line: str) -> list[tuple[list[str], bool, str]]:
     """Returns (words, whether redirected into a file, what ends it) for each simple command."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
-        tokens = list(lexer)
+        tokens = list(_tokens(line.replace("\\\n", "")))
     except ValueError:
         return []
     parts: list[tuple[list[str], bool, str]] = []
     words: list[str] = []
     writes = skipping = False
-    for token in tokens:
-        if token and set(token) <= set("<>&") and ("<" in token or ">" in token):
+    for token, is_sign in tokens:
+        if is_sign and set(token) <= set("<>&") and ("<" in token or ">" in token):
             # A number before it is the stream; what follows is the file, or the stream it joins.
             if words and words[-1].isdigit():
                 words.pop()
             writes, skipping = writes or token in (">", ">>", "&>"), True
-        elif token.strip("();|&\n") == "" and token:
+        elif is_sign and token.strip("();|&\n") == "":
             end = next((end for end in _ENDS if token.strip().startswith(end)), "\n")
             if words:
                 parts.append((words, writes, end))
@@ -91,6 +94,28 @@ def _parts(line: str) -> list[tuple[list[str], bool, str]]:
     if words:
         parts.append((words, writes, ""))
     return parts
+
+
+def _tokens(line: str) -> Iterator[tuple[str, bool]]:
+    """Yields the words of a line without their quotes, and the signs between them, each with whether it is a sign.
+
+    Raises ValueError for a quote without an end.
+    """
+    at = 0
+    while at < len(line):
+        found = _TOKEN.match(line, at)
+        if found is None:
+            raise ValueError
+        at = found.end()
+        if (sign := found["sign"]) is not None:
+            yield sign, True
+        elif (word := found["word"]) is not None:
+            yield _QUOTED.sub(_unquoted, word) if "'" in word or '"' in word or "\\" in word else word, False
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    single, double, escaped = found.groups()
+    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped
 
 
 def _started(words: list[str]) -> tuple[str, ...]:
@@ -122,21 +147,21 @@ def _is_quiet(words: list[str]) -> bool:
     return not started or started[0] in _QUIET
 
 
-def read_files(line: str) -> list[str]:
-    """Returns the paths that the line's commands only read, as they are written there."""
+def read_files(commands: Sequence[Simple]) -> list[str]:
+    """Returns the paths that commands only read, as they are written there."""
     return [
         word
-        for simple in simple_commands(line)
+        for simple in commands
         if simple.program in READERS and not simple.writes and not _edits(simple)
         for word in simple.words[1:]
         if not word.startswith("-") and "\0" not in word
     ]
 
 
-def run_files(line: str) -> list[str]:
-    """Returns the paths of the programs and scripts that the line runs, as they are written there."""
+def run_files(commands: Sequence[Simple]) -> list[str]:
+    """Returns the paths of the programs and scripts that commands run, as they are written there."""
     found = []
-    for simple in simple_commands(line):
+    for simple in commands:
         if "/" in simple.words[0]:
             found.append(simple.words[0])
         if simple.program in RUNNERS:

@@ -19,6 +19,7 @@ class Places:
         self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
         self._cwd, self._home = cwd or "", home
         self._named = _seen_by_claude(folders, self._cwd)
+        self._folders_at: dict[str, str] = {}
 
     def by_name(self, name: str) -> Binding | None:
         """Returns what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
@@ -35,7 +36,9 @@ class Places:
             path = f"{self._home}/{path.partition('/')[2]}"
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        real = Path(os.path.realpath(os.path.join(self._cwd, path)))
+        if not self._bindings:
+            return None
+        real = Path(self._real(os.path.join(self._cwd, path)))
         for folder, bindings in self._bindings.items():
             if not real.is_relative_to(folder):
                 continue
@@ -45,6 +48,15 @@ class Places:
                 if binding is not None:
                     return binding, "/".join(parts[length:])
         return None
+
+    def _real(self, path: str) -> str:
+        """Returns os.path.realpath; a folder that many files lie in is looked at once."""
+        folder, name = os.path.split(path)
+        if name in ("", ".", "..") or os.path.islink(path):
+            return os.path.realpath(path)
+        if folder not in self._folders_at:
+            self._folders_at[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders_at[folder], name)
 
 
 def _seen_by_claude(folders: list[Folder], cwd: str) -> list[Folder]:

@@ -4,7 +4,9 @@ Nothing is guessed: a test's end counts only where its exit code or its own summ
 none of these happened has no outcome.
 """
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,22 +51,14 @@ _COMMITTED = re.compile(r"^\[[^\]\n]+ [0-9a-f]{7,40}\]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool and what it answered. result: None when the session ended before it."""
+    """A call of a tool and what it answered. result: None when the session ended before it.
+
+    commands: what the line of shell runs that it was given; none for another tool.
+    """
 
     span: "Span"
     result: "Span | None"
-
-    @property
-    def command(self) -> str:
-        """The line of shell that it ran, '' for another tool."""
-        given = self.span.input or {}
-        if self.span.tool not in COMMAND_TOOLS:
-            return ""
-        value = given.get("command", given.get("cmd", ""))
-        if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
-            # A shell that is given a line is called as a list of three words; the line is the last.
-            return value[-1] if len(value) > 2 and re.fullmatch(r"-[a-z]*c", value[-2]) else " ".join(value)
-        return value if isinstance(value, str) else ""
+    commands: tuple[Simple, ...]
 
     @property
     def failed(self) -> bool:
@@ -102,32 +96,34 @@ class Ends:
     def between(self, first: int, last_turn: int | None = None) -> tuple[Signal, ...]:
         """Returns the signals behind the span `first`, in turns up to `last_turn`; of each kind the last counts."""
         within = [run for run in self.runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
-        tests = (self._tested(test, within) for test in dict.fromkeys(run.test for run in within))
+        runs: dict[str, list[_Run]] = {run.test: [] for run in within}
+        for run in self.runs:
+            if run.test in runs:
+                runs[run.test].append(run)
+        tests = (_tested(of_one, first, last_turn) for of_one in runs.values())
         commits = [
             commit
             for commit in self.commits
             if commit.span > first and (last_turn is None or commit.turn <= last_turn)
-            if not any(place > commit.span for place in self.undone)
+            if not self.undone or self.undone[-1] < commit.span
         ]
-        words = [
-            word
-            for word in self.words
-            if (last_turn is None or word.turn <= last_turn) and any(first <= work < word.span for work in self.worked)
-        ]
+        begun = next(iter(self.worked[bisect_left(self.worked, first) :]), math.inf)
+        words = [word for word in self.words if (last_turn is None or word.turn <= last_turn) and begun < word.span]
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
-    def _tested(self, test: str, within: Sequence[_Run]) -> Signal | None:
-        """Returns what the runs of one test tell: it failed and passes now, or passed before and fails now, or was
-        tried again and still fails."""
-        runs = [run for run in within if run.test == test]
-        last = runs[-1]
-        before = [run for run in self.runs if run.test == test and run.span < last.span]
-        if last.passed and any(not run.passed for run in before):
-            return Signal("tests", Outcome.SUCCEEDED, last.span, last.turn)
-        if not last.passed and (any(run.passed for run in before) or len(runs) > 1):
-            return Signal("tests", Outcome.FAILED, last.span, last.turn)
-        return None
+
+def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> Signal | None:
+    """Returns what the runs of one test tell: it failed and passes now, or passed before and fails now, or was
+    tried again behind the span `first` and still fails."""
+    within = [run for run in runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
+    last = within[-1]
+    before = [run for run in runs if run.span < last.span]
+    if last.passed and any(not run.passed for run in before):
+        return Signal("tests", Outcome.SUCCEEDED, last.span, last.turn)
+    if not last.passed and (any(run.passed for run in before) or len(within) > 1):
+        return Signal("tests", Outcome.FAILED, last.span, last.turn)
+    return None
 
 
 def outcome_of(signals: Iterable[Signal]) -> Outcome | None:
@@ -145,10 +141,22 @@ def calls_of(session: "Session") -> list[Call]:
         if span.call_id is not None and span.input is None:
             answers.setdefault(span.call_id, span)
     return [
-        Call(span, answers.get(span.call_id) if span.call_id is not None else None)
+        Call(span, answers.get(span.call_id) if span.call_id is not None else None, simple_commands(_line_of(span)))
         for span in session.spans
         if span.tool is not None and span.input is not None
     ]
+
+
+def _line_of(call: "Span") -> str:
+    """Returns the line of shell that a call runs, '' for another tool."""
+    given = call.input or {}
+    if call.tool not in COMMAND_TOOLS:
+        return ""
+    value = given.get("command", given.get("cmd", ""))
+    if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        # A shell that is given a line is called as a list of three words; the line is the last.
+        return value[-1] if len(value) > 2 and re.fullmatch(r"-[a-z]*c", value[-2]) else " ".join(value)
+    return value if isinstance(value, str) else ""
 
 
 def ends_of(session: "Session", calls: Sequence[Call]) -> Ends:
@@ -157,9 +165,7 @@ def ends_of(session: "Session", calls: Sequence[Call]) -> Ends:
     commits: list[Signal] = []
     undone: list[int] = []
     for call in calls:
-        if not call.command or call.result is None:
-            continue
-        for simple in simple_commands(call.command):
+        for simple in call.commands if call.result is not None else ():
             place = (call.span.index, call.span.turn)
             test = _test_of(simple)
             if test is not None and (passed := _passed(call, simple)) is not None:

@@ -59,7 +59,8 @@ class TaskUtility:
 class Line:
     """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used.
 
-    verdict: helps, harms, dead, or open while the evidence does not say. Times are ISO 8601 in UTC, None for never.
+    verdict: helps, harms, dead, or open while the evidence does not say; why: what it rests on, or what is missing.
+    Times are ISO 8601 in UTC, None for never.
     """
 
     ref: str
@@ -73,6 +74,7 @@ class Line:
     last_loaded: str | None
     versions: list[Part]
     task_types: list[TaskUtility]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     for head in heads:
         mine = by_resource.get(head.id, [])
         against = _base(nobody, whole, head.id)
-        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, against)
+        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against)
         if ref is not None or line.shown or mine:
             lines.append(line)
             found += _opportunities(line, head)
@@ -160,15 +162,25 @@ def _base(nobody: Proof, whole: Sequence[Attempt], but: int | None) -> Base | No
 
 
 def _line(
-    head: Head, mine: list[Attempt], versions: list[Attempt], seen: Seen | None, since: str, base: Base | None
+    head: Head,
+    mine: list[Attempt],
+    versions: list[Attempt],
+    seen: Seen | None,
+    since: str,
+    days: int,
+    base: Base | None,
 ) -> Line:
     helped = share_of(_proof(mine))
     opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
     last = max(opened, default=None)
+    dead = (
+        f"shown {seen.since} times in {days} days, never opened in them" if seen and _is_dead(seen, last, since) else ""
+    )
+    verdict, why = _verdict(helped, base, sum(attempt.used for attempt in mine), dead)
     return Line(
         str(head.ref),
         maturity_of(helped.successes, helped.n),
-        _verdict(helped, base, dead=_is_dead(seen, last, since)),
+        verdict,
         seen.times if seen is not None else 0,
         sum(attempt.loaded for attempt in mine),
         sum(attempt.used for attempt in mine),
@@ -177,21 +189,32 @@ def _line(
         last,
         _parts(versions),
         _task_types(mine),
+        why,
     )
 
 
-def _is_dead(seen: Seen | None, last: str | None, since: str) -> bool:
-    return seen is not None and seen.since >= OFTEN and (last is None or last < since)
+def _is_dead(seen: Seen, last: str | None, since: str) -> bool:
+    return seen.since >= OFTEN and (last is None or last < since)
 
 
-def _verdict(helped: Share, base: Base | None, *, dead: bool) -> str:
+def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
+    """Returns the verdict, and why it is that. dead: why it is dead, '' when it is not."""
     if base is not None and helped.n >= ENOUGH:
         compared = base.share.successes / base.share.n
+        against = f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
         if helped.high < compared:
-            return "harms"
+            return "harms", against
         if helped.low > compared:
-            return "helps"
-    return "dead" if dead else "open"
+            return "helps", against
+        if not dead:
+            return "open", f"{against}: no clear difference"
+    if dead:
+        return "dead", dead
+    if not used:
+        return "open", "never used"
+    if helped.n < ENOUGH:
+        return "open", f"{helped.n} known {'end' if helped.n == 1 else 'ends'}, {ENOUGH} are needed"
+    return "open", f"nothing to compare with: {ENOUGH} known ends of anything else are needed"
 
 
 def _parts(versions: list[Attempt]) -> list[Part]:

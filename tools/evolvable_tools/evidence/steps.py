@@ -1,8 +1,9 @@
 """The steps of a skill that can be recognised when somebody takes them: the commands that its document shows."""
 
 import re
+from collections.abc import Sequence
 
-from evolvable_tools.evidence.commands import simple_commands
+from evolvable_tools.evidence.commands import Simple, simple_commands
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -23,13 +24,13 @@ def steps_of(document: str) -> frozenset[Step]:
     blocks = [block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL]
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
     lines += _INLINE.findall(_FENCE.sub("", document))
-    return frozenset(step for line in lines for step in steps_in(line))
+    return frozenset(step for line in lines for step in steps_in(simple_commands(line)))
 
 
-def steps_in(line: str) -> list[Step]:
-    """Returns the steps that a line of shell takes."""
+def steps_in(commands: Sequence[Simple]) -> list[Step]:
+    """Returns the steps that commands take."""
     return [
         (simple.program, simple.words[1])
-        for simple in simple_commands(line)
+        for simple in commands
         if len(simple.words) > 1 and simple.program not in _EVERYWHERE and re.match(r"[\w.-]+$", simple.words[1])
     ]

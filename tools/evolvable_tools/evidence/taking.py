@@ -146,19 +146,19 @@ class _Reading:
             self._note_name(_text(given.get("skill")), "skill", here)
         elif span.tool == "Read" and not call.failed:
             self._note_file(_text(given.get("file_path")), here)
-        elif call.command:
+        elif call.commands:
             self._read_command(call)
 
     def _read_command(self, call: Call) -> None:
-        line, here = call.command, _here(call.span)
+        commands, here = call.commands, _here(call.span)
         if call.result is None:
             return
-        for path in run_files(line)[:20]:
+        for path in run_files(commands)[:20]:
             self._note_file(path, here, ran=True)
         if not call.failed:
-            for path in read_files(line)[:20]:
+            for path in read_files(commands)[:20]:
                 self._note_file(path, here)
-        taken = steps_in(line)
+        taken = steps_in(commands)
         for seen in list(self._seen.values()) if taken else ():
             if LOADING & seen.how.keys() and self._steps_of(seen.resource, seen.version) & set(taken):
                 self._note(seen.resource, seen.version, "step", here)

@@ -68,17 +68,19 @@ class Children:
         *,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        most: int = MAX_OUTPUT,
     ) -> Ran:
         """Runs a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
 
-        folder: where it runs, by default here. environment: all of it, by default ours. Raises OSError when it cannot
-        be started. On Windows the process is killed without those it has started.
+        folder: where it runs, by default here. environment: all of it, by default ours. most: bytes of its output, at
+        which it is stopped; what it wrote until then comes back. Raises OSError when it cannot be started. On Windows
+        the process is killed without those it has started.
         """
         deadline = monotonic() + timeout
         with tempfile.TemporaryFile() as stdin:
             stdin.write(given)
             stdin.seek(0)
-            process, readers = _start(command, stdin.fileno(), folder, environment)
+            process, readers = _start(command, stdin.fileno(), folder, environment, most)
         self._running.add(process)
         code: int | None = None
         try:
@@ -102,7 +104,7 @@ class Children:
 
 
 def _start(
-    command: Sequence[str], stdin: int, folder: Path | None, environment: Mapping[str, str] | None
+    command: Sequence[str], stdin: int, folder: Path | None, environment: Mapping[str, str] | None, most: int
 ) -> tuple["subprocess.Popen[bytes]", tuple[_Reader, _Reader]]:
     ends = [*os.pipe(), *os.pipe()]
     out_read, out_write, err_read, err_write = ends
@@ -122,7 +124,7 @@ def _start(
         raise
     os.close(out_write)
     os.close(err_write)
-    return process, (_Reader(out_read, MAX_OUTPUT), _Reader(err_read, _TAIL, last=True))
+    return process, (_Reader(out_read, most), _Reader(err_read, _TAIL, last=True))
 
 
 def _ended(readers: Sequence[_Reader]) -> None:

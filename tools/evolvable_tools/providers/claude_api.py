@@ -50,7 +50,7 @@ class AnthropicThinker:
     ) -> None:
         self.name = f"anthropic:{model}"
         self._key, self._model, self._address = (api_key or "").strip(), model, base_url or ADDRESS
-        self._timeout, self._retries = timeout, retries
+        self._timeout, self._retries, self.tries = timeout, retries, retries + 1
         self._client: Anthropic | None = None
         self._making = threading.Lock()
 
@@ -58,10 +58,13 @@ class AnthropicThinker:
         """Returns the model's answer. Raises ProviderError, at once when there is no key or no SDK."""
         with self._making:
             self._client = self._client or self._connect()
-        message = self._ask(self._client, request)
+        message, retries = self._ask(self._client, request)
         if request.spent is not None and (usage := getattr(message, "usage", None)) is not None:
-            cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+            # What is put into the cache costs a quarter more; what is read from it costs less, and is not told apart.
+            cached = (usage.cache_creation_input_tokens or 0) * 5 // 4 + (usage.cache_read_input_tokens or 0)
             request.spent(usage.input_tokens + cached, usage.output_tokens)
+            for _ in range(retries):  # what became of those before it is not known, so they cost the most
+                request.spent(usage.input_tokens + cached, request.max_tokens)
         text = self._text(message)
         return fitting([text], request.schema, self.name)
 
@@ -97,7 +100,8 @@ class AnthropicThinker:
             hint = f"Give one such as {ADDRESS}; other signs in a password are written with %."
             raise ProviderError(f"{self.name} was given an address that is none.", hint) from None
 
-    def _ask(self, client: "Anthropic", request: Request) -> "Message":
+    def _ask(self, client: "Anthropic", request: Request) -> tuple["Message", int]:
+        """Returns the answer, and how often it was asked again before."""
         import anthropic
         from anthropic.types import TextBlockParam
 
@@ -108,13 +112,14 @@ class AnthropicThinker:
         }
         schema = anthropic.transform_schema(json.loads(json.dumps(request.schema)))
         try:
-            return client.messages.create(
+            answer = client.messages.with_raw_response.create(
                 model=self._model,
                 max_tokens=request.max_tokens,
                 system=[instructions],
                 messages=[{"role": "user", "content": request.data.encode("utf-8", "replace").decode("utf-8")}],
                 output_config={"format": {"type": "json_schema", "schema": schema}},
             )
+            return answer.parse(), answer.retries_taken
         # No cause is chained: a traceback would show the request, whose headers hold the key.
         except anthropic.APITimeoutError:
             raise ProviderError(f"{self.name} did not answer within {self._timeout:g} s.", _BUSY) from None

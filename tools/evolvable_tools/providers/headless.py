@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools.marks import REVIEWING_MARK
 from evolvable_tools.providers.answers import as_prompt, document, fitting, shown
 from evolvable_tools.providers.child import MAX_OUTPUT, Children, Ran
 from evolvable_tools.providers.thinker import ProviderError, Request
+
+MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
+"""How everything begins that a command is given: no transcript of it is ever reviewed."""
 
 CLAUDE_CODE = (
     *("claude", "-p", "--output-format", "json", "--no-session-persistence", "--strict-mcp-config"),
@@ -25,6 +29,9 @@ CODEX = (
     *("--config", 'web_search="disabled"', "-"),
 )
 """Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
+
+BEYOND = 30_000
+"""Tokens that an agent may add to a question: its own instructions, and the names of what it could use."""
 
 
 def command_of(text: str) -> tuple[str, ...]:
@@ -52,6 +59,8 @@ class CommandThinker:
     environment: where and in which it runs, by default ours.
     """
 
+    beyond = BEYOND
+
     def __init__(
         self,
         command: Sequence[str],
@@ -72,7 +81,7 @@ class CommandThinker:
         """Returns the command's answer. Raises ProviderError."""
         if not self._called:
             raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
-        given = as_prompt(request).encode("utf-8", "replace")
+        given = (MARK + as_prompt(request)).encode("utf-8", "replace")
         try:
             ran = self._children.run(
                 self._command, given, self._timeout, folder=self._folder, environment=self._environment
@@ -81,8 +90,10 @@ class CommandThinker:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
             raise ProviderError(f"{self._called} cannot be started: {shown(why)}.", hint) from None
+        out = ran.out.decode("utf-8", "replace")
+        _tell(request, out)
         # What an envelope says of a failure is better than an exit code.
-        texts = list(_answers(ran.out.decode("utf-8", "replace"), self._called))
+        texts = list(_answers(out, self._called))
         self._check(ran)
         return fitting(texts, request.schema, self._called)
 
@@ -136,4 +147,25 @@ def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
     return None
 
 
+def _tell(request: Request, out: str) -> None:
+    """Tells the tokens and the money that the envelope of Claude Code or Codex names, of a failure too."""
+    for event in _events(out):
+        usage = event.get("usage")
+        if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):
+            continue
+        # Codex counts what was cached with the rest, Claude Code beside it.
+        given = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
+        if request.spent is not None and given:
+            request.spent(int(given), int(_number(usage.get("output_tokens"))))
+        money = event.get("total_cost_usd")
+        if request.paid is not None and isinstance(money, int | float):
+            request.paid(_number(money))
+
+
+def _number(value: object) -> float:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if known else 0.0  # type: ignore[arg-type]
+
+
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
 _SIGN_IN = "Run it by hand and see whether it is signed in."

@@ -12,7 +12,7 @@ class Request:
     """One question. `instructions` are ours; `data` may be anybody's text and is never to be obeyed.
 
     schema: JSON schema of the answer, an object. max_tokens: the longest answer, thoughts included. spent: told the
-    tokens of the question and of the answer, by those who know them.
+    tokens of the question and of the answer, by those who know them. paid: told the US dollars, by those who do.
     """
 
     instructions: str
@@ -20,6 +20,7 @@ class Request:
     schema: Mapping[str, Any]
     max_tokens: int = 1024
     spent: Callable[[int, int], object] | None = None
+    paid: Callable[[float], object] | None = None
 
 
 class Thinker(Protocol):
@@ -27,7 +28,10 @@ class Thinker(Protocol):
 
     @property
     def name(self) -> str:
-        """Who it is, such as `anthropic:claude-haiku-5-5`; another model has another name."""
+        """Who it is, such as `anthropic:claude-haiku-5-5`; another model has another name.
+
+        Who has `beyond` may add so many tokens to a question; who has `tries` may send it so often before it fails.
+        """
         ...
 
     def think(self, request: Request) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.reviews import Reviews, Spent
 from evolvable_tools.providers.answers import as_prompt
-from evolvable_tools.providers.thinker import Request
+from evolvable_tools.providers.thinker import Request, Thinker
 
 MILLION = 1_000_000
 CALLS, TOKENS = 20, 500_000
@@ -71,13 +71,13 @@ class Reserved:
     most: Spent
 
 
-def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: str, request: Request) -> Reserved:
+def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: Thinker, request: Request) -> Reserved:
     """Reserves the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
     if budget.money is not None and (budget.price_in is None or budget.price_out is None):
         raise OverBudget("A limit of money is set and no price.", "Add price=IN/OUT, of a million tokens.")
-    most = _most(budget, request)
+    most = _most(budget, request, thinker)
     limit = Spent(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
-    reserved = reviews.reserve(day, review, thinker, most, limit)
+    reserved = reviews.reserve(day, review, thinker.name, most, limit)
     if reserved is None:
         spent = reviews.spent(day)
         used = f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
@@ -96,10 +96,12 @@ def settle(reviews: Reviews, budget: Budget, reserved: Reserved, tokens_in: int,
     return cost
 
 
-def _most(budget: Budget, request: Request) -> Spent:
+def _most(budget: Budget, request: Request, thinker: Thinker) -> Spent:
     # A token has two bytes or more in every script but rare ones; English has four.
-    tokens_in = len(as_prompt(request).encode("utf-8", "replace")) // 2 + 500
-    return Spent(1, tokens_in + request.max_tokens, _money(budget, tokens_in, request.max_tokens))
+    tokens_in = len(as_prompt(request).encode("utf-8", "replace")) // 2 + 500 + getattr(thinker, "beyond", 0)
+    tries = getattr(thinker, "tries", 1)
+    tokens_in, tokens_out = tokens_in * tries, request.max_tokens * tries
+    return Spent(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
 
 
 def _money(budget: Budget, tokens_in: int, tokens_out: int) -> float:

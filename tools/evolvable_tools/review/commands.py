@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 MAX_COMMAND = 2_000
@@ -25,6 +26,22 @@ _CHECKS = re.compile(
     r"|^cargo\s+(?:test|check|build|clippy)\b|^go\s+(?:test|vet|build)\b|^make\s+(?:test|check|lint|build|ci)\b"
     r"|^(?:\./)?(?:gradlew?|mvn|mvnw)\s+.*\b(?:test|build|verify|check)\b|^(?:bundle\s+exec\s+)?(?:rspec|rake\s+test)\b"
     r"|^(?:phpunit|ctest|bats|shellcheck|dotnet\s+test|swift\s+test|mix\s+test|terraform\s+(?:validate|plan)|helm\s+lint)\b"
+    # Whatever says so by its name: a subcommand, a target, a script.
+    r"|^[\w.-]+\s+(?:check|test|lint|verify|validate)\b(?!-)|^make\s+(?:\S+\s+)*?[\w-]*(?:test|check|lint|verify|integration|e2e)"
+    r"|^(?:(?:bash|sh|node|ruby|python\S*)\s+)?\S*?(?:^|[/_.-])(?:tests?|checks?|verify|validate|lint)(?:[_.-]\S*)?(?=\s|$)"
+)
+_BETWEEN = re.compile(r"&&|\|\||;|\n")
+_SEARCHES = re.compile(
+    r"^(?:e?grep|rg|ag|git\s+grep|find|fd|which|command\s+-v|type|pgrep|test|\[|diff|cmp|git\s+diff)\b"
+)
+_CLIENTS_OWN = re.compile(
+    r"^(?:Exit code \d+|Chunk ID:.*|Wall time:.*|Process exited with code \d+|Original token count:.*|Output:)[ \t]*$\n?",
+    re.MULTILINE,
+)
+_REFUSED = re.compile(
+    r"\A(?:Wall time:.*\n|Output:\n?)*\W*(?:MCP tool call requires approval|The user doesn't want to (?:proceed|take)"
+    r"|Permission to use \S+ (?:has been denied|with)|exec command rejected by user|(?:patch|user) rejected)",
+    re.IGNORECASE,
 )
 _LOOKS = re.compile(
     r"^(?:ls|cat|pwd|echo|head|tail|grep|rg|find|sed\s+-n|wc|which|tree|stat|file|date|whoami|env|type|true|git\s+(?:status|diff|log|show|branch))\b"
@@ -63,12 +80,22 @@ def normal(command: str) -> str:
 
 def is_check(command: str) -> bool:
     """Returns whether a command tells by its end whether the work is right: tests, types, lint, build."""
-    return bool(_CHECKS.search(bare(command)))
+    return any(_CHECKS.search(part) for part in _parts(command))
 
 
 def only_looks(command: str) -> bool:
     """Returns whether a command only shows something, which is no step of a procedure."""
-    return bool(_LOOKS.search(bare(command)))
+    parts = _parts(command)
+    return bool(parts) and all(_LOOKS.search(part) for part in parts)
+
+
+@lru_cache(1_024)
+def _parts(command: str) -> tuple[str, ...]:
+    """Returns the commands of a line, without the folder, the variables and the pipe that each runs with."""
+    first = bare(command)
+    if _BETWEEN.search(first) is None:
+        return (first,) if first else ()
+    return tuple(part for one in _BETWEEN.split(first) if (part := bare(one)))
 
 
 def undoes(command: str) -> bool:
@@ -84,6 +111,23 @@ def commits(command: str) -> bool:
 def failed(text: str, is_error: bool) -> bool:
     """Returns whether a command's output says that it failed."""
     return is_error or bool(_FAILED.search(text[:4_000]) or _FAILED.search(text[-4_000:]))
+
+
+def ended_badly(command: str, text: str, is_error: bool) -> bool:
+    """Returns whether a command failed. What only shows something may show failures, and may find nothing."""
+    if not only_looks(command):
+        return failed(text, is_error) and not (is_error and _found_nothing(command, text))
+    return is_error and not _found_nothing(command, text)
+
+
+def _found_nothing(command: str, text: str) -> bool:
+    last = _parts(command)[-1:]
+    return bool(last and _SEARCHES.search(last[0])) and not _CLIENTS_OWN.sub("", text[:2_000]).strip()
+
+
+def was_refused(text: str) -> bool:
+    """Returns whether a result says that a person, or a setting, did not let the call happen."""
+    return _REFUSED.search(text[:600]) is not None
 
 
 def named_files(command: str) -> set[str]:

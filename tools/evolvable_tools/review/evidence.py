@@ -85,6 +85,16 @@ def settled_turns(session: Session, found: Sequence[Signal], now: datetime) -> f
     return frozenset(turn for turn, code in last.items() if code in _GOOD or (code is None and aged))
 
 
+def worth(code: str, usual: int) -> int:
+    """Returns how telling a signal is, the least number the most; of one that nothing is said of, the usual."""
+    return _WORTH.get(code, usual)
+
+
+def telling(piece: Kept) -> int:
+    """Returns how telling a piece of evidence is, the least number the most."""
+    return min(worth(code, 3 if piece.origin == Origin.USER else 4) for code in piece.reasons)
+
+
 def _worth(span: Span, codes: Sequence[str]) -> int:
     """Returns how telling a span is, the least number the most; over 4 it is not kept."""
     if span.origin in ECHOED or span.origin in UNTRUSTED:

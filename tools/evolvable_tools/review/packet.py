@@ -5,11 +5,11 @@ import json
 import zlib
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
-from evolvable_tools.review.evidence import Kept
+from evolvable_tools.review.evidence import Kept, telling, worth
 from evolvable_tools.review.signals import Signal
 
 
@@ -46,7 +46,9 @@ class Packet:
 
     def to_json(self) -> str:
         """Returns it as it is kept."""
-        said = {**asdict(self), "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
+        # The marks are many, and asdict would copy each.
+        bare = asdict(replace(self, foreign=frozenset(), echoed=frozenset()))
+        said = {**bare, "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
         return json.dumps(said, ensure_ascii=False)
 
     @classmethod
@@ -95,16 +97,49 @@ Rules, which are checked by a program:
 """What whoever thinks is told. The same for every session, so that it is cached."""
 
 
+MAX_SHOWN = 32_000
+"""Bytes of what is shown of a packet: clients cut an answer of a tool at some 48,000 characters."""
+
+MOST_SIGNALS = 40
+"""Signals that are shown."""
+
+
 def shown(packet: Packet) -> dict[str, Any]:
-    """Returns the part of a packet that is given to whoever thinks."""
-    said = asdict(packet)
+    """Returns the part of a packet that is given to whoever thinks: the most telling of it, in its order."""
+    said = {key: value for key, value in asdict(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    said["signals"] = _signals_shown(packet)
+    said["evidence"] = []
+    room = MAX_SHOWN - len(plain(said).encode("utf-8", "replace"))
+    chosen: list[Kept] = []
+    for piece in sorted(packet.evidence, key=lambda one: (telling(one), one.session == packet.session)):
+        size = len(plain(_piece(packet, piece)).encode("utf-8", "replace")) + 1
+        if size <= room:
+            room -= size
+            chosen.append(piece)
+    kept = {piece.id for piece in chosen}
+    said["evidence"] = [_piece(packet, piece) for piece in packet.evidence if piece.id in kept]
+    said["verified"] = [identity for identity in packet.verified if identity in kept]
+    left = len(packet.evidence) - len(kept)
+    return {**said, "left_out": left} if left else said
+
+
+def _signals_shown(packet: Packet) -> list[dict[str, Any]]:
     # A procedure is shown where it was seen elsewhere too; alone it is no news.
-    said["signals"] = [
-        {"code": one.code, "turn": one.turn, "said": one.said, "spans": [f"s{i}" for i in one.spans]}
-        for one in packet.signals
-        if one.code not in ("procedure", "check_passed")
+    news = [one for one in packet.signals if one.code not in ("procedure", "check_passed")]
+    first = sorted(news, key=lambda one: worth(one.code, 4))[:MOST_SIGNALS]
+    return [
+        {"code": one.code, "turn": one.turn, "said": one.said, "spans": [f"s{i}" for i in one.spans[:8]]}
+        for one in news
+        if one in first
     ]
-    return {key: value for key, value in said.items() if key not in ("foreign", "echoed", "redactions")}
+
+
+def _piece(packet: Packet, piece: Kept) -> dict[str, Any]:
+    """Returns a piece of evidence; its session is named where it is another one."""
+    said = asdict(piece)
+    if piece.session == packet.session:
+        del said["session"]
+    return said
 
 
 def work(review_id: str, packet: Packet) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.review_queue import Waiting, finish, give_back, reclaim, take, waiting
+from evolvable_tools.collecting import held_back
 from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.providers.thinker import ProviderError
@@ -37,7 +38,7 @@ def work_queue(
 
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0):
-            reclaim(home)
+            reclaim(home, 0)  # whoever took it had this lock, and is gone
             for _ in range(min(limit, len(waiting(home)))):
                 entry = take(home)
                 if entry is None:
@@ -62,8 +63,9 @@ def work_queue(
 
 
 def _reviewed(library: Library, caller: Caller, settings: ReviewSettings, entry: Waiting) -> Reviewed:
-    session = read_session(Path(entry.transcript), redactor=settings.redactor)
-    record_uses(library, session, home=settings.home)
+    with held_back():
+        session = read_session(Path(entry.transcript), redactor=settings.redactor)
+        record_uses(library, session, home=settings.home)
     why = too_small(session)
     if why:
         return Reviewed(None, entry.session, "done", why)

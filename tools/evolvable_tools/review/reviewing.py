@@ -15,16 +15,21 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Actor
+from evolvable_store.proposals import Proposals
 from evolvable_store.reviews import Review, Reviews, Spent, State
 from evolvable_store.transaction import iso
 from evolvable_tools import inbox
+from evolvable_tools.collecting import held_back
 from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.review.admission import Admitted, Bench, admit
+from evolvable_tools.policies import Policy
+from evolvable_tools.review.admission import admit
+from evolvable_tools.review.checking import Admitted
 from evolvable_tools.review.gathering import gathered, worth_thinking
 from evolvable_tools.review.packet import Packet, work
 from evolvable_tools.review.results import Proposed, Refusal, Reviewed
-from evolvable_tools.review.settings import Policy, ReviewSettings
+from evolvable_tools.review.rules import Bench
+from evolvable_tools.review.settings import ReviewSettings
 from evolvable_tools.review.signals import REVIEWER
 from evolvable_tools.review.thinking import asked
 from evolvable_tools.sessions.reading import read_session
@@ -74,8 +79,9 @@ def review_session(
         source = settings.transcript(session)
     if source is None:
         raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Pass transcript_path.")
-    read = read_session(source, redactor=settings.redactor)
-    record_uses(library, read, home=settings.home)
+    with held_back():
+        read = read_session(source, redactor=settings.redactor)
+        record_uses(library, read, home=settings.home)
     return review_read(library, caller, settings, read, mode)
 
 
@@ -90,7 +96,8 @@ def review_read(library: Library, caller: Caller, settings: ReviewSettings, sess
     try:
         review = reviews.get(identity)
     except NotFound:
-        packet, episodes = gathered(library, caller, session, now)
+        with held_back():
+            packet, episodes = gathered(library, caller, session, now)
         reviews.forget(iso(now - WAITS))
         fresh = Review(identity, session.session_id, session.digest, REVIEWER, iso(now), State.BEGUN, packet.to_json())
         review = reviews.begin(fresh, episodes)
@@ -138,7 +145,9 @@ def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review:
     """Takes a review from where it is to where it can get without the caller."""
     reviews = Reviews(library.store.backend)
     if review.state is State.DONE:
-        return _done(review)
+        # Whoever kept them may have been killed before they were made.
+        _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
+        return _done(review, library)
     packet = Packet.from_json(review.packet or "{}")
     if review.state is State.BEGUN:
         nothing = worth_thinking(packet)
@@ -185,7 +194,7 @@ def _finish(
     drafts = [one.draft for one in admitted]
     ids, ours = reviews.finish(review, library.store.now(), drafts, json.dumps(kept, ensure_ascii=False))
     if ours:
-        _make_at_once(library, review, settings, ids, admitted)
+        _make_at_once(library, review, settings, ids)
     return _done(reviews.get(review.id), library)
 
 
@@ -198,12 +207,13 @@ def _by_policy(settings: ReviewSettings, admitted: list[Admitted]) -> tuple[list
     return [one for one in admitted if one not in off], refused
 
 
-def _make_at_once(
-    library: Library, review: Review, settings: ReviewSettings, ids: Sequence[int], admitted: Sequence[Admitted]
-) -> None:
-    """Makes the changes that the policy lets happen without a person; what cannot be made waits."""
-    for identity, one in zip(ids, admitted, strict=True):
-        if settings.policy(one.draft.ref.kind) is Policy.AUTO and not one.asks:
+def _make_at_once(library: Library, review: Review, settings: ReviewSettings, ids: Sequence[int]) -> None:
+    """Makes the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
+    if Policy.AUTO not in settings.policies.values():
+        return
+    proposals = Proposals(library.store.backend)
+    for identity in ids:
+        if settings.policy(proposals.get(identity).kind) is Policy.AUTO:
             with contextlib.suppress(EvolvableError):
                 made = Caller(Actor.REVIEW, review.session)
                 inbox.approve_together(library, made, [identity], "", "made by the policy memory=auto")

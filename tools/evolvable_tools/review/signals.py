@@ -6,7 +6,7 @@ from itertools import groupby
 
 from evolvable_tools.review.commands import commits, named_files, only_looks, undoes
 from evolvable_tools.review.feedback import accepts, corrects, own_words, states, wishes_skill
-from evolvable_tools.review.steps import Step, file_edits, steps
+from evolvable_tools.review.steps import Step, file_edits, refused, steps
 from evolvable_tools.sessions.session import Origin, Session, Span
 
 REVIEWER = 1
@@ -23,6 +23,9 @@ SEQUENCE = 3
 
 MOST_SEQUENCES = 40
 """Procedures that are kept of one session."""
+
+MOST_SKILLS = 40
+"""Skills of one session that are looked at."""
 
 COSTLY = 200_000
 """Tokens of a session that are worth a remark."""
@@ -67,7 +70,10 @@ def said_by_user(seen: Seen) -> Iterator[Signal]:
             yield Signal("asked_for_skill", span.turn, (span.index,), f"The user asked for a skill: {shown}")
         if states(span.text):
             yield Signal("user_statement", span.turn, (span.index,), f"The user stated: {shown}")
-        if number and corrects(span.text):
+        before = seen.session.spans[span.index - 1] if span.index else None
+        asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+        instead = refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
+        if instead or (number and corrects(span.text, asked)):
             yield Signal("correction", span.turn, (span.index,), f"The user corrected the work: {shown}")
         elif number and accepts(span.text):
             yield Signal("acceptance", span.turn, (span.index,), f"The user accepted the work: {shown}")
@@ -75,7 +81,7 @@ def said_by_user(seen: Seen) -> Iterator[Signal]:
 
 def retry_chains(seen: Seen) -> Iterator[Signal]:
     """Yields calls that were made again and again in one turn, at least twice in vain."""
-    for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
+    for turn, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
         by_key: dict[str, list[Step]] = {}
         for step in group:
             by_key.setdefault(_program(step), []).append(step)
@@ -88,11 +94,18 @@ def retry_chains(seen: Seen) -> Iterator[Signal]:
 
 
 def error_loops(seen: Seen) -> Iterator[Signal]:
-    """Yields the same tool failing several times in a row."""
-    for (tool, bad), group in groupby(seen.steps, key=lambda step: (step.call.tool, step.failed)):
+    """Yields the same tool, or the same program of a shell, failing several times in a row."""
+    for (tool, bad), group in groupby(_patient(seen.steps), key=lambda step: (_tool(step), step.failed)):
         row = list(group)
         if bad and len(row) >= LOOP:
             yield Signal("error_loop", row[0].call.turn, _spans(row), f"{tool} failed {len(row)} times in a row")
+
+
+def _patient(all_steps: Sequence[Step]) -> Iterator[Step]:
+    """Yields the steps; of one that was repeated as it was until it worked, the last: somebody waited."""
+    for _, group in groupby(all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)):
+        row = list(group)
+        yield from row if row[-1].failed else row[-1:]
 
 
 def reverted_edits(seen: Seen) -> Iterator[Signal]:
@@ -111,7 +124,8 @@ def reverted_edits(seen: Seen) -> Iterator[Signal]:
             )
         made.setdefault(edit.path, []).append((edit.old, edit.new, edit.step))
     edited = {path.rpartition("/")[2] for path in made}
-    for step in seen.steps:
+    worked = next((n for n, step in enumerate(seen.steps) if not only_looks(step.command)), 0)
+    for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
         if (
             undoes(step.command)
             and not step.failed
@@ -163,9 +177,12 @@ def procedures(seen: Seen) -> Iterator[Signal]:
 
 
 def ignored_skills(seen: Seen) -> Iterator[Signal]:
-    """Yields skills that were loaded and that nothing after them has to do with."""
-    loaded = [span for span in seen.session.spans if span.skill and span.origin is Origin.SKILL]
-    for span in loaded:
+    """Yields skills that were loaded and that nothing after their first load has to do with."""
+    first: dict[str, Span] = {}
+    for span in seen.session.spans:
+        if span.skill and span.origin is Origin.SKILL and len(first) < MOST_SKILLS:
+            first.setdefault(span.skill, span)
+    for span in first.values():
         later = [one for one in seen.session.spans if one.index > span.index]
         if not later or any(one.skill == span.skill and one.origin is Origin.ASSISTANT for one in later):
             continue
@@ -215,6 +232,10 @@ LEARNABLE = frozenset(
     }
 )
 """Signals that something can be learned from. A session without any is not worth a thought."""
+
+
+def _tool(step: Step) -> str:
+    return step.key.split()[1] if len(step.key) > 2 and step.command else str(step.call.tool)
 
 
 def _program(step: Step) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evolvable_tools.review.commands import command_of, failed, is_check, normal
+from evolvable_tools.review.commands import command_of, ended_badly, is_check, normal, was_refused
 from evolvable_tools.sessions.session import Span
 
 
@@ -25,16 +25,22 @@ class Step:
 
 
 def steps(spans: Sequence[Span]) -> list[Step]:
-    """Returns the calls of a session in order, each with its result."""
+    """Returns the calls of a session in order, each with its result; none that was refused before it ran."""
     results = {span.call_id: span for span in spans if span.call_id is not None and span.input is None}
-    return [_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None]
+    found = (_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
+    return [step for step in found if not refused(step.result)]
+
+
+def refused(result: Span | None) -> bool:
+    """Returns whether a result is none: a person, or a setting, did not let the call happen."""
+    return result is not None and result.is_error and was_refused(result.text)
 
 
 def _step(call: Span, result: Span | None) -> Step:
     given: Mapping[str, Any] = call.input or {}
     command = command_of(given)
     key = f"$ {normal(command)}" if command else f"{call.tool} {_subject(given)}"
-    bad = result is not None and (failed(result.text, result.is_error) if command else result.is_error)
+    bad = result is not None and (ended_badly(command, result.text, result.is_error) if command else result.is_error)
     return Step(call, result, command, key, bad)
 
 

@@ -21,7 +21,7 @@ def asked(
     data = plain(redactor.redact_value(shown(packet))[0])
     used: list[tuple[int, int]] = []
     request = Request(INSTRUCTIONS, data, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
-    reserved = reserve(reviews, budget, day, review, thinker.name, request)
+    reserved = reserve(reviews, budget, day, review, thinker, request)
     cost = reserved.most
     try:
         answer = thinker.think(request)
