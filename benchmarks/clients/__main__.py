@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import by_hand
 import claude
 import codex
+import evolution
+import reviewing
+import whole_run
 from place import Place
 from talks import Check
 
@@ -28,11 +32,23 @@ CLAUDE: dict[str, Session] = {
     "claude, reload": claude.reload_in_a_terminal,
     "claude -p, plugin": claude.with_the_plugin,
     "claude, plugin": claude.plugin_in_a_terminal,
+    "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
+    "claude -p, brain": partial(evolution.as_brain, kind="claude"),
+    "claude -p, whole evolution": whole_run.claude_code,
+    "claude -p, whole evolution by hand-off": by_hand.claude_code,
+    "claude -p, review by hand-off": reviewing.claude_hand_off,
+    "claude -p, review of the queue by the API": reviewing.claude_queue,
+    "claude -p, review by claude -p": reviewing.claude_headless,
+    "claude -p, review by a person's own command": reviewing.claude_own_command,
 }
 CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,
     "codex exec, reload": codex.reload_by_exec,
     "codex exec, plugin": codex.with_the_plugin,
+    "codex exec, executor": partial(evolution.as_executor, make=evolution.codex_executor),
+    "codex exec, brain": partial(evolution.as_brain, kind="codex"),
+    "codex exec, review by hand-off": reviewing.codex_hand_off,
+    "codex exec, review by codex exec": reviewing.codex_headless,
 }
 
 

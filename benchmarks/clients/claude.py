@@ -35,10 +35,15 @@ class Claude:
             **environment,
         }
 
-    def add(self) -> subprocess.CompletedProcess[str]:
-        """Adds the server as the documentation says."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the client is started with besides what the place gives."""
+        return dict(self._more)
+
+    def add(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Adds the server as the documentation says, with these options of `serve`."""
         library = f"EVOLVABLE_HOME={self._place.library}"
-        command = [sys.executable, "-m", "evolvable_server", "serve"]
+        command = [sys.executable, "-m", "evolvable_server", "serve", *options]
         return self.run("mcp", "add", SERVER, "-s", "user", "-e", library, "--", *command)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -38,16 +38,25 @@ class Seen:
 
 
 Turn = Callable[[Seen], Say | Use]
+Reviewer = Callable[[dict[str, Any]], dict[str, Any]]
+"""Answers what a review asks: given the data, it returns candidates."""
+
+QUESTIONS = ("(evolvable-thinking: ", "You review a finished session")
+"""How a question begins that a review asks, by a command of the user's and by the API."""
 
 
 class Model:
     """Serves both APIs on a loopback port; each request of the agent gets what the next turn says.
 
     A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests.
+    What a review asks goes to the reviewer, and `reviewed` keeps what it was shown. bare: the client was started
+    without tools, and every request is the agent's.
     """
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = iter(turns)
+    def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None, *, bare: bool = False) -> None:
+        self._turns, self._bare = iter(turns), bare
+        self._reviewer = reviewer
+        self.reviewed: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._numbers = count(1)
         self.asked: list[dict[str, Any]] = []
@@ -66,7 +75,11 @@ class Model:
 
     def answer(self, request: dict[str, Any], results: list[str]) -> Say | Use:
         """Returns what to say to a request whose conversation holds these results of tools."""
-        if not request.get("tools"):
+        question = _question(request) if self._reviewer is not None else None
+        if self._reviewer is not None and question is not None:
+            self.reviewed.append(question)
+            return Say(json.dumps(self._reviewer(question)))
+        if not request.get("tools") and not self._bare:
             return Say("ok")
         with self._lock:
             self.asked.append(request)
@@ -105,7 +118,9 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
             elif path.endswith("/messages") and request.get("stream"):
                 self._stream(_messages(model, request))
             elif path.endswith("/messages"):
-                self._json(_message(model, request, [{"type": "text", "text": "ok"}], "end_turn"))
+                said = model.answer(request, [])
+                text = said.text if isinstance(said, Say) else "ok"
+                self._json(_message(model, request, [{"type": "text", "text": text}], "end_turn"))
             else:
                 self._json({"input_tokens": 1})
 
@@ -127,6 +142,23 @@ def _handler(model: Model) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
 
     return Handler
+
+
+def _question(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the data of a review's question, None for any other request."""
+    texts = [_text(request.get("system"))]
+    for message in [*request.get("messages", []), *request.get("input", [])]:
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [content]
+        texts += [_text([block] if isinstance(block, dict) else block) for block in blocks]
+    if not any(text.lstrip().startswith(QUESTIONS) for text in texts):
+        return None
+    for text in texts:
+        start = text.find('{"session":')
+        if start >= 0:
+            data, _ = json.JSONDecoder().raw_decode(text[start:])
+            return dict(data)
+    return None
 
 
 # The Messages API

@@ -74,8 +74,9 @@ class Place:
         folder = self.library / "reviews" / "queue"
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
-    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a client's command in the project, without a terminal. Raises TimeoutExpired after two minutes."""
+    def run(self, *command: str, seconds: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a client's command in the project, without a terminal. Raises TimeoutExpired, by default after two
+        minutes."""
         return subprocess.run(
             command,
             env=self.environment | environment,
@@ -83,7 +84,7 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
 

@@ -1,0 +1,174 @@
+"""A task set of tolls, a skill that tells a wrong factor, and a stand-in for the model that knows no answer.
+
+As an agent it multiplies by the factor that the skill told it, and by none where it has no skill. As proposer and as
+builder it says what a fixed mind would; whether that helps is measured like anything else.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import evolution
+from model import Say, Seen, Use
+from place import skill
+from talks import Check
+
+COUNTS = {"train": 14, "val": 14, "test": 14}
+SECRET = "ghp_" + "k3Qz" * 9
+"""What an agent must not have told: it stands in each answer that is given by the wrong factor."""
+
+FIRST = 101
+RULE = re.compile(r"times (\d+)")
+ASKED = re.compile(r"toll for (\d+) carts")
+THINKING = "(evolvable-thinking: a question of a program"
+PROPOSER = "You look at how an agent did tasks"
+DATA = re.compile(r"^(data-[0-9a-f]{16})\n(.*?)\n\1$", re.MULTILINE | re.DOTALL)
+
+RUN = '''\
+"""Does one task by the factor that the skill tells."""
+
+import json
+import pathlib
+import re
+import sys
+
+given = json.load(sys.stdin)
+carts = int(re.search(r"toll for (\\d+) carts", given["prompt"])[1])
+texts = [(pathlib.Path(one["folder"]) / "SKILL.md").read_text() for one in given["program"]["resources"]]
+rule = re.search(r"times (\\d+)", "".join(texts))
+print(json.dumps({"output": str(carts * int(rule[1])) if rule else "I do not know."}))
+'''
+
+
+def carts_of(split: str) -> list[int]:
+    """Returns what the tasks of one part ask about: no number stands in two of them."""
+    begin = FIRST + 100 * list(COUNTS).index(split)
+    return list(range(begin, begin + COUNTS[split]))
+
+
+def materials(root: Path) -> Path:
+    """Writes the task set `tolls` and the skill `toll`, and returns the folder of both."""
+    folder = root / "materials"
+    (folder / "tolls").mkdir(parents=True)
+    (folder / "toll").mkdir()
+    text = skill("toll", "Tells the toll for carts. Use it whenever a toll is asked for.", "The toll is carts times 2.")
+    (folder / "toll" / "SKILL.md").write_text(text, encoding="utf-8")
+    about = "---\nname: tolls\ndescription: Tolls for carts.\n---\n\nTolls.\n"
+    (folder / "tolls" / "ENVIRONMENT.md").write_text(about, encoding="utf-8")
+    (folder / "tolls" / "run.py").write_text(RUN, encoding="utf-8")
+    lines = [json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)]
+    (folder / "tolls" / "tasks.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def _task(split: str, carts: int) -> dict[str, Any]:
+    prompt = f"What is the toll for {carts} carts? Answer with the number alone."
+    scorer = {"type": "exact", "args": {"bad": ["0"]}}
+    return {"id": f"{split}-{carts}", "split": split, "prompt": prompt, "expected": str(3 * carts), "scorer": scorer}
+
+
+# The stand-in
+
+
+def agent(seen: Seen) -> Say | Use:
+    """Answers a task of the agent by what the request holds, and nothing else."""
+    request = json.dumps(seen.request, ensure_ascii=False)
+    if "canary word" in request:
+        return evolution.reader(seen)
+    if not seen.results and "- toll:" in request:
+        return Use("Skill", {"skill": "toll"})
+    carts, rule = ASKED.search(request), RULE.search(request)
+    if not carts or not rule:
+        return Say("I do not know.")
+    return Say(f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}")
+
+
+def thinker(seen: Seen) -> Say:
+    """Answers as the role that it is asked as."""
+    question = text_of(seen.request)
+    data = json.loads(DATA.findall(question)[-1][1])
+    return Say(json.dumps(plan(data) if PROPOSER in question else edits(data)))
+
+
+def plan(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a proposer says of this evidence: one cause for each failure, with its own words, and an edit."""
+    failed = [one for one in data["evidence"] if one["result"] == "failed"]
+    cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard"}
+    intent = {"op": "edit", "ref": "skill:toll", "tasks": [one["task"] for one in failed]}
+    return {
+        "diagnoses": [cause | {"task": one["task"], "quotes": [one["prompt"][:30]]} for one in failed],
+        "approaches": [{"approach": "correct the factor", "trade_off": "none"}],
+        "intents": [intent | {"modification": "the factor is 3"}],
+        "summary": "The factor is wrong.",
+        "justification": "every toll is two thirds of what it should be",
+    }
+
+
+def edits(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a builder writes for this intent, in this text."""
+    (intent,), (resource,) = data["intents"], data["resources"]
+    factor = re.search(r"the factor is (\d+)", intent["modification"])
+    now = RULE.search(resource["files"][0]["text"])
+    assert factor and now
+    change = {"path": "SKILL.md", "old": now[0], "new": f"times {factor[1]}"}
+    return {"edits": [{"op": intent["op"], "ref": intent["ref"], "changes": [change]}]}
+
+
+# What may be seen of what it was sent
+
+
+@dataclass
+class Sent:
+    """The requests that reached the stand-in, by what they were for."""
+
+    tasks: list[dict[str, Any]]
+    questions: list[str]
+
+    @classmethod
+    def of(cls, asked: Sequence[dict[str, Any]]) -> "Sent":
+        tasks = [one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))]
+        return cls(tasks, [text_of(one) for one in asked if THINKING in text_of(one)])
+
+    def arms(self) -> dict[int, set[str]]:
+        """Returns for each number of carts under which factors it was asked; '' is without the skill."""
+        found: dict[int, set[str]] = defaultdict(set)
+        for request in self.tasks:
+            text, carts = text_of(request), ASKED.search(text_of(request))
+            rule = RULE.search(text)
+            if carts and (rule or "- toll:" not in json.dumps(request)):  # else the skill is still to be read
+                found[int(carts[1])].add(rule[1] if rule else "")
+        return found
+
+
+def text_of(request: dict[str, Any]) -> str:
+    """Returns all that a request says in words: system, messages and results of tools, as they are read."""
+    return "\n".join(_texts([request.get("system"), request.get("messages")]))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts([value.get("text"), value.get("content"), value.get("input")])
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+
+
+def not_told(questions: Sequence[str]) -> Iterator[Check]:
+    """Yields whether proposer and builder were kept from what they may not know. questions: all that was asked."""
+    proposers, builders = ([one for one in questions if (PROPOSER in one) is asked] for asked in (True, False))
+    everything = "\n".join(questions)
+    once = len(proposers) == 1 == len(builders)
+    yield "proposer and builder were asked once each", once, f"{len(proposers)} and {len(builders)}"
+    answers = [str(3 * carts) for split in COUNTS for carts in carts_of(split)]
+    told = [answer for answer in answers if re.search(rf"(?<!\d){answer}(?!\d)", everything)]
+    yield "neither was told an expected answer", not told, str(told)
+    asked = {int(carts) for carts in ASKED.findall("\n".join(proposers))}
+    yield "the proposer was shown training tasks alone", bool(asked) and asked <= set(carts_of("train")), str(asked)
+    known = [one for one in ("carts?", "train-", "evidence", "two thirds") if one in "".join(builders)]
+    yield "the builder was shown no task, no trace and no reason", not known, str(known)
