@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_each_promise_names_tests_that_exist():
     text = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
-    promises = re.split(r"\n\d\. ", text)[1:]
+    promises = re.split(r"\n\d+\. ", text)[1:]
     everything = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 
     for promise in promises:
