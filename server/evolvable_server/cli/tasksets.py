@@ -1,0 +1,257 @@
+"""The command for the tasks that programs are measured on: taskset check, list, split."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evolvable_server.cli.state import State, command, home_option, json_option
+from evolvable_server.cli.terminal import Row, count, remark, say, show_table
+from evolvable_store.resource import Kind, Ref
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.task import TaskSet
+    from evolvable_tools.evolve.tasksets import TaskSetCheck
+    from evolvable_tools.evolve.tasksets.splitting import Ratios
+
+REFUSED = 1
+"""The exit code of `taskset check` when nothing should be spent on the task set."""
+
+_STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}
+
+
+@dataclass(frozen=True)
+class TaskSets:
+    """The task sets of the library."""
+
+    tasksets: list["OneTaskSet"]
+
+
+@dataclass(frozen=True)
+class OneTaskSet:
+    """A task set in short; `problem` says why it cannot be read."""
+
+    ref: str
+    tasks: int
+    sizes: dict[str, int]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """A task as it is listed: nothing that it asks or expects."""
+
+    id: str
+    split: str
+    category: str
+    scorer: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of one task set."""
+
+    name: str
+    digest: str
+    tasks: list[OneTask]
+
+
+@dataclass(frozen=True)
+class SplitDone:
+    """How tasks are dealt out, by category. `written` names the file or the version that says so now, '' for none."""
+
+    name: str
+    sizes: dict[str, int]
+    categories: dict[str, dict[str, int]]
+    dealt: int
+    written: str
+
+
+@click.group("taskset")
+@home_option
+@json_option
+def taskset_command() -> None:
+    """Check, list and split the tasks of an evolution.
+
+    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
+    """
+
+
+@command("check")
+@click.argument("what")
+@click.option(
+    "--train", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share of tasks without one."
+)
+@click.option("--val", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="The same for val.")
+@click.pass_context
+def check_command(ctx: click.Context, state: State, what: str, train: float, val: float) -> None:
+    """Say whether figures from these tasks could mean anything.
+
+    Every scorer is tried on known good and known bad answers; command scorers are run for that, as you. Says the
+    smallest difference that the test could show. Exit code 1: nothing should be spent on it.
+    """
+    from evolvable_tools.evolve.tasksets import Looks, Ratios, check
+
+    taskset, _ = _found(state, what, Ratios(train, val), runs=True)
+    looks = Looks(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
+    found = asyncio.run(check(taskset, looks=len(looks)))
+    state.show(found, lambda: _show_check(found))
+    if not found.passes:
+        ctx.exit(REFUSED)
+
+
+@command("list")
+@click.argument("what", required=False)
+def list_command(state: State, what: str | None) -> None:
+    """List the task sets of the library, or the tasks of one.
+
+    What a task asks and expects is not shown: `evolvable get` shows the file.
+    """
+    if what is None:
+        listed = _task_sets(state)
+        state.show(listed, lambda: _show_task_sets(listed))
+        return
+    taskset, _ = _found(state, what)
+    rows = [OneTask(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
+    tasks = Tasks(taskset.name, taskset.digest, rows)
+    state.show(tasks, lambda: _show_tasks(tasks))
+
+
+@command("split")
+@click.argument("what")
+@click.option("--train", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share to learn from.")
+@click.option("--val", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share to choose by.")
+@click.option("--write", is_flag=True, help="Write the splits down, so that they stay whatever is added later.")
+def split_command(state: State, what: str, train: float, val: float, write: bool) -> None:
+    """Show how tasks are dealt out, or write it down.
+
+    Tasks that name a split keep it. The others go by a hash of their id, every category in its share; what is neither
+    train nor val is the test, which is sealed.
+    """
+    from evolvable_tools.evolve.tasksets import Ratios
+    from evolvable_tools.evolve.tasksets.leaks import by_category, by_split
+    from evolvable_tools.evolve.tasksets.writing import undealt
+
+    taskset, ref = _found(state, what, Ratios(train, val))
+    dealt = undealt(taskset)
+    written = _write(state, what, ref, taskset) if write and dealt else ""
+    done = SplitDone(taskset.name, by_split(taskset), by_category(taskset.tasks), dealt, written)
+    state.show(done, lambda: _show_split(done, write))
+
+
+taskset_command.add_command(check_command)
+taskset_command.add_command(list_command)
+taskset_command.add_command(split_command)
+
+
+def _found(
+    state: State, what: str, ratios: "Ratios | None" = None, *, runs: bool = False
+) -> "tuple[TaskSet, Ref | None]":
+    """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
+    from evolvable_tools.evolve.tasksets import taskset_from_path, taskset_of
+    from evolvable_tools.evolve.tasksets.places import refuse_unvouched
+
+    path = Path(what)
+    if not what.startswith(f"{Kind.ENVIRONMENT}:"):
+        return taskset_from_path(path, ratios), None
+    ref = Ref.parse(what)
+    with state.library() as (library, caller):
+        taskset, _ = taskset_of(library, caller, ref, ratios)
+        if runs:
+            refuse_unvouched(library, caller, ref, taskset)
+    return taskset, ref
+
+
+def _task_sets(state: State) -> TaskSets:
+    from evolvable_store.errors import EvolvableError
+    from evolvable_tools.evolve.tasksets import taskset_of
+    from evolvable_tools.evolve.tasksets.leaks import by_split
+
+    listed = []
+    with state.library() as (library, caller):
+        for head in library.store.heads(Kind.ENVIRONMENT):
+            try:
+                taskset, _ = taskset_of(library, caller, head.ref)
+                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), by_split(taskset)))
+            except EvolvableError as error:
+                listed.append(OneTaskSet(str(head.ref), 0, {}, str(error)))
+    return TaskSets(listed)
+
+
+def _write(state: State, what: str, ref: Ref | None, taskset: "TaskSet") -> str:
+    from evolvable_tools.evolve.tasksets.writing import with_splits, write_files
+
+    files = with_splits(taskset)
+    if ref is None:
+        return str(write_files(Path(what), files))
+    from evolvable_tools import resources
+
+    with state.library() as (library, caller):
+        done = resources.update(
+            library,
+            caller,
+            ref.at(None),
+            "the splits of its tasks, written down",
+            files=files,
+            expected_version=ref.version,
+        )
+    return f"{done.ref}@{done.version}"
+
+
+def _show_check(found: "TaskSetCheck") -> None:
+    _show_table(found.categories, found.sizes)
+    say()
+    for one in found.remarks:
+        level = str(one.level)
+        click.echo(click.style(f"{level}: ", fg=_STYLES[level] if level != "note" else None), nl=False)
+        say(one.text)
+        if one.hint:
+            say(f"  {one.hint}")
+    refused = sum(one.level == "refuse" for one in found.remarks)
+    if refused:
+        say(f"{found.name} is refused: {count(refused, 'problem')} to mend before anything is spent on it.")
+    elif found.exploratory:
+        say(f"{found.name} may be used to explore; nothing would be promoted on it.")
+    else:
+        say(f"{found.name} may be used.")
+
+
+def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) -> None:
+    rows: list[Row] = [[name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()]
+    rows.append([("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())])
+    show_table(["category", *sizes], rows)
+
+
+def _show_task_sets(listed: TaskSets) -> None:
+    if not listed.tasksets:
+        say("There is no task set in the library: an environment with tasks.jsonl is one.")
+        remark("`evolvable import FOLDER --kind environment` takes in a folder of ENVIRONMENT.md and tasks.jsonl.")
+        return
+    rows: list[Row] = [
+        [
+            one.ref,
+            f"{one.tasks:,}",
+            *(f"{one.sizes.get(split, 0):,}" for split in ("train", "val", "test")),
+            one.problem,
+        ]
+        for one in listed.tasksets
+    ]
+    show_table(["task set", "tasks", "train", "val", "test", "problem"], rows, wide=("problem",))
+
+
+def _show_tasks(tasks: Tasks) -> None:
+    rows: list[Row] = [[task.id, task.split, task.category, task.scorer, task.source] for task in tasks.tasks]
+    show_table(["task", "split", "category", "scorer", "source"], rows)
+
+
+def _show_split(done: SplitDone, write: bool) -> None:
+    _show_table(done.categories, done.sizes)
+    if done.written:
+        say(f"Written to {done.written}.")
+    elif not done.dealt:
+        say("Every task names its split already.")
+    elif not write:
+        say(f"{count(done.dealt, 'task')} would be dealt out so; --write writes it down.")
