@@ -1,0 +1,1 @@
+"""Gates: what a change has to show before it goes on, ours and those of others for comparison."""
