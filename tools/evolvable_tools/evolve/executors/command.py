@@ -1,0 +1,181 @@
+"""Tasks run by a command of one's own: a JSON object in, a JSON object out."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.paths import check_path
+from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
+from evolvable_tools.evolve.task import Task
+from evolvable_tools.providers.child import Ran
+
+PROGRAM = "program"
+"""The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
+
+_MAY_TELL = (Outcome.AGENT_TIMEOUT, Outcome.INFRA_ERROR, Outcome.REFUSED)
+
+
+class _Unusable(Exception):
+    """The command's answer is not what was agreed on. The text says why."""
+
+
+class CommandExecutor:
+    """Runs an argument list in the workspace of each task.
+
+    It is given `{"task_id", "prompt", "category", "repeat", "timeout_s", "workspace", "program": {"digest", "folder",
+    "resources": [{"ref", "kind", "name", "folder"}]}}` as its input, and never what is expected. It prints one object:
+    `output` (a text), and if it likes `trace`, `usage` {`input_tokens`, `output_tokens`, `calls`, `cost`}, `read` (refs
+    of the resources that it read), `outcome` (`agent_timeout`, `infra_error` or `refused`), `detail`, and `retry_after`
+    (seconds that a provider asks to wait). Another exit code than 0, or another answer, is an infrastructure error;
+    taking longer than the task allows is a timeout of the agent, which counts.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        label: str = "",
+        version: str = "",
+        free: bool = False,
+    ) -> None:
+        """command: an argument list, never run by a shell. folder: where its files are; arguments that name one stand
+        for its full path, and a change of the file makes another executor. environment: all of it, by default ours.
+        label: what its figures are. version: of what else decides a result. free: what it does not put a price on cost
+        nothing; else the price is unknown. Raises InvalidArgument.
+        """
+        if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
+            raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
+        files = {part: path for part in command if folder and (path := _file(folder, part))}
+        self.command = tuple(str(files.get(part, part)) for part in command)
+        self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
+        hashes = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()}
+        self.fingerprint = "command " + json.dumps([list(command), hashes, version], sort_keys=True)
+        self._environment, self._free = environment, free
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Returns what the command made of the task."""
+        given = _given(task, program, repeat, workspace, written_out(program, workspace.parent / PROGRAM))
+        started = time.monotonic()
+        try:
+            ran = await run_command(
+                self.command, given, timeout=task.timeout_s, folder=workspace, environment=self._environment
+            )
+        except OSError as error:
+            why = f"{self.command[0]} could not be started: {error.strerror or error}"
+            return Rollout("", outcome=Outcome.INFRA_ERROR, detail=why, usage=Usage(cost=0.0))
+        wall = time.monotonic() - started
+        unknown = Usage(calls=1, cost=0.0 if self._free else None)
+        if ran.code is None:
+            why = f"it took longer than {task.timeout_s:g} s"
+            return Rollout("", usage=unknown, wall=wall, outcome=Outcome.AGENT_TIMEOUT, detail=why)
+        try:
+            return _rollout(_answer(ran), wall, unknown)
+        except _Unusable as error:
+            said = ran.err.decode(errors="replace").strip()[-500:]
+            why = f"{error}; it said: {said}" if said else str(error)
+            return Rollout("", usage=unknown, wall=wall, outcome=Outcome.INFRA_ERROR, detail=why)
+
+
+def _file(folder: Path, part: str) -> Path | None:
+    path = (folder / part).resolve()
+    return path if path.is_file() else None
+
+
+def written_out(program: Program, folder: Path) -> Path:
+    """Writes a program's resources into `folder`, each in KIND/NAME, and returns it. Raises InvalidPath."""
+    folder.mkdir()
+    for part in program.parts:
+        place = folder / str(part.kind) / check_path(part.name)
+        for path, data in part.files.items():
+            target = place / check_path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    return folder
+
+
+def _given(task: Task, program: Program, repeat: int, workspace: Path, folder: Path) -> bytes:
+    resources = [
+        {
+            "ref": part.ref,
+            "kind": str(part.kind),
+            "name": part.name,
+            "folder": str(folder / str(part.kind) / part.name),
+        }
+        for part in program.parts
+    ]
+    told = {
+        "task_id": task.id,
+        "prompt": task.prompt,
+        "category": task.category,
+        "repeat": repeat,
+        "timeout_s": task.timeout_s,
+        "workspace": str(workspace),
+        "program": {"digest": program.digest, "folder": str(folder), "resources": resources},
+    }
+    return json.dumps(told).encode("ascii")
+
+
+def _answer(ran: Ran) -> dict[str, Any]:
+    if ran.too_long:
+        raise _Unusable("the command printed too much")
+    if ran.code != 0:
+        raise _Unusable(f"the command ended with exit code {ran.code}")
+    try:
+        answer = json.loads(ran.out)
+    except (ValueError, RecursionError):
+        raise _Unusable("the command printed no JSON") from None
+    if not isinstance(answer, dict):
+        raise _Unusable("the command printed no JSON object")
+    return answer
+
+
+def _rollout(answer: Mapping[str, Any], wall: float, unknown: Usage) -> Rollout:
+    outcome = answer.get("outcome")
+    if outcome is not None and outcome not in _MAY_TELL:
+        raise _Unusable(f"the command told the outcome {ascii(outcome)}; it may tell {', '.join(_MAY_TELL)}")
+    read = answer.get("read", [])
+    if not isinstance(read, list):
+        raise _Unusable("`read` is no list")
+    return Rollout(
+        _text(answer, "output", needed=outcome is None),
+        _text(answer, "trace"),
+        _usage(answer.get("usage"), unknown),
+        wall,
+        tuple(str(ref) for ref in read),
+        Outcome(outcome) if outcome is not None else None,
+        _text(answer, "detail"),
+        None if answer.get("retry_after") is None else _number(answer, "retry_after"),
+    )
+
+
+def _text(answer: Mapping[str, Any], name: str, needed: bool = False) -> str:
+    value = answer.get(name, None if needed else "")
+    if not isinstance(value, str):
+        raise _Unusable(f"`{name}` is no text")
+    return value
+
+
+def _usage(told: object, unknown: Usage) -> Usage:
+    if told is None:
+        return unknown
+    if not isinstance(told, dict):
+        raise _Unusable("`usage` is no object")
+    cost = unknown.cost if told.get("cost") is None else _number(told, "cost")
+    calls = int(_number(told, "calls")) if "calls" in told else unknown.calls
+    return Usage(int(_number(told, "input_tokens")), int(_number(told, "output_tokens")), calls, cost)
+
+
+def _number(told: Mapping[str, Any], name: str) -> float:
+    value = told.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise _Unusable(f"`{name}` is no number from 0 up")
+    return float(value)

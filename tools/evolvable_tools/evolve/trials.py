@@ -1,0 +1,261 @@
+"""Measuring programs on tasks: what is known is not paid again, what is not is run, and all of it is written down."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_tools.evolve.attempt import Job, Scoring
+from evolvable_tools.evolve.backends.backend import Backend
+from evolvable_tools.evolve.backends.tasks import TaskBackend
+from evolvable_tools.evolve.batch import Batch, Means, Work
+from evolvable_tools.evolve.budget import Budget
+from evolvable_tools.evolve.executor import Executor
+from evolvable_tools.evolve.interleaving import Request, interleaved
+from evolvable_tools.evolve.ledger import Ledger, Record
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.rollout import Outcome, Rollout, Score, Trial, Usage
+from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.throttle import Throttle
+from evolvable_tools.evolve.trial_records import KnownTrials, fields_of, trial_key, without_texts
+from evolvable_tools.evolve.workspaces import remove_stale
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.scorers.judge import Judge
+
+BACKOFF = (5.0, 30.0)
+"""Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
+missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerOfSet:
+    """Scores as each task says.
+
+    files: those of the task set that scorers need, without what workspaces begin with. environment: all of it for
+    command scorers, by default ours. judge: for tasks that have one.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = None
+    judge: "Judge | None" = None
+
+    async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
+        """Returns the score; raises ScorerTrouble."""
+        from evolvable_tools.evolve.scorers import score  # not needed where everything is known
+
+        return await score(
+            task.scorer,
+            task,
+            rollout.output,
+            workspace=workspace,
+            files=self.files,
+            usage=rollout.usage,
+            transcript=rollout.trace,
+            environment=self.environment,
+            judge=self.judge,
+        )
+
+    def digest(self, task: Task) -> str:
+        """Returns a hash of the task's scorer, its arguments, and the files that it may run."""
+        spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
+        files = _digest(self.files) if task.scorer.type == "command" else ""
+        judge = self.judge.brain.name if task.scorer.type == "judge" and self.judge else ""
+        return hashlib.sha256(f"{spec} {files} {judge}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How trials are run.
+
+    folder: where workspaces are made, for this alone; what a killed process left there is removed. image: names the
+    environment that the executor runs in. passes: the score from which on a trial passes. backoff: seconds before
+    each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
+    that one took. environment: all of it for setup commands, by default ours. patience: seconds beyond a task's time
+    after which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is
+    given up; None: any number.
+    """
+
+    folder: Path | None = None
+    image: str = ""
+    passes: float = 1.0
+    backoff: Sequence[float] = BACKOFF
+    upper: Usage = Usage()
+    wall: float = 0.0
+    environment: Mapping[str, str] | None = None
+    patience: float = 60.0
+    breaker: int | None = None
+
+
+class Trials:
+    """Runs trials of one executor into one ledger.
+
+    files: those of the task set. scoring: by default as each task says, with all these files. known: records of other
+    ledgers whose counted trials need not be run again. budget, throttle, backend: may be shared; by default no limit,
+    four to sixteen at once, and tasks of this process. intact: asked whenever something ends; says why it is worth
+    nothing, as tasks or scorers were changed meanwhile, or ''. Such trials are TAMPERED.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        ledger: Ledger,
+        *,
+        files: Mapping[str, bytes] | None = None,
+        scoring: Scoring | None = None,
+        known: Iterable[Record] = (),
+        budget: Budget | None = None,
+        throttle: Throttle | None = None,
+        backend: Backend | None = None,
+        settings: Settings | None = None,
+        intact: Callable[[], str] = str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.executor, self.ledger = executor, ledger
+        self.settings = settings or Settings()
+        self.budget = budget or Budget(clock=clock)
+        self.budget.take_in(ledger)
+        self._files = files or {}
+        self._scoring = scoring or ScorerOfSet(self._files, self.settings.environment)
+        self._throttle, self._backend, self._clock = throttle or Throttle(clock=clock), backend or TaskBackend(), clock
+        self._intact = intact
+        self._known = KnownTrials()
+        self._known.take_in(ledger.records)
+        self._elsewhere = KnownTrials()
+        self._elsewhere.take_in(known)
+        self._turn = asyncio.Lock()
+        self._scorers: dict[str, str] = {}
+        if self.settings.folder is not None:
+            remove_stale(self.settings.folder)
+
+    async def measure(self, requests: Sequence[Request], batch: str | None = None) -> list[Trial]:
+        """Returns a trial for each request, in the order of the requests; they run with all programs interleaved.
+
+        A trial that counted before is `cached` and costs nothing. One that infrastructure spoiled is tried again as
+        often as there are backoffs, and then comes back as INFRA_ERROR: it is missing, and no verdict.
+
+        batch: names the measurement. Asked for again under the same name, also by another process after a kill, it
+        goes on where it was and comes to the same trials: what failed for good stays missing, and nothing that it ran
+        itself is `cached`. Under another name, or without one, what is missing is tried anew.
+
+        Raises BudgetSpent after all that is under way has ended, Failing, LedgerError, and what cancels it; what was
+        measured until then is in the ledger.
+        """
+        async with self._turn:
+            with self.budget.running():
+                programs = {id(one): one.digest for one in {id(one): one for one, _, _ in requests}.values()}
+                keys = [self._key(programs[id(program)], task, repeat) for program, task, repeat in requests]
+                found = self._found(requests, keys, batch)
+                work = self._work(requests, keys, found, batch)
+                if work:
+                    found |= await Batch(batch or "", work, self._means()).run()
+        passes = self.settings.passes
+        return [_asked(found[key], request, passes) for key, request in zip(keys, requests, strict=True)]
+
+    def key(self, program: Program, task: Task, repeat: int) -> str:
+        """Returns the key of a trial: equal keys are the same trial."""
+        return self._key(program.digest, task, repeat)
+
+    def _key(self, program: str, task: Task, repeat: int) -> str:
+        scorer = self._scorers.get(task.digest)
+        if scorer is None:
+            scorer = self._scorers[task.digest] = self._scoring.digest(task)
+        return trial_key(program, task.digest, scorer, self.executor.fingerprint, self.settings.image, repeat)
+
+    def _found(self, requests: Sequence[Request], keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
+        """Returns what need not be run. What a named batch has from elsewhere is written down as its own."""
+        found: dict[str, Trial] = {}
+        taken: list[Trial] = []
+        for key, (_, task, _) in zip(keys, requests, strict=True):
+            if key in found:
+                continue
+            trial = None if batch is None else self._of_batch(batch, key)
+            if trial is None and (counted := self._known.counted.get(key)):
+                trial = replace(counted, cached=True)
+                if batch is not None:
+                    taken.append(without_texts(trial))
+            elif trial is None and (counted := self._elsewhere.counted.get(key)):
+                trial = replace(counted, cached=True, task=task.id)
+                taken.append(trial)
+            if trial is not None:
+                found[key] = trial
+        self.ledger.append_all(("trial", fields_of(trial, None, batch=batch or "")) for trial in taken)
+        for trial in taken:
+            self._known.add(batch or "", trial)
+        return found
+
+    def _of_batch(self, batch: str, key: str) -> Trial | None:
+        """Returns what this batch has come to for a trial, None while it has not."""
+        times, failed = self._known.failed.get((batch, key), (0, None))
+        return self._known.ended.get((batch, key)) or (failed if times > len(self.settings.backoff) else None)
+
+    def _work(
+        self, requests: Sequence[Request], keys: Sequence[str], found: Mapping[str, Trial], batch: str | None
+    ) -> list[Work]:
+        work: dict[str, Work] = {}
+        if all(key in found for key in keys):
+            return []
+        for index in interleaved(requests):
+            key, (program, task, repeat) = keys[index], requests[index]
+            if key not in found and key not in work:
+                times = 0 if batch is None else self._known.failed.get((batch, key), (0, None))[0]
+                work[key] = Work(key, program, task, repeat, times)
+        return list(work.values())
+
+    def _means(self) -> Means:
+        settings = self.settings
+        return Means(
+            self.ledger,
+            self._backend,
+            self.budget,
+            self._throttle,
+            self._known,
+            settings.backoff,
+            settings.passes,
+            self._clock,
+            self._job,
+            settings.upper,
+            settings.wall,
+            settings.breaker,
+            self._intact,
+        )
+
+    def _job(self, work: Work) -> Job:
+        settings = self.settings
+        return Job(
+            self.executor,
+            self._scoring,
+            work.task,
+            work.program,
+            work.repeat,
+            fixtures(work.task, self._files),
+            settings.folder,
+            settings.environment,
+            settings.patience,
+        )
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    lines = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def fixtures(task: Task, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns the files that a task's workspace begins with, by their paths within it."""
+    if task.files is None:
+        return {}
+    top = task.files.rstrip("/") + "/"
+    return {path.removeprefix(top): data for path, data in files.items() if path.startswith(top)}
+
+
+def _asked(trial: Trial, request: Request, passes: float) -> Trial:
+    """Returns a trial under the name that it was asked for, and with what passes now."""
+    outcome = trial.outcome
+    if outcome in (Outcome.PASS, Outcome.FAIL) and trial.score is not None:
+        outcome = Outcome.PASS if trial.score >= passes else Outcome.FAIL
+    task = request[1].id
+    return trial if (trial.task, trial.outcome) == (task, outcome) else replace(trial, task=task, outcome=outcome)
