@@ -1,0 +1,187 @@
+"""Claude Code without its terminal, in a configuration of its own that holds the program and nothing else."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.executors.checks import missing_tools, shadows
+from evolvable_tools.evolve.executors.clients import Call, ClientSettings, Place, refused, run_client
+from evolvable_tools.evolve.executors.installing import Installed, Shelf, install
+from evolvable_tools.evolve.executors.seen import Seen, events
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.rollout import Rollout
+from evolvable_tools.evolve.task import Task
+
+TOOLS = ("Bash", "Edit", "Glob", "Grep", "Read", "Skill", "Write")
+"""What the model may use unless told otherwise: the workspace and commands in it, and the program's skills."""
+
+FLAGS = (
+    *("-p", "--output-format", "stream-json", "--verbose", "--no-session-persistence", "--strict-mcp-config"),
+    # Only the private configuration: no settings, hooks, skills or CLAUDE.md of the folder it works in.
+    *("--setting-sources", "user", "--permission-mode", "acceptEdits"),
+)
+_QUIET = dict.fromkeys(
+    (
+        *("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY"),
+        *("CLAUDE_CODE_DISABLE_BUNDLED_SKILLS", "CLAUDE_CODE_DISABLE_AUTO_MEMORY"),
+        *("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_WORKFLOWS"),
+    ),
+    "1",
+) | {"CLAUDE_CODE_MAX_RETRIES": "2"}  # who counts the trials waits and tries again
+_BUILT_IN = ("agents-md", "privacy", "plugin-authoring")
+"""Plugins that come with the client; one of them has a skill, and a program without skills has none."""
+
+_MANAGED = (Path("/etc/claude-code/.claude/skills"), Path("/Library/Application Support/ClaudeCode/.claude/skills"))
+"""Where an administrator's skills lie, which no configuration of ours leaves out."""
+
+
+class ClaudeCode:
+    """Runs tasks with Claude Code. Every run has a fresh home and a fresh configuration with only the program in it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """settings.tools: by default TOOLS. What it costs is told by the client itself."""
+        self._settings = settings if settings.tools else replace(settings, tools=TOOLS)
+        self.fingerprint = self._settings.fingerprint("claude-code", (*FLAGS, *_QUIET))
+        self.label = self._settings.label
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        if why := self._unfit(program, workspace):
+            return refused(why)
+        return await run_client(self._settings, task, workspace, lambda place: self._prepare(program, place))
+
+    def _unfit(self, program: Program, workspace: Path) -> str:
+        if missing := missing_tools(program, self._settings.tools):
+            return f"{'; '.join(missing)}, which the model may not use here"
+        if any(part.kind is Kind.SKILL for part in program.parts) and "Skill" not in self._settings.tools:
+            return "the program has skills, and the model may not use Skill here"
+        there = shadows(program, [*_MANAGED, workspace / ".claude" / "skills"])
+        return f"another skill has the name of a part: {', '.join(there)}" if there else ""
+
+    def _prepare(self, program: Program, place: Place) -> Call | Rollout:
+        shelf = Shelf(place.config / "skills", place.config / "agents", place.config / "CLAUDE.md")
+        installed = install(program, shelf)
+        if installed.unfit:
+            return refused(f"Claude Code cannot be given {', '.join(installed.unfit)} as part of a program")
+        if self._settings.credentials is not None:
+            (place.config / ".credentials.json").symlink_to(self._settings.credentials)
+        plugins = {f"cc-plugin-{name}@builtin": False for name in _BUILT_IN}
+        (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
+        tools = ",".join(self._settings.tools)
+        command = [self._settings.binary, *FLAGS, "--model", self._settings.model, "--tools", tools]
+        command += ["--allowedTools", tools, *self._settings.arguments]
+        if installed.prompt:
+            (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
+            command += ["--append-system-prompt-file", str(place.root / "prompt.md")]
+        environment = {**_QUIET, "CLAUDE_CONFIG_DIR": str(place.config)}
+        return Call(tuple(command), environment, lambda out: read_events(out, installed))
+
+
+def read_events(out: bytes, installed: Installed) -> Seen:
+    """Returns what the events of `claude -p --output-format stream-json --verbose` tell."""
+    seen = Seen()
+    skills = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.SKILL}:")}
+    agents = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.AGENT}:")}
+    messages: dict[str, Mapping[str, Any]] = {}
+    for event in events(out):
+        kind = event.get("type")
+        if kind == "system" and event.get("subtype") == "api_retry":
+            wait = _number(event, "retry_delay_ms") / 1000
+            seen.trouble = f"{event.get('error_status')} {event.get('error')}, retry in {wait:g} s"
+        elif kind in ("assistant", "user"):
+            message = event.get("message")
+            if isinstance(message, dict):
+                _said(seen, kind, message, installed, skills, agents)
+                if kind == "assistant" and isinstance(message.get("usage"), dict):
+                    messages[str(message.get("id"))] = message["usage"]
+        elif kind == "result":
+            _ended(seen, event)
+    if not seen.ended:  # stopped on its way: what its messages say is the best that is known
+        seen.calls = len(messages)
+        seen.given = sum(map(_given, messages.values()))
+        seen.got = sum(_number(usage, "output_tokens") for usage in messages.values())
+    return seen
+
+
+def _said(
+    seen: Seen,
+    kind: str,
+    message: Mapping[str, Any],
+    installed: Installed,
+    skills: Mapping[str, str],
+    agents: Mapping[str, str],
+) -> None:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for block in blocks:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            _used(seen, block, installed, skills, agents)
+        elif block.get("type") == "tool_result":
+            seen.step("error" if block.get("is_error") else "result", _text(block.get("content")))
+        elif block.get("type") == "text" and block.get("text"):
+            if kind == "assistant" and message.get("model") != "<synthetic>":
+                seen.moves()
+                seen.output = str(block["text"])
+            seen.step("agent" if kind == "assistant" else "shown", str(block["text"]))
+
+
+def _used(
+    seen: Seen,
+    block: Mapping[str, Any],
+    installed: Installed,
+    skills: Mapping[str, str],
+    agents: Mapping[str, str],
+) -> None:
+    name, given = str(block.get("name")), block.get("input")
+    values = given if isinstance(given, dict) else {}
+    seen.moves()
+    seen.step(f"tool {name}", values)
+    if name == "Skill" and (ref := skills.get(str(values.get("skill") or values.get("command")))):
+        seen.read.setdefault(ref)
+    if ref := agents.get(str(values.get("subagent_type"))):
+        seen.read.setdefault(ref)
+    for value in values.values():
+        if isinstance(value, str):
+            seen.reads(value, installed.places)
+
+
+def _ended(seen: Seen, event: Mapping[str, Any]) -> None:
+    seen.ended = True
+    usage = event.get("usage")
+    if isinstance(usage, dict):
+        seen.given, seen.got = _given(usage), _number(usage, "output_tokens")
+    seen.calls = _number(event, "num_turns") or 1
+    cost = event.get("total_cost_usd")
+    seen.cost = float(cost) if isinstance(cost, int | float) else None
+    if isinstance(event.get("result"), str) and not event.get("is_error"):
+        seen.output = event["result"]
+        seen.moves()
+    status = event.get("api_error_status")
+    seen.status = status if isinstance(status, int) else None
+    subtype = str(event.get("subtype"))
+    seen.limit = subtype.startswith("error_max")
+    if event.get("is_error") or subtype not in ("success", "None"):
+        errors = event.get("errors")
+        said = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
+        seen.failure = str(event.get("result") or said or subtype)
+
+
+def _given(usage: Mapping[str, Any]) -> int:
+    return sum(_number(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_"))
+
+
+def _number(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))

@@ -1,0 +1,133 @@
+"""Codex without its terminal, in a home of its own that holds the program and nothing else."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evolvable_tools.evolve.executors.checks import missing_tools, shadows, skills_below, upwards
+from evolvable_tools.evolve.executors.clients import Call, ClientSettings, Place, refused, run_client
+from evolvable_tools.evolve.executors.installing import Installed, Shelf, install
+from evolvable_tools.evolve.executors.seen import Seen, events
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.rollout import Rollout
+from evolvable_tools.evolve.task import Task
+
+TOOLS = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Skill", "Write")
+"""What Codex can do, by the names that skills use: its commands read, find, write and run."""
+
+SEARCH = ("WebFetch", "WebSearch")
+"""What it can do besides when its search is allowed: name either in the settings."""
+
+FLAGS = ("exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "workspace-write")
+_OVERRIDES = (
+    *("project_doc_max_bytes=0", "skills.bundled.enabled=false", 'approval_policy="never"'),
+    # What one run leaves in /tmp would be there for the next.
+    "sandbox_workspace_write.exclude_slash_tmp=true",
+    "shell_environment_policy.ignore_default_excludes=false",
+)
+"""No instructions of the folder it works in, no skills but ours, nobody to ask, and no keys for its commands."""
+
+_MANAGED = (Path("/etc/codex/skills"),)
+_PROJECT = (".codex/skills", ".agents/skills")
+
+
+class Codex:
+    """Runs tasks with Codex. Every run has a fresh home and a fresh CODEX_HOME with only the program in it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """settings.tools: by default TOOLS; its sandbox always writes in the workspace alone, without the network.
+
+        What it costs follows from settings.price and is unknown without one.
+        """
+        self._settings = settings if settings.tools else replace(settings, tools=TOOLS)
+        self.fingerprint = self._settings.fingerprint("codex", (*FLAGS, *_OVERRIDES))
+        self.label = self._settings.label
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        if missing := missing_tools(program, self._settings.tools):
+            return refused(f"{'; '.join(missing)}, which the model may not use here")
+        places = [*_MANAGED, *upwards(workspace, _PROJECT)]
+        if there := shadows(program, places):
+            return refused(f"another skill has the name of a part: {', '.join(there)}")
+        others = sorted({name for name, _ in skills_below(places)})
+        return await run_client(
+            self._settings, task, workspace, lambda place: self._prepare(program, place, workspace, others)
+        )
+
+    def _prepare(self, program: Program, place: Place, workspace: Path, others: list[str]) -> Call | Rollout:
+        installed = install(program, Shelf(place.config / "skills", None, place.config / "AGENTS.md"))
+        if installed.unfit:
+            return refused(f"Codex cannot be given {', '.join(installed.unfit)} as part of a program")
+        if self._settings.config:
+            (place.config / "config.toml").write_text(self._settings.config, encoding="utf-8")
+        if self._settings.credentials is not None:
+            (place.config / "auth.json").symlink_to(self._settings.credentials)
+        searching = "live" if set(SEARCH) & set(self._settings.tools) else "disabled"
+        overrides = [*_OVERRIDES, f'web_search="{searching}"']
+        if others:
+            off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
+            overrides.append(f"skills.config=[{off}]")
+        if installed.prompt:
+            overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
+        command = [self._settings.binary, *FLAGS, "--model", self._settings.model, "--cd", str(workspace)]
+        command += [word for override in overrides for word in ("--config", override)]
+        command += [*self._settings.arguments, "-"]
+        environment = {"CODEX_HOME": str(place.config)}
+        return Call(tuple(command), environment, lambda out: read_events(out, installed))
+
+
+def read_events(out: bytes, installed: Installed) -> Seen:
+    """Returns what the events of `codex exec --json` tell.
+
+    An `error` event alone ends nothing: Codex tries again, and says when the turn has failed.
+    """
+    seen = Seen()
+    for event in events(out):
+        kind, item = event.get("type"), event.get("item")
+        if kind in ("item.completed", "item.started") and isinstance(item, dict):
+            _item(seen, kind, item, installed)
+        elif kind == "turn.completed":
+            seen.ended = True
+            _spent(seen, event.get("usage"))
+        elif kind == "turn.failed":
+            seen.ended = True
+            error = event.get("error")
+            seen.failure = str(error.get("message") if isinstance(error, dict) else error)
+        elif kind == "error":
+            seen.trouble = str(event.get("message"))
+            seen.step("error", seen.trouble)
+    seen.calls = seen.calls or int(seen.progress)
+    return seen
+
+
+def _item(seen: Seen, kind: str, item: Mapping[str, Any], installed: Installed) -> None:
+    what = item.get("type")
+    if what == "command_execution":
+        command = str(item.get("command"))
+        seen.moves()
+        if kind == "item.started":
+            seen.step("command", command)
+        else:
+            seen.step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
+            # Codex reads a skill by a command and says nothing else of it.
+            seen.reads(command, installed.places)
+    elif kind == "item.completed" and what == "agent_message":
+        seen.moves()
+        seen.output = str(item.get("text"))
+        seen.step("agent", seen.output)
+    elif kind == "item.completed" and what != "reasoning":
+        if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
+            seen.moves()
+        seen.step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
+
+
+def _spent(seen: Seen, usage: object) -> None:
+    if not isinstance(usage, dict):
+        return
+    numbers = {name: value for name, value in usage.items() if isinstance(value, int)}
+    seen.calls += 1
+    seen.given += numbers.get("input_tokens", 0)
+    seen.got += numbers.get("output_tokens", 0)

@@ -1,0 +1,1 @@
+"""What a brain is asked in each role, in our own words, and what its answer means."""
