@@ -1,0 +1,151 @@
+"""The report of a run: the page, the JSON and the text. All figures are simulated."""
+
+import asyncio
+import contextlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from evolve_runs import program, running, scripted, task
+
+from evolvable_tools.evolve.loop import drive
+from evolvable_tools.evolve.report.writing import Reported, report
+from evolvable_tools.evolve.run import Stopped
+from evolvable_tools.evolve.run_folder import RunFolder
+from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.task import Split
+
+USEFUL = ("Dates are ISO", ["rule: iso"])
+USELESS = ("Say hello", ["Say hello."])
+SECTIONS = (
+    "curve",
+    "lineage",
+    "candidates",
+    "categories",
+    "tasks",
+    "resources",
+    "bill",
+    "gates",
+    "provenance",
+)
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its text, the ids, the tags and where it points."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.said, self.ids, self.tags, self.links = "", list[str](), list[str](), list[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href", "action")]
+
+    def handle_data(self, data):
+        self.said += data
+
+
+def reported(place: Path, proposals, *, iterations: int = 2, stop=lambda: False) -> Reported:
+    """The report of a run over the usual tasks, of which three in four need a rule."""
+    splits = {
+        split: [task(split, n, *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]
+        for split, size in ((Split.TRAIN, 12), (Split.VAL, 12), (Split.TEST, 24))
+    }
+    given = RunSettings("environment:made-up", iterations=iterations, test_repeats=1)
+    made = running(place, program(), scripted(proposals), splits, given, stop=stop)
+    with made as run, contextlib.suppress(Stopped):
+        asyncio.run(drive(run))
+    return report(RunFolder(place))
+
+
+@pytest.fixture(scope="module")
+def promoted(tmp_path_factory) -> Reported:
+    return reported(tmp_path_factory.mktemp("runs") / "run", [USELESS, USEFUL])
+
+
+def page_of(said: Reported) -> Page:
+    return Page(Path(said.html).read_text(encoding="utf-8"))
+
+
+def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_is_simulated(promoted):
+    values, page = json.loads(Path(promoted.json).read_text(encoding="utf-8")), page_of(promoted)
+
+    assert values["ruling"] == "PROMOTE" and values["label"] == promoted.label == "simulated"
+    low, high = values["verdict"]["interval"]
+    for said in (page.said, promoted.text):
+        assert values["headline"] in said and "simulated" in said
+    assert f"{100 * values['verdict']['delta']:+.1f} points" in values["headline"]
+    assert f"{100 * low:+.1f} to {100 * high:+.1f}" in values["headline"]
+    assert "on 24 sealed tasks" in values["headline"] and "1st look" in values["headline"]
+
+
+def test_the_page_needs_nothing_but_itself(promoted):
+    page = page_of(promoted)
+
+    assert [name for name in SECTIONS if name not in page.ids] == []
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    assert "@import" not in page.said and "url(" not in page.said
+
+
+def test_each_candidate_is_told_with_its_change_its_score_and_what_became_of_it(promoted):
+    values, page = json.loads(Path(promoted.json).read_text(encoding="utf-8")), page_of(promoted)
+    base, first, second = values["tried"]
+
+    assert [one["decision"] for one in (base, first, second)] == ["base", "rejected", "admitted"]
+    assert "+rule: iso" in second["diff"] and "+rule: iso" in page.said
+    assert second["validation"]["n"] == 12 and second["delta"] == pytest.approx(0.75)
+    assert second["validation"]["low"] < second["validation"]["mean"] <= second["validation"]["high"]
+    assert len(second["fixed"]) == 9 and first["fixed"] == []
+    assert [row["n"] for row in values["heat"]] == [4, 4, 4]
+    assert any(not gate["passed"] and gate["candidate"] == "c1" for gate in values["gates"])
+
+
+def test_the_sealed_test_is_shown_by_its_scores_and_never_by_its_outputs(promoted):
+    values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
+    tested = [flip for flip in values["flips"] if flip["split"] == "test"]
+
+    assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 24, "finalist": 24, "no_skill": 24}
+    assert len(tested) == 24 and all(flip["outputs"] == [] for flip in tested)
+    assert any(flip["outputs"] for flip in values["flips"] if flip["split"] == "val")
+
+
+def test_a_run_that_is_not_finished_has_a_report_that_claims_nothing(tmp_path):
+    looks = iter([False] * 6)
+    said = reported(tmp_path / "run", [USEFUL], stop=lambda: next(looks, None) is not False)
+
+    values = json.loads(Path(said.json).read_text(encoding="utf-8"))
+    assert values["ruling"] == "" and values["test"] is None
+    assert "Nothing is claimed" in values["headline"] and "test is sealed" in said.text
+    assert "test sealed" in page_of(said).said
+
+
+def test_nothing_found_is_told_as_that(tmp_path):
+    said = reported(tmp_path / "run", [USELESS], iterations=1)
+
+    assert said.text.splitlines()[1].startswith("NOT SUPPORTED: Nothing was found")
+    assert "without a known price" in said.text and "$0.0000" not in said.text
+
+
+def test_what_a_model_wrote_stays_text(tmp_path):
+    hostile = '<script>alert(1)</script><img src=x onerror="alert(2)">&amp;'
+    said = reported(tmp_path / "run", [(hostile, [f"{hostile} rule: iso"])], iterations=1)
+    raw, page = Path(said.html).read_text(encoding="utf-8"), page_of(said)
+
+    assert {"script", "img"}.isdisjoint(page.tags)
+    assert hostile in page.said and not re.search(r"<script|<img", raw)
+
+
+def test_the_report_goes_where_it_is_wanted_and_can_be_made_again(tmp_path):
+    reported(tmp_path / "run", [USEFUL], iterations=1)
+
+    first = report(RunFolder(tmp_path / "run"), tmp_path / "out")
+    page = Path(first.html).read_bytes()
+    again = report(RunFolder(tmp_path / "run"), tmp_path / "out")
+
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json"]
+    assert again == first and Path(again.html).read_bytes() == page

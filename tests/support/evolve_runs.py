@@ -1,0 +1,159 @@
+"""Runs for tests: made-up tasks with known truth, a scripted brain, and a run over them in one process."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.brains.brain import Brain, Question, Role
+from evolvable_tools.evolve.brains.scripted import Scripted
+from evolvable_tools.evolve.budget import Budget, Limits
+from evolvable_tools.evolve.executor import Executor
+from evolvable_tools.evolve.executors.simulated import Simulated
+from evolvable_tools.evolve.ledger import Ledger
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.programs import part_of, program_of, size_of
+from evolvable_tools.evolve.run import Journal, Measures, Run
+from evolvable_tools.evolve.run_folder import RunFolder
+from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_tools.evolve.trials import Settings, Trials
+from evolvable_tools.sessions.redact import Redactor
+
+CATEGORIES = ("dates", "sums", "names")
+
+
+def task(split: Split, number: int, *tags: str) -> Task:
+    """Returns a made-up task that passes as its tags say."""
+    identity = f"{split}-{number:03}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()
+    category = CATEGORIES[number % len(CATEGORIES)]
+    return Task(identity, f"Do {identity}", ScorerSpec("exact"), split, digest, "right", category, tags=tags)
+
+
+def tasks(split: Split, count: int, needs: str = "iso", share: int = 2) -> list[Task]:
+    """Returns so many tasks, of which every `share`-th needs a rule."""
+    return [task(split, n, *([f"needs:{needs}"] if n % share == 0 else [])) for n in range(count)]
+
+
+def skill(name: str, *lines: str) -> str:
+    """Returns a SKILL.md."""
+    return f"---\nname: {name}\ndescription: How {name} is done.\n---\n# {name}\n" + "".join(
+        f"{one}\n" for one in lines
+    )
+
+
+def program(*lines: str) -> Program:
+    """Returns a program of one skill with these lines."""
+    return program_of([part_of(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})])
+
+
+def plan(question: Question, modification: str, **fields: Any) -> dict[str, Any]:
+    """Returns a proposer's answer: one edit of skill:forms, on account of all that failed."""
+    failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
+    intent = {"op": "edit", "ref": "skill:forms", "tasks": failed, "modification": modification, **fields}
+    return {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": modification,
+        "justification": "It failed.",
+    }
+
+
+def writes(question: Question, text: str) -> dict[str, Any]:
+    """Returns a builder's answer: skill:forms as `text`."""
+    [intent] = question.data["intents"]
+    edit = {"op": intent["op"], "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}
+    return {"edits": [edit]}
+
+
+def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> Scripted:
+    """Returns a brain that proposes these in turn, again from the first: what to say, and the lines that it adds."""
+
+    def turn(question: Question) -> tuple[str, Sequence[str]]:
+        done = len(question.data["history"]) if question.role is Role.PROPOSER else 0
+        return proposals[done % len(proposals)]
+
+    def build(question: Question) -> Mapping[str, Any]:
+        said = question.data["intents"][0]["modification"]
+        lines = next(lines for words, lines in proposals if words == said)
+        [before] = [one["files"][0]["text"] for one in question.data["resources"]]
+        return writes(question, before + "".join(f"{line}\n" for line in lines))
+
+    return Scripted({Role.PROPOSER: lambda question: plan(question, turn(question)[0]), Role.BUILDER: build})
+
+
+class OpenTest:
+    """The sealed test of a run in one process."""
+
+    def __init__(self, tests: Sequence[Task], measures: Callable[[], Measures], look: int = 1) -> None:
+        self._tests, self._measures, self.look = tests, measures, look
+        self.opened_for: list[str] = []
+
+    @property
+    def size(self) -> int:
+        return len(self._tests)
+
+    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, Measures]:
+        self.opened_for.append(finalist)
+        return self._tests, self.look, self._measures()
+
+
+@contextmanager
+def running(
+    folder: Path,
+    base: Program,
+    brain: Brain,
+    splits: Mapping[Split, Sequence[Task]],
+    settings: RunSettings,
+    executor: Executor | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    intact: Callable[[], str] = str,
+) -> Iterator[Run]:
+    """Yields a run over these tasks, begun anew or where its ledger in `folder` ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = RunFolder(folder)
+    place.keep_program(base)
+    every = [one for split in Split for one in splits[split]]
+    executor = executor or Simulated(every, seed=settings.seed)
+    budget = Budget(Limits(*(getattr(settings.limit, name) for name in ("cost", "tokens", "calls", "wall"))))
+    with (
+        Ledger.open(place.ledger, durable=False) as ledger,
+        Ledger.open(folder / "test.jsonl", durable=False) as sealed,
+    ):
+        journal = Journal(ledger)
+        if not ledger.records:
+            begin(journal, place.id, base, every, settings, executor.label)
+        run_with = Settings(passes=settings.fail_below, backoff=(0.0,))
+        trials = Trials(executor, ledger, budget=budget, settings=run_with, intact=intact)
+        test = OpenTest(splits[Split.TEST], lambda: Trials(executor, sealed, budget=budget, settings=run_with))
+        yield Run(
+            place,
+            journal,
+            settings,
+            splits[Split.TRAIN],
+            splits[Split.VAL],
+            test,
+            trials,
+            brain,
+            budget,
+            Redactor(),
+            stop=stop,
+        )
+
+
+def begin(journal: Journal, run: str, base: Program, every: Sequence[Task], settings: RunSettings, label: str) -> None:
+    """Writes the first record of a run."""
+    open_ones = [[one.id, one.split, one.category] for one in every if one.split is not Split.TEST]
+    journal.note(
+        "run",
+        run=run,
+        label=label,
+        settings=settings.to_json(),
+        tasks=open_ones,
+        base=base.digest,
+        size=size_of(base),
+    )
