@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_server.environment import HOME, OFF, REVIEW, hooks_on
+from evolvable_server.environment import HOME, OFF, REVIEW, REVIEWING, hooks_on, reviews_on, thinks_for_us
 from evolvable_server.session_names import of_client
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope
@@ -20,6 +20,9 @@ FITS = "EVOLVABLE_FITS"
 APPROVE = "EVOLVABLE_APPROVE"
 REVIEW_POLICY = "EVOLVABLE_REVIEW_POLICY"
 REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
+TOOLSETS = "EVOLVABLE_TOOLSETS"
+GROUPS = ("evolve",)
+"""Groups of tools that are listed only where somebody asks for them."""
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent a person has to approve: none, the weighty ones, every one."""
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
@@ -54,13 +57,14 @@ class Config:
     review: str = "handoff"
     review_policy: str = ""
     review_budget: str = ""
+    toolsets: tuple[str, ...] = ()
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
     """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
-    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS or
-    EVOLVABLE_APPROVE is not one of its values.
+    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
+    EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = home or Path(env.get(HOME) or "~/.evolvable")
@@ -70,16 +74,23 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         scope=_scope(env.get(SCOPE)),
         session=of_client(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
-        judge=_setting(env.get(JUDGE), "auto", "off", "caller"),
+        # What thinks for us asks nobody in its turn, who would ask it again.
+        judge="off" if thinks_for_us(env) else _setting(env.get(JUDGE), "auto", "off", "caller"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=env.get("ANTHROPIC_BASE_URL") or None,
         fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=_approve(env.get(APPROVE)),
-        review=_setting(env.get(REVIEW), "handoff", "off"),
+        review=_setting(env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
+        toolsets=toolsets_of(env.get(TOOLSETS)),
     )
+
+
+def thinking_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the environment of a command that is to think for us: ours, marked so that its hooks do nothing."""
+    return {**(os.environ if environment is None else environment), REVIEWING: "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,16 @@ def _approve(text: str | None) -> str:
     if level not in LEVELS:
         raise InvalidArgument(f"{APPROVE} is {level[:40]!r}.", f"It is one of {', '.join(LEVELS)}.")
     return level
+
+
+def toolsets_of(text: str | None) -> tuple[str, ...]:
+    """Returns the groups of tools that a text names, with commas between them. Raises InvalidArgument."""
+    named = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
+    unknown = [name for name in named if name not in (*GROUPS, *OFF)]
+    if unknown:
+        hint = f"There is {', '.join(GROUPS)}."
+        raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
+    return tuple(name for name in named if name in GROUPS)
 
 
 def _share(text: str | None) -> float | None:

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NoReturn
 
 import anyio
@@ -24,11 +25,15 @@ from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.skills_extension import SkillsExtension
 from evolvable_server.mcp.tools import add_tools
 from evolvable_server.means import opened
+from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
-from evolvable_server.reviews import lazy_settings
-from evolvable_store.operation import Actor
+from evolvable_server.reviews import lazy_settings, policies
+from evolvable_store.operation import Actor, Change
+from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
+
+log = logging.getLogger(__name__)
 
 _FIRST = "a first task, that the model is loaded for"
 
@@ -43,10 +48,16 @@ class Serving:
         """
         self._open = contextlib.ExitStack()
         means = self._open.enter_context(opened(config, serving=True))
-        self.library = Library(Store.open(config.home, create=True), means)
+        self.library = Library(
+            Store.open(config.home, create=True),
+            means,
+            redactor=Redaction(config.home).redactor,
+            policies=policies(config),
+        )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
-        self._reloader = Reloader(self.library, self._notifier.post)
+        self._home = config.home
+        self._reloader = Reloader(self.library, self._changed)
         client = caller(config, self.library, Actor.AGENT)
         extensions = [SkillsExtension(self.library, client)]
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
@@ -58,6 +69,10 @@ class Serving:
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
         add_approvals(self.server, self.library, client, config.approve)
+        if "evolve" in config.toolsets:
+            from evolvable_server.mcp.evolving import add_evolving  # takes a while, and most never need it
+
+            add_evolving(self.server, self.library, client, sessions, config)
         add_logs(self.server, self.client_log)
         add_callers(self.server, config.home)
 
@@ -69,6 +84,19 @@ class Serving:
             yield
             tasks.cancel_scope.cancel()
 
+    def _changed(self, changes: Sequence[Change]) -> None:
+        self._notifier.post(changes)
+        if any(change.ref.kind is Kind.MEMORY for change in changes):
+            self._bring_up()
+
+    def _bring_up(self) -> None:
+        """Has the memories say the same where clients read them, when that is switched on."""
+        from evolvable_server.memory_text import bring_up
+
+        for copy in bring_up(self._home, self.library):
+            if copy.state == "broken":
+                log.warning("The memories of %s are not up to date: %s", copy.title, copy.why)
+
     def start_following(self) -> None:
         """Starts to follow folders and library and to warm the embedder, in the background.
 
@@ -79,6 +107,7 @@ class Serving:
         share_arenas()
         if not self.library.store.read_only:
             self._reloader.start()
+            threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
             if self.library.means.neighbours is not None:
                 self.library.means.neighbours.begin(_FIRST)
 

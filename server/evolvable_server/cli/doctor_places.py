@@ -2,18 +2,22 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from evolvable_server.cli.doctor_clients import examine_clients
 from evolvable_server.cli.health import Health, Problem
+from evolvable_server.clients.memory_copies import MemoryCopy, copies
 from evolvable_server.config import EMBEDDER, Config, Machine
+from evolvable_server.memory_text import text_of
+from evolvable_server.redaction import Redaction, own_patterns
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
+from evolvable_tools.library import Library
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
 """Folders whose programs copy a file while it is written."""
@@ -130,10 +134,37 @@ def hidden(home: Path) -> list[str]:
     return lines[:MOST] + ([f"{len(lines) - MOST:,} more are hidden so."] if len(lines) > MOST else [])
 
 
+def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
+    """Returns the copies of the memories that are switched on."""
+    if not (home / FILE).exists():
+        return []
+    try:
+        with Library.open(home, redactor=Redaction(home).redactor) as library:
+            return [one for one in copies(home, machine, text_of(library)) if one.state != "off"]
+    except EvolvableError:
+        return []
+
+
+def _unread(found: Iterable[MemoryCopy]) -> Iterator[Problem]:
+    for one in found:
+        if one.state != "current":
+            why = f": {one.why}" if one.why else "."
+            yield Problem(f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable memory on`")
+        if one.warning:
+            yield Problem(one.warning, "Empty it, or `evolvable memory off codex`.")
+
+
+def _redaction(home: Path) -> Iterator[Problem]:
+    """Yields what is wrong with a person's own patterns of secrets."""
+    for what in own_patterns(home)[1]:
+        yield Problem(what, "Everything else in it works.")
+
+
 def look_around(health: Health, config: Config, machine: Machine) -> None:
     """Adds to a health what is seen around the library, and in the clients."""
     problems, notes = model(config)
     clients = examine_clients(machine, config)
-    health.clients = clients.connected
+    health.clients, health.memory = clients.connected, _memories(config.home, machine)
     health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
+    health.problems += [*_unread(health.memory), *_redaction(config.home)]
     health.notes += [*clients.notes, *notes, *hidden(config.home)]

@@ -34,9 +34,14 @@ SECTIONS = {
         "undo": "changing",
         "review": "reviewing",
         "inbox": "inbox",
+        "memory": "memory",
         "compress": "compressing",
         "publish": "publishing",
         "channel": "publishing",
+    },
+    "Evolve": {
+        "taskset": "tasksets",
+        "evolve": "evolving",
     },
     "Start": {
         "quickstart": "quickstart",
@@ -72,17 +77,17 @@ class Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the command of this name; the names of the MCP tools do as well."""
-        name = TOOLS.get(cmd_name, cmd_name)
+        name, _, action = TOOLS.get(cmd_name, cmd_name).partition(" ")
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
         found: click.Command = getattr(module, f"{name}_command")
-        return found
+        return found.commands[action] if action and isinstance(found, click.Group) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and TOOLS.get(args[0], args[0]) not in COMMANDS:
+        if args and not args[0].startswith("-") and TOOLS.get(args[0], args[0]).split()[0] not in COMMANDS:
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)

@@ -8,7 +8,7 @@ import click
 
 from evolvable_server.cli.state import State, home_option, pass_state
 from evolvable_server.cli.terminal import remark
-from evolvable_server.config import process_session, read_oauth_client
+from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
 
 if TYPE_CHECKING:
     from evolvable_server.http.settings import OAuth
@@ -25,6 +25,7 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command("serve")
+@click.option("--toolsets", metavar="NAMES", help="Groups of tools to list besides, such as evolve.")
 @click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
 @click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
 @click.option("--allowed-origin", multiple=True, metavar="URL", help="A web page's origin that may call; repeatable.")
@@ -40,6 +41,7 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
 @pass_state
 def serve_command(
     state: State,
+    toolsets: str | None,
     http: tuple[str, int] | None,
     allowed_host: tuple[str, ...],
     allowed_origin: tuple[str, ...],
@@ -60,7 +62,7 @@ def serve_command(
         oauth_given = oauth_issuer or oauth_resource or oauth_jwks or oauth_introspection
         if allowed_host or allowed_origin or trusted_proxy or grace is not None or oauth_given:
             raise click.UsageError("These options go with --http.")
-        _serve_stdio(state)
+        _serve_stdio(_config(state, toolsets))
     from evolvable_server.http.serving import serve_http
     from evolvable_server.http.settings import GRACE, HttpSettings
 
@@ -74,15 +76,21 @@ def serve_command(
         oauth=_oauth(oauth_issuer, oauth_resource, oauth_jwks, oauth_introspection),
         grace=GRACE if grace is None else grace,
     )
-    serve_http(state.config(), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
+    serve_http(_config(state, toolsets), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
 
 
-def _serve_stdio(state: State) -> NoReturn:
+def _config(state: State, toolsets: str | None) -> Config:
+    config = state.config()
+    if toolsets is None:
+        return config
+    return dataclasses.replace(config, toolsets=toolsets_of(toolsets))
+
+
+def _serve_stdio(config: Config) -> NoReturn:
     from evolvable_server.run import serve_stdio
 
     if sys.stdin.isatty():
         remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
-    config = state.config()
     serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
 
 

@@ -34,6 +34,15 @@ TOOLS = {
     "submit_review": "review",
     "review_inbox": "inbox",
     "compress_history": "compress",
+    "evolve_start": "evolve start",
+    "evolve_status": "evolve status",
+    "evolve_pending": "evolve pending",
+    "evolve_submit": "evolve submit",
+    "evolve_stop": "evolve stop",
+    "evolve_continue": "evolve continue",
+    "evolve_report": "evolve report",
+    "evolve_adopt": "evolve adopt",
+    "evolve_opportunities": "evolve opportunities",
 }
 """Every MCP tool, and the command that does the same."""
 
@@ -70,12 +79,22 @@ class State:
         """Yields the open library, and the person at this terminal as its caller. Raises as Store.open."""
         from evolvable_server.app import caller
         from evolvable_server.means import opened
+        from evolvable_server.memory_text import bring_up
+        from evolvable_server.redaction import Redaction
+        from evolvable_server.reviews import policies
         from evolvable_store.operation import Actor
         from evolvable_tools.library import Library
 
         config = self.config()
-        with opened(config) as means, Library.open(config.home, create=create, means=means) as library:
+        redactor, kinds = Redaction(config.home).redactor, policies(config)
+        with (
+            opened(config) as means,
+            Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
+        ):
+            sequence = library.store.sequence()
             yield library, caller(config, library, Actor.HUMAN)
+            if library.store.sequence() != sequence:
+                bring_up(config.home, library)
 
     def show(self, result: Any, render: Callable[[], None]) -> None:
         """Writes a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""

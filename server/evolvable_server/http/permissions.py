@@ -28,6 +28,16 @@ TOOLS: Mapping[str, Permission] = {
     "review_session": WRITE,
     "submit_review": WRITE,
     "compress_history": READ,
+    # A run spends money and runs what judges its tasks; adopting is a decision.
+    "evolve_start": APPROVE,
+    "evolve_continue": APPROVE,
+    "evolve_adopt": APPROVE,
+    "evolve_submit": WRITE,
+    "evolve_stop": WRITE,
+    "evolve_status": READ,
+    "evolve_pending": READ,
+    "evolve_report": READ,
+    "evolve_opportunities": READ,
 }
 """What a tool needs. A tool that is not named here needs every permission: forgetting one must not open a door."""
 

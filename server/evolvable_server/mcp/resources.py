@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import resolve, template, templates_for, uri_of
+from evolvable_server.mcp.veil import file_seen
 from evolvable_store.channel import Held
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import read, summary
@@ -101,7 +102,7 @@ class Resources:
 
     def _read(self, uri: str) -> tuple[bytes, str]:
         place = resolve(self._library.store, uri)
-        return self._library.store.file(place.head, place.path, place.version).data, mime_of(place.path)
+        return file_seen(self._library, place.head, place.path, place.version), mime_of(place.path)
 
 
 def mime_of(path: str) -> str:

@@ -13,12 +13,14 @@ from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from evolvable_server.mcp import veil
 from evolvable_server.mcp.bearer import session_of
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
+from evolvable_tools.editing import Edit
 from evolvable_tools.inbox import propose_undo
 from evolvable_tools.library import Caller, Library
 
@@ -99,7 +101,7 @@ class Tools:
         loaded = usage.load(
             self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
         )
-        return document(loaded)
+        return document(veil.loaded_seen(self._library, self._caller, loaded))
 
     def report_outcome(
         self,
@@ -151,7 +153,8 @@ class Tools:
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
-        return document(usage.get(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path))
+        loaded = usage.get(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
+        return document(veil.loaded_seen(self._library, self._caller, loaded))
 
     def resource_history(
         self,
@@ -163,7 +166,7 @@ class Tools:
     ) -> history.History:
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
         to_version also the unified diff. Works for removed resources too."""
-        return history.history(
+        past = history.history(
             self._library,
             self._who(ctx),
             Ref.parse(ref),
@@ -171,6 +174,7 @@ class Tools:
             to_version=to_version,
             limit=limit,
         )
+        return veil.history_seen(self._library, self._caller, past)
 
     def update_resource(
         self,
@@ -192,13 +196,15 @@ class Tools:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
+        if copy_of:
+            veil.check_copy(self._library, self._caller, Ref.parse(copy_of), Ref.parse(ref))
         return resources.update(
             self._library,
             self._who(ctx),
             Ref.parse(ref),
             reason,
             files=files,
-            edits=[resources.Edit(e.path, e.old, e.new) for e in edits or ()],
+            edits=[Edit(e.path, e.old, e.new) for e in edits or ()],
             expected_version=expected_version,
             create=create,
             copy_of=Ref.parse(copy_of) if copy_of else None,

@@ -48,6 +48,15 @@ def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = No
     return tuple(head.ref for head in heads)
 
 
+def _hint(source: Path, kind: Kind) -> str:
+    """Returns what to do about a folder in which nothing of this kind was found."""
+    others = [other for other in Kind if other is not kind and next(_found(source, other, MAX_DEPTH), None)]
+    if others:
+        return f"It has {main_file(others[0], 'name')}: take it in as the kind {others[0]} (--kind {others[0]})."
+    main = main_file(kind, "name")
+    return f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
+
+
 def _write(folder: Path, files: Files) -> None:
     folder.mkdir()
     for path, file in files.items():
@@ -76,7 +85,7 @@ def import_folders(
     check_scope(scope)
     folders = list(_found(source.absolute(), kind, MAX_DEPTH))
     if not folders:
-        raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", "Name another folder.")
+        raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
 
     def read() -> Iterator[Candidate]:
         for done, folder in enumerate(folders, 1):

@@ -103,7 +103,7 @@ class CommandThinker:
 
     def _check(self, ran: Ran) -> None:
         last = shown(ran.err.decode("utf-8", "replace")[-150:])
-        said = f" Its last words: {last}" if last else ""
+        said = f" Its last words: {last.rstrip('.')}." if last else ""
         by_hand = "Run it by hand and see what it says."
         if ran.too_long:
             raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", by_hand)
@@ -112,7 +112,7 @@ class CommandThinker:
             raise ProviderError(f"{self._called} did not answer within {self._timeout:g} s.{said}", hint)
         if ran.code != 0:
             out = shown(ran.out.decode("utf-8", "replace")[-150:])
-            said = said or (f" Its last words: {out}" if out else "")
+            said = said or (f" Its last words: {out.rstrip('.')}." if out else "")
             raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", by_hand)
 
 

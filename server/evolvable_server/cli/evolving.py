@@ -1,0 +1,259 @@
+"""The commands around runs of evolution: evolve start, status, pending, submit, stop, continue, report, adopt, ..."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.adopting import adopt_command, opportunities_command, report_command, watch_command
+from evolvable_server.cli.following import SHOWN, drive, show_events, show_status
+from evolvable_server.cli.state import REF, State, command, home_option, json_option
+from evolvable_server.cli.terminal import Row, remark, say, show_table, warn
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import Ref
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.asking import Status
+
+
+@click.group("evolve")
+@home_option
+@json_option
+def evolve_command() -> None:
+    """Search for better resources with a task set, and promote only what a sealed test carries.
+
+    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
+    any time, from any terminal.
+    """
+
+
+run_argument = click.argument("run", required=False, metavar="[RUN]")
+
+
+def _limits(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
+        click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
+        click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."),
+        click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."),
+    ):
+        function = option(function)
+    return function
+
+
+@command("start")
+@click.argument("tasks", type=REF, metavar="ENVIRONMENT")
+@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
+@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a command.")
+@click.option("--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], or a command.")
+@click.option("--judge", default="", help="anthropic[:MODEL], or a command [default: the brain, if it is no hand-off].")
+@click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
+@click.option("--optimizer", default="evoskill", show_default=True, help="evoskill or reflection.")
+@click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
+@click.option("--parent", default="round_robin", show_default=True, help="round_robin, best, random or pareto.")
+@click.option("--admit", default="better-than-parent", show_default=True, help="or better-than-worst, as in the paper.")
+@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="Programs that are kept.")
+@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each validation task.")
+@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task [default: 1 or 3].")
+@click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="The score that passes.")
+@click.option("--seed", type=int, default=42, show_default=True)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
+)
+@click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
+@click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
+@click.option("--free", is_flag=True, help="What the command uses costs nothing.")
+@click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted.")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: str, wait: bool, **given: Any) -> None:
+    """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices."""
+    from evolvable_server.evolving import evolve_means, start_driver
+    from evolvable_tools.evolve.means import spec_of
+    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve.starting import start
+
+    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
+    spec = spec_of(executor, price=_price(given.pop("price")), scripted=stand_in, free=free)
+    merge, limits = given.pop("merge"), _limit_of(given)
+    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
+    config = state.config()
+    with state.library() as (library, caller):
+        begun = start(library, caller, evolve_means(config), tasks, program, spec, options, merge)
+    folder = the_run(config.home, begun.run)
+    if not wait:
+        start_driver(config.home, folder)
+        state.show(begun, lambda: _show_started(begun))
+        return
+    if not state.json:
+        _show_started(begun)
+    drive(state, begun.run)
+
+
+def _show_started(begun: Any) -> None:
+    sizes = ", ".join(f"{count} {split}" for split, count in begun.sizes.items())
+    say(f"Run {begun.run} [{begun.label}] on {sizes} tasks, from {', '.join(begun.base) or 'nothing'}.")
+    for line in begun.warnings:
+        warn(line)
+    remark("`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for.")
+
+
+@command("drive")
+@run_argument
+def drive_command(state: State, run: str | None) -> None:
+    """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
+    drive(state, run)
+
+
+@command("status")
+@run_argument
+@click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
+@click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
+@click.option("--all", "every", is_flag=True, help="All runs, a line each.")
+def status_command(state: State, run: str | None, since: int, follow: bool, every: bool) -> None:
+    """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
+    from evolvable_tools.evolve import asking
+
+    home = state.config().home
+    if every:
+        found = asking.statuses(home)
+        if state.json:
+            state.show_json([_plain(one) for one in found])
+        else:
+            show_table(["Run", "State", "Verdict", "Evaluations", "Label"], [_row(one) for one in found])
+        return
+    now = asking.status(home, run, since)
+    while follow and now.state == "running":
+        show_events(now)
+        time.sleep(SHOWN)
+        now = asking.status(home, now.run, now.next)
+    state.show(now, lambda: show_status(now))
+
+
+def _plain(one: "Status") -> dict[str, Any]:
+    import dataclasses
+
+    return dataclasses.asdict(one)
+
+
+def _row(one: "Status") -> Row:
+    return [one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label]
+
+
+@command("pending")
+@run_argument
+def pending_command(state: State, run: str | None) -> None:
+    """Show the questions that a run waits for; with --json all that whoever answers needs."""
+    from evolvable_tools.evolve import asking
+
+    waits = asking.pending(state.config().home, run)
+
+    def render() -> None:
+        if not waits.packets:
+            say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
+        for packet in waits.packets:
+            say(f"{packet['question_id']}: for a {packet['role']}")
+        if waits.packets:
+            remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
+
+    state.show(waits, render)
+
+
+@command("submit")
+@click.argument("answer", type=click.File("rb"), metavar="FILE")
+@click.option("--run", "run", help="Which run [default: the newest].")
+@click.option("--question", metavar="ID", help="Which question [default: the one that waits].")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+def submit_command(state: State, answer: Any, run: str | None, question: str | None, wait: bool) -> None:
+    """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
+    from evolvable_server.evolving import start_driver
+    from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve.run_folder import the_run
+
+    home = state.config().home
+    found = asking.pending(home, run)
+    waits = [packet["question_id"] for packet in found.packets]
+    if question is None and not waits:
+        hint = "`evolvable evolve status --follow` shows how it goes on."
+        raise InvalidArgument(f"Run {found.run} waits for no answer; it is {found.state}.", hint)
+    if question is None and len(waits) != 1:
+        raise InvalidArgument(f"{len(waits)} questions wait.", "Name one by --question.")
+    try:
+        said = json.loads(answer.read())
+    except ValueError:
+        raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
+    taken = asking.submit(home, run, question or waits[0], said)
+    if not state.json or not wait:
+        then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
+        state.show(taken, lambda: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
+    if not taken.goes_on:
+        return
+    if wait:
+        drive(state, taken.run, asking.status(home, taken.run).next)
+    else:
+        start_driver(home, the_run(home, taken.run))
+
+
+@command("stop")
+@run_argument
+def stop_command(state: State, run: str | None) -> None:
+    """Stop a run. What was measured stays, and `continue` goes on from there."""
+    from evolvable_tools.evolve import asking
+
+    told = asking.stop(state.config().home, run)
+    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+
+
+@command("continue")
+@run_argument
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def continue_command(state: State, run: str | None, wait: bool, **given: Any) -> None:
+    """Go on with a run that was stopped or interrupted, with another budget if you like."""
+    from evolvable_server.evolving import start_driver
+    from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve.run_folder import the_run
+
+    home = state.config().home
+    told = asking.resume(home, run, _limit_of(given))
+    if wait:
+        drive(state, told.run, asking.status(home, told.run).next)
+        return
+    start_driver(home, the_run(home, told.run))
+    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+
+
+def _limit_of(given: dict[str, Any]) -> dict[str, float]:
+    """Takes the limits out of what was given, by the names that settings have for them."""
+    minutes = given.pop("max_minutes")
+    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    limits["wall"] = None if minutes is None else minutes * 60
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _price(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        given, got = (float(part) for part in text.split(","))
+    except ValueError:
+        raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
+    return [given, got]
+
+
+for _command in (
+    start_command,
+    status_command,
+    pending_command,
+    submit_command,
+    stop_command,
+    continue_command,
+    drive_command,
+    report_command,
+    adopt_command,
+    watch_command,
+    opportunities_command,
+):
+    evolve_command.add_command(_command)

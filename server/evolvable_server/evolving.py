@@ -1,0 +1,66 @@
+"""How this process evolves: what it has for runs, and the processes that drive them."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from evolvable_server.config import Config, read_machine
+from evolvable_server.environment import HOME, REVIEWING
+from evolvable_server.redaction import Redaction
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.means import EvolveMeans
+    from evolvable_tools.evolve.run_folder import RunFolder
+
+_MOMENT = 10.0  # seconds at most for a process to begin
+_CREDENTIALS = ".credentials.json", "auth.json"
+
+
+def evolve_means(config: Config, environment: Mapping[str, str] | None = None) -> "EvolveMeans":
+    """Returns what this process has for runs. Children get its environment, and are no clients of the library."""
+    from evolvable_tools.evolve.means import EvolveMeans  # late: a server answers its first question without it
+
+    env = dict(os.environ if environment is None else environment) | {REVIEWING: "1"}
+    machine = read_machine(config.project, env)
+    signed_in = {
+        "claude": (machine.claude or machine.user / ".claude") / _CREDENTIALS[0],
+        "codex": machine.codex / _CREDENTIALS[1],
+    }
+    found = {name: path for name, path in signed_in.items() if path.is_file()}
+    return EvolveMeans(env, config.api_key, config.api_url, found, Redaction(config.home).redactor())
+
+
+def start_driver(home: Path, folder: "RunFolder") -> int:
+    """Starts a process that drives a run as far as it comes, and returns its id; it outlives this one.
+
+    Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
+    """
+    from evolvable_tools.evolve.driving import is_driven
+
+    command = [sys.executable, "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    folder.expect_driver(True)
+    with folder.log.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, HOME: str(home)},
+            start_new_session=True,
+        )
+
+    def see_it_out() -> None:
+        process.wait()  # or it would stay behind as a zombie
+        folder.expect_driver(False)
+
+    threading.Thread(target=see_it_out, daemon=True).start()
+    until = monotonic() + _MOMENT
+    while process.poll() is None and not is_driven(folder) and monotonic() < until:
+        sleep(0.02)
+    return process.pid

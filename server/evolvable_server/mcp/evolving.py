@@ -1,0 +1,171 @@
+"""The tools around runs of evolution, a group that is listed only where it is asked for.
+
+No call waits for a run: it is driven by a process of its own, and whoever wants to know asks for its status.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context
+from pydantic import Field
+
+from evolvable_server.config import Config
+from evolvable_server.evolving import evolve_means, start_driver
+from evolvable_server.mcp.adoptions import Adoptions, AnyOf
+from evolvable_server.mcp.bearer import name_of, session_of
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.mcp.sessions import Sessions
+from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
+from evolvable_store.errors import Refused
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools.evolve import asking
+from evolvable_tools.evolve.adopting import Adopted, adopt
+from evolvable_tools.evolve.means import spec_of
+from evolvable_tools.evolve.opportunities import Opportunities, opportunities
+from evolvable_tools.evolve.report.writing import report
+from evolvable_tools.evolve.run_folder import the_run
+from evolvable_tools.evolve.starting import Started, start
+from evolvable_tools.library import Caller, Library
+
+RunName = Annotated[str | None, Field(description="the run; default the newest")]
+Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
+
+_MODELS = ("claude", "codex", "anthropic")
+
+
+class EvolveTools:
+    """The tools over one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller, sessions: Sessions, config: Config) -> None:
+        self._library, self._caller, self._sessions, self._config = library, caller, sessions, config
+
+    def evolve_start(
+        self,
+        task_set: Annotated[str, Field(description="environment:NAME, which holds the tasks and what judges them")],
+        program: Annotated[list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")],
+        executor: Annotated[
+            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a command")
+        ],
+        ctx: Context,
+        brain: Annotated[
+            str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a command")
+        ] = "handoff",
+        mode: Annotated[str, Field(description="skill_only (default), prompt_only, agent_only or any")] = "skill_only",
+        iterations: Annotated[Number, Field(description="proposals, 0 to 1000", ge=0, le=1000)] = 10,
+        max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
+        max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,
+        max_calls: Annotated[Number | None, Field(description="calls of models; default: no limit", ge=0)] = None,
+        settings: Annotated[
+            dict[str, Any] | None, Field(description="more settings by name, see docs/evolve.md")
+        ] = None,
+        merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
+    ) -> Started:
+        """Begin a search for better resources, measured on a task set. Returns at once; a process of its own goes on.
+        Ask evolve_status; with brain=handoff answer what evolve_pending shows by evolve_submit. It spends money: agree
+        on a budget with the user first."""
+        limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
+        options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
+        options |= {name: value for name, value in limits.items() if value is not None}
+        self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
+        means, refs = evolve_means(self._config), [Ref.parse(ref) for ref in program]
+        spec, tasks = spec_of(executor), Ref.parse(task_set)
+        begun = start(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
+        self._drive(begun.run)
+        return begun
+
+    def evolve_status(
+        self,
+        run: RunName = None,
+        since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
+    ) -> asking.Status:
+        """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
+        what it cost so far, and the verdict."""
+        return asking.status(self._config.home, run, since)
+
+    def evolve_pending(self, run: RunName = None) -> asking.Pending:
+        """See the questions that a run waits for, each a packet. Answer each in a fresh sub-agent that gets nothing
+        but the packet, and hand the answer in by evolve_submit."""
+        return asking.pending(self._config.home, run)
+
+    def evolve_submit(
+        self,
+        question_id: Annotated[str, Field(description="from evolve_pending")],
+        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits the packet's answer_schema")],
+        run: RunName = None,
+    ) -> asking.Submitted:
+        """Hand in the answer to a question of a run; the run goes on with it."""
+        taken = asking.submit(self._config.home, run, question_id, answer)
+        if taken.goes_on:
+            self._drive(taken.run)
+        return taken
+
+    def evolve_stop(self, run: RunName = None) -> asking.Told:
+        """Stop a run. What was measured stays; evolve_continue goes on with it."""
+        return asking.stop(self._config.home, run)
+
+    def evolve_continue(
+        self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
+    ) -> asking.Told:
+        """Go on with a run that was stopped or interrupted, with another budget if one is given."""
+        limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
+        told = asking.resume(self._config.home, run, {k: v for k, v in limits.items() if v is not None})
+        self._drive(told.run)
+        return told
+
+    def evolve_report(self, run: RunName = None) -> str:
+        """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
+        the same with its pictures as one HTML page beside the run, and names it."""
+        reported = report(the_run(self._config.home, run))
+        return f"{reported.text}\n\n{reported.html} has the pictures, {reported.json} all values."
+
+    def evolve_adopt(
+        self,
+        ctx: Context,
+        run: RunName = None,
+        reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
+    ) -> Adopted:
+        """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
+        PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
+        return adopt(self._library, replace(self._who(ctx), actor=Actor.HUMAN), run, reason)
+
+    def evolve_opportunities(
+        self,
+        ctx: Context,
+        days: Annotated[Number, Field(description="how far back, 1 to 3650", ge=1, le=3650)] = 30,
+    ) -> Opportunities:
+        """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
+        nothing."""
+        return opportunities(self._library, self._who(ctx), days=days)
+
+    def _drive(self, run: str) -> None:
+        start_driver(self._config.home, the_run(self._config.home, run))
+
+    def _check_commands(self, ctx: Context, executor: str, *thinking: str) -> None:
+        """Refuses commands from afar: whoever may start a run over HTTP may not run what they like on this machine."""
+        if name_of(ctx.request_context.request) is None:
+            return
+        for text, known in ((executor, _MODELS), *((who, ("handoff", "anthropic")) for who in thinking)):
+            if text.partition(":")[0] not in known:
+                raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
+
+    def _who(self, ctx: Context) -> Caller:
+        request = ctx.request_context
+        session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
+        return replace(self._caller, session=session_of(request.request, session))
+
+
+def add_evolving(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, config: Config) -> None:
+    """Adds the tools around runs of evolution."""
+    tools = EvolveTools(library, caller, sessions, config)
+    add_tool(server, tools.evolve_start, "Start an evolution", NOTE)
+    add_tool(server, tools.evolve_status, "Status of an evolution", READ)
+    add_tool(server, tools.evolve_pending, "What an evolution waits for", READ)
+    add_tool(server, tools.evolve_submit, "Answer an evolution", NOTE)
+    add_tool(server, tools.evolve_stop, "Stop an evolution", NOTE)
+    add_tool(server, tools.evolve_continue, "Continue an evolution", NOTE)
+    add_tool(server, tools.evolve_report, "Report of an evolution", NOTE, structured=False)
+    add_tool(server, tools.evolve_adopt, "Adopt what was promoted", NOTE)
+    add_tool(server, tools.evolve_opportunities, "What deserves work", READ)
+    others = [server.decisions] if server.decisions else []
+    server.decisions = AnyOf([Adoptions(config.home), *others])

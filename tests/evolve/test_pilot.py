@@ -1,0 +1,45 @@
+"""What fails at its first trials stops there and says why."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from evolve_runs import program, running, scripted, tasks
+
+from evolvable_tools.evolve.calibrating import ExecutorFails
+from evolvable_tools.evolve.executors.simulated import Simulated
+from evolvable_tools.evolve.loop import drive
+from evolvable_tools.evolve.program import Program
+from evolvable_tools.evolve.rollout import Outcome, Rollout
+from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.run_state import Phase
+from evolvable_tools.evolve.task import Split, Task
+
+SPLITS = {split: tasks(split, 10) for split in Split}
+
+
+class Broken(Simulated):
+    """An executor that is not there until somebody puts it there."""
+
+    there = False
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        if not self.there:
+            return Rollout("", outcome=Outcome.INFRA_ERROR, detail="no such file: run.py")
+        return await super().run(task, program, repeat, workspace)
+
+
+def test_an_executor_that_fails_stops_the_run_at_its_first_trials_and_once_mended_it_goes_on(tmp_path):
+    executor = Broken([one for split in Split for one in SPLITS[split]])
+    with running(
+        tmp_path / "run", program(), scripted([]), SPLITS, RunSettings("tasks", iterations=0), executor
+    ) as run:
+        for pilots in (1, 2):
+            with pytest.raises(ExecutorFails, match=r"not one trial counted: no such file: run\.py\."):
+                asyncio.run(drive(run))
+            assert run.state.phase is Phase.NEW and run.state.pilots == pilots
+        assert run.state.spent.keys() == {"pilot"}
+        executor.there = True
+        asyncio.run(drive(run))
+
+    assert run.state.phase is Phase.DECIDED and run.state.calibration["scores"]

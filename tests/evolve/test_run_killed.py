@@ -1,0 +1,38 @@
+"""A run that is killed at a record of its ledger comes to the same frontier and the same bill."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD = Path(__file__).parents[1] / "support/evolve_child.py"
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no fork and no SIGKILL")
+
+
+def killed(folder: Path, first: int, step: int) -> tuple[dict, list[tuple[int, dict]]]:
+    """What the whole run came to, and each that was killed after so many records."""
+    command = [sys.executable, str(CHILD), str(folder), str(first), str(step)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    whole, *others = map(json.loads, ran.stdout.splitlines())
+    return whole, [(number, came_to) for number, came_to in others]
+
+
+def test_killed_at_some_records_it_comes_to_the_same_frontier_and_the_same_bill(tmp_path):
+    whole, others = killed(tmp_path, 4, 23)
+
+    assert whole["verdict"] == "PROMOTE" and whole["decisions"] == ["rejected", "admitted"]
+    assert len(others) >= 5
+    assert all(came_to == whole for _, came_to in others), others
+
+
+@pytest.mark.nightly
+def test_killed_at_any_record_it_comes_to_the_same_frontier_and_the_same_bill(tmp_path):
+    whole, others = killed(tmp_path, 1, 1)
+
+    assert len(others) > 100
+    assert [number for number, came_to in others if came_to != whole] == []

@@ -1,0 +1,61 @@
+"""What somebody meets who evolves for the first time, at the command line."""
+
+import json
+
+from evolution_place import EvolutionPlace, answer_to
+
+BEGIN = ("evolve", "start", "environment:order-emails", "-p", "order-fields", "--free", "--wait")
+
+
+def test_what_is_missing_is_named_with_the_command_that_adds_it(tmp_path):
+    place = EvolutionPlace(tmp_path)
+    tasks = tmp_path / "mine"
+    tasks.mkdir()
+    (tasks / "tasks.jsonl").write_text('{"id": "a", "prompt": "p"}\n', encoding="utf-8")
+
+    bare = place("import", tasks, "--kind", "environment", code=1).err
+    assert "write ENVIRONMENT.md into it, beginning with ---, name, description, ---." in bare
+    (tasks / "ENVIRONMENT.md").write_text("---\nname: mine\ndescription: Mine.\n---\n", encoding="utf-8")
+    assert "take it in as the kind environment (--kind environment)" in place("import", tasks, code=1).err
+    unknown = place("evolve", "start", "environment:mine", "-p", "order-fields", "--executor", "simulated", code=1).err
+    assert "There is no environment named mine." in unknown and "--kind environment` adds one" in unknown
+
+
+def test_a_start_that_fails_leaves_no_run(tmp_path):
+    place = EvolutionPlace(tmp_path)
+
+    no_key = place(*BEGIN, "--executor", "anthropic:some-model", code=1, ANTHROPIC_API_KEY="").err
+    assert "There is no key for the Anthropic API." in no_key
+    assert "see that it is on the PATH" in place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
+    command = (*BEGIN, "--executor", "{python} run.py")
+    assert "'nobody', which is to think, is not on the PATH." in place(*command, "--brain", "nobody -p", code=1).err
+    assert "no key" in place(*command, "--brain", "anthropic", code=1, ANTHROPIC_API_KEY="").err
+    assert "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing run.py", code=1).err
+    assert "There is no run yet." in place("evolve", "status", code=1).err
+
+
+def test_a_run_is_driven_to_its_verdict_from_one_terminal(tmp_path):
+    """--wait shows all that happened, and what to do next; a question too early or too late says how the run stands."""
+    place = EvolutionPlace(tmp_path)
+    begun = place(*BEGIN, "--executor", "{python} -I -S run.py", "--iterations", "1")
+    assert "asked the proposer" in begun.out and "waiting" in begun.out and "evolve submit" in begun.err
+    answer, said = tmp_path / "answer.json", ""
+    answer.write_text('{"summary": "x"}', encoding="utf-8")
+    assert "The proposer answered by another schema" in place("evolve", "submit", answer, code=1).err
+    assert "has no verdict yet" in place("evolve", "adopt", code=1).err
+    while packets := place("evolve", "pending", "--json").json["packets"]:
+        answer.write_text(json.dumps(answer_to(packets[0]["data"], ["Read faxes too"])), encoding="utf-8")
+        said = place("evolve", "submit", answer, "--wait").out
+
+    assert "begun on" not in said and "search ended" in said and "finished" in said
+    assert "waits for no answer; it is finished." in place("evolve", "submit", answer, code=1).err
+
+
+def test_a_run_whose_driver_was_started_a_moment_ago_is_running_and_not_given_up(tmp_path):
+    place = EvolutionPlace(tmp_path)
+    place.begin("--executor", "simulated", "--iterations", "0")
+
+    first = place.status()["state"]
+    last = place.until(lambda status: status["state"] != "running")["state"]
+
+    assert first in ("running", "finished") and last == "finished"

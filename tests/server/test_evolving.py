@@ -1,0 +1,143 @@
+"""The tools around runs of evolution: a group of its own, off unless it is asked for."""
+
+import json
+import os
+from pathlib import Path
+
+import anyio
+import mcp_types as types
+import pytest
+from evolution_place import EvolutionPlace, answer_to
+from http_place import http_server, made_token
+from mcp import Client, StdioServerParameters
+from mcp_place import Place
+
+from evolvable_server.config import Config, read_config, toolsets_of
+from evolvable_server.mcp.bearer import Permission
+from evolvable_server.run import Serving
+from evolvable_store.errors import InvalidArgument
+
+pytestmark = pytest.mark.anyio
+
+GOLDEN = Path(__file__).parents[1] / "data/tools_evolve.json"
+
+
+async def listed(config: Config) -> list[types.Tool]:
+    serving = Serving(config)
+    try:
+        return list(await serving.server.list_tools())
+    finally:
+        serving.close()
+
+
+async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_path):
+    """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
+    plain = await listed(Config(tmp_path / "home", tmp_path))
+    tools = await listed(Config(tmp_path / "home", tmp_path, toolsets=("evolve",)))
+    more = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools[len(plain) :]]
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(more, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    assert [tool.name for tool in tools[: len(plain)]] == [tool.name for tool in plain]
+    assert more == json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert {tool.annotations.destructive_hint for tool in tools} == {False}
+    assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
+
+
+def test_groups_are_named_in_the_environment_and_an_unknown_one_is_refused(tmp_path):
+    assert read_config({"EVOLVABLE_TOOLSETS": " Evolve,evolve"}, tmp_path).toolsets == ("evolve",)
+    assert toolsets_of("off") == toolsets_of("") == toolsets_of(None) == ()
+    with pytest.raises(InvalidArgument, match="no group of tools"):
+        toolsets_of("everything")
+
+
+async def test_nothing_of_evolution_is_imported_when_a_server_starts(tmp_path):
+    script = "import sys, evolvable_server.run; print([m for m in sys.modules if 'evolve' in m.split('.')[-2:]])"
+    import subprocess
+    import sys
+
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+    assert out.strip() == "[]"
+
+
+async def call(client: Client, tool: str, **arguments: object) -> dict:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    return result.structured_content
+
+
+async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(tmp_path):
+    """Start, status, pending, submit, adopt: every call returns at once, and a process of its own does the work."""
+    place = await anyio.to_thread.run_sync(lambda: EvolutionPlace(tmp_path))
+    asked: list[str] = []
+
+    async def person(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept" if len(asked) > 1 else "decline")
+
+    command = StdioServerParameters(
+        command=os.sys.executable,
+        args=["-m", "evolvable_server", "serve", "--toolsets", "evolve"],
+        env=place.environment,
+        cwd=place.project,
+    )
+    with anyio.fail_after(120):
+        async with Client(command, mode="auto", elicitation_callback=person) as client:
+            settings = {"concurrency": 2, "test_repeats": 1, "executor_free": True}
+            wrong = await client.call_tool(
+                "evolve_start",
+                {
+                    "task_set": "environment:order-emails",
+                    "program": ["skill:order-fields"],
+                    "executor": "{python} -I -S run.py",
+                    "settings": settings,
+                },
+            )
+            assert wrong.is_error and "executor_free" in wrong.content[0].text
+            del settings["executor_free"]
+            begun = await call(
+                client,
+                "evolve_start",
+                task_set="environment:order-emails",
+                program=["order-fields"],
+                executor="{python} -I -S run.py",
+                iterations=1,
+                settings=settings,
+            )
+            while (status := await call(client, "evolve_status", run=begun["run"]))["state"] != "finished":
+                for packet in (await call(client, "evolve_pending"))["packets"]:
+                    answer = answer_to(packet["data"], ["Read invoices too"])
+                    await call(client, "evolve_submit", question_id=packet["question_id"], answer=answer)
+                await anyio.sleep(0.2)
+
+            assert status["verdict"] == "PROMOTE", place.logs()
+            assert status["label"] == begun["label"] == "command run.py"
+            declined = await client.call_tool("evolve_adopt", {})
+            assert declined.is_error and "only a person adopts" in declined.content[0].text
+            adopted = await call(client, "evolve_adopt", reason="it reads invoices")
+            assert adopted["changes"] == [{"ref": "skill:order-fields", "before": 1, "after": 2}]
+            assert "PROMOTE" in asked[0] and "+- order: `PO-" in asked[0]
+            found = await call(client, "evolve_opportunities")
+            assert found["task_sets"] == ["environment:order-emails"]
+
+
+async def test_over_http_no_command_is_run_for_a_client(tmp_path):
+    from evolvable_server.http.permissions import TOOLS, needed
+    from evolvable_server.mcp.bearer import Permission
+
+    assert needed("evolve_start", {}) == {Permission.APPROVE} == needed("evolve_adopt", {})
+    assert {tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))} <= TOOLS.keys() | {
+        "review_inbox"
+    }
+
+
+@pytest.mark.parametrize("role", ["brain", "judge"])
+def test_over_http_a_command_among_the_settings_is_none_the_more_run(tmp_path, role):
+    place = Place(tmp_path)
+    approver = made_token(place, "approver", *Permission)
+    given = {"task_set": "environment:x", "program": ["skill:pdf"], "executor": "anthropic:claude-x"}
+    with http_server(place, "--toolsets", "evolve") as server:
+        said = server.tool("evolve_start", given | {"settings": {role: "touch owned"}}, approver).json["result"]
+
+    assert said["isError"] and "A command is not run for a client over HTTP" in said["content"][0]["text"]

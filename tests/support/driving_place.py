@@ -1,0 +1,124 @@
+"""A library with a small task set of letters, a command that does the tasks, and runs that are driven here."""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_tools import resources
+from evolvable_tools.evolve.driving import driven, state_of
+from evolvable_tools.evolve.ledger import Record, read
+from evolvable_tools.evolve.means import EvolveMeans, spec_of
+from evolvable_tools.evolve.run_folder import RunFolder, the_run
+from evolvable_tools.evolve.run_state import RunState
+from evolvable_tools.evolve.starting import Started, start
+from evolvable_tools.library import Caller, Library
+
+PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")
+LETTERS, POLITE = Ref.parse("environment:letters"), Ref.parse("skill:polite")
+ABOUT = "---\nname: letters\ndescription: Letters to friends.\n---\n\nLetters.\n"
+SKILL = "---\nname: polite\ndescription: How letters are begun.\n---\n\n# Polite\n\nSay hello.\n"
+RUBRIC = "Is it kind?"
+COMMAND = "{python} -I -S run.py"
+
+RUN = """\
+import json, sys
+given = json.load(sys.stdin)
+print(json.dumps({"output": "dear " + given["task_id"], "usage": {"input_tokens": 10, "output_tokens": 1, "calls": 1}}))
+"""
+"""What does the tasks: every letter begins kindly."""
+
+JUDGE = """\
+import json, sys
+asked = sys.stdin.read()
+kind = WORD in asked.split('"answer":')[1]
+said = {"score": float(kind), "passed": kind, "reason": "so", "feedback": "Be kind.", "errors": []}
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said), "total_cost_usd": 0.001,
+                  "usage": {"input_tokens": 100, "output_tokens": 10}}))
+"""
+"""A judge at whose command line a word decides."""
+
+
+def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict[str, Any]]:
+    """Four tasks of each part of a set."""
+    return [
+        {"id": f"{split}-{n}", "prompt": f"Write letter {split} {n}.", "split": split, "scorer": scorer}
+        | {"expected": f"dear {split}-{n}", **more}
+        for split in ("train", "val", "test")
+        for n in range(4)
+    ]
+
+
+def judged() -> dict[str, Any]:
+    """A scorer that asks a judge, with what is known of answers."""
+    known = {side: [f"{word} friend {n}" for n in range(3)] for side, word in (("good", "dear"), ("bad", "stupid"))}
+    return {"type": "judge", "args": {"rubric": RUBRIC, **known}}
+
+
+class DrivingPlace:
+    """The library, and what is asked of it."""
+
+    def __init__(self, root: Path, library: Library) -> None:
+        self.root, self.library = root, library
+        self.means = EvolveMeans(dict(os.environ))
+
+    def save(self, tasks: list[dict[str, Any]], caller: Caller = PERSON, **files: str) -> None:
+        """Saves the task set; underscores in the names of other files are dots."""
+        lines = "\n".join(json.dumps(task) for task in tasks)
+        given = {"tasks.jsonl": lines, "ENVIRONMENT.md": ABOUT, "run.py": RUN}
+        given |= {name.replace("_", "."): text for name, text in files.items()}
+        there = self.library.store.head_or_none(LETTERS) is not None
+        resources.update(self.library, caller, LETTERS, "tasks", files=given, create=not there)
+
+    def judge(self, word: str = "'dear'") -> str:
+        """Returns the command of a judge; word: the Python expression that decides."""
+        path = self.root / "judge.py"
+        path.write_text(JUDGE.replace("WORD", word), encoding="utf-8")
+        return shlex.join([sys.executable, "-I", "-S", str(path)])
+
+    def begin(self, executor: str = COMMAND, caller: Caller = PERSON, **options: Any) -> Started:
+        """Begins a run."""
+        spec = spec_of(executor, free=True)
+        return start(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
+
+    def drive(self) -> RunState:
+        """Drives the newest run as far as it comes."""
+        return asyncio.run(driven(self.library, PERSON, self.folder, self.means))
+
+    @property
+    def folder(self) -> RunFolder:
+        """The newest run."""
+        return the_run(self.library.store.home, None)
+
+    @property
+    def state(self) -> RunState:
+        """What the newest run has come to."""
+        return state_of(self.folder)
+
+    def begin_at(self, version: int) -> Started:
+        """Begins a run on a version of the task set."""
+        spec = spec_of(COMMAND, free=True)
+        return start(self.library, PERSON, self.means, LETTERS.at(version), [POLITE], spec, {})
+
+    def records_of_all(self) -> list[Record]:
+        """All records of the newest run."""
+        return read(self.folder.ledger)
+
+    def records(self, kind: str) -> list[Record]:
+        """The records of one type of the newest run."""
+        return [record for record in read(self.folder.ledger) if record["type"] == kind]
+
+
+@contextmanager
+def driving(root: Path) -> Iterator[DrivingPlace]:
+    """Yields the place, with the skill in its library."""
+    with Library.open(root / "home", create=True) as library:
+        resources.update(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
+        yield DrivingPlace(root, library)

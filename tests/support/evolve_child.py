@@ -1,0 +1,99 @@
+"""Runs a small evolution again and again, and kills it (SIGKILL) after each of the records named, or in one of them.
+
+    python evolve_child.py FOLDER FIRST STEP
+
+Every run is a process of its own, forked from here. Prints a JSON line with what the whole run came to, and one for
+each run that was killed and continued, with the number of the record.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from evolve_runs import program, running, scripted, task
+
+from evolvable_tools.evolve.ledger import Ledger, read
+from evolvable_tools.evolve.loop import drive
+from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.run_state import fold
+from evolvable_tools.evolve.task import Split
+
+SPLITS = {
+    split: [task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]
+    for split, size in {Split.TRAIN: 6, Split.VAL: 5, Split.TEST: 9}.items()
+}
+BRAIN = [("Shout", ["rule: shout"]), ("Dates are ISO", ["rule: iso"])]
+SETTINGS = RunSettings("environment:made-up", iterations=2, test_repeats=1, batch=(1, 2))
+
+
+def run(folder: Path) -> None:
+    """Drives a run as far as it comes."""
+    with running(folder, program(), scripted(BRAIN), SPLITS, SETTINGS) as made:
+        asyncio.run(drive(made))
+
+
+def came_to(folder: Path) -> dict[str, object]:
+    """What is the same however often a run was killed. The records of both ledgers make it."""
+    state = fold([*read(folder / "ledger.jsonl"), *read(folder / "test.jsonl")])
+    bill = state.bill
+    return {
+        "frontier": state.frontier,
+        "verdict": state.verdict["verdict"],
+        "p": state.verdict["p"],
+        "decisions": [record["decision"] for record in state.iterations],
+        "bill": [bill.trials, bill.calls, bill.input_tokens, bill.output_tokens, bill.cost],
+        "spent": {purpose: spent.tokens for purpose, spent in sorted(state.spent.items())},
+    }
+
+
+def killed_at(number: int, torn: bool) -> None:
+    """Has this process killed once so many records are on the disk; torn: half of one more is as well."""
+    written = 0
+    whole = Ledger._write
+
+    def write(ledger: Ledger, data: bytes) -> None:
+        nonlocal written
+        lines = data.splitlines(keepends=True)
+        kept = b"".join(lines[: number - written])
+        written += len(lines)
+        if written < number:
+            whole(ledger, data)
+            return
+        rest = data[len(kept) :] or b'{"length":1'
+        whole(ledger, kept + (rest[: len(rest) // 2] if torn else b""))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Ledger._write = write  # type: ignore[method-assign]
+
+
+def in_a_process(work: object) -> int:
+    """Runs something in a process of its own and returns how that ended: 0, or less for a signal."""
+    pid = os.fork()
+    if pid == 0:
+        work()  # type: ignore[operator]
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main(root: Path, first: int, step: int) -> None:
+    assert in_a_process(lambda: run(root / "whole")) == 0
+    print(json.dumps(came_to(root / "whole")), flush=True)
+    records = len(read(root / "whole/ledger.jsonl")) + len(read(root / "whole/test.jsonl"))
+    for number in range(first, records + 1, step):
+        folder = root / str(number)
+
+        def killed(number: int = number, folder: Path = folder) -> None:
+            killed_at(number, torn=bool(number % 2))
+            run(folder)
+
+        ended = in_a_process(killed)
+        assert ended == -signal.SIGKILL, (number, ended)
+        assert in_a_process(lambda folder=folder: run(folder)) == 0, number
+        print(json.dumps([number, came_to(folder)]), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,215 @@
+"""Adoption: what a run promoted becomes the library's, in one operation, where nothing changed meanwhile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import Conflict, InvalidArgument, Refused
+from evolvable_store.objects import PLAIN, File, Files
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_tools import inbox
+from evolvable_tools.evolve import programs
+from evolvable_tools.evolve.driving import state_of
+from evolvable_tools.evolve.ledger import Ledger
+from evolvable_tools.evolve.program import Part, Program
+from evolvable_tools.evolve.run_folder import RunFolder, the_run
+from evolvable_tools.evolve.run_state import RunState
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.undo import UndoConflict, undo
+
+
+class Drifted(Conflict):
+    """A resource is not any more what the candidate was measured against."""
+
+
+_WHY = "`evolvable evolve report` shows why; with --unproven a person adopts what it found all the same."
+
+
+class NotPromoted(Refused):
+    """The sealed test does not say that the candidate is better."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What adoption changed in one resource. None: it was or is not there."""
+
+    ref: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
+
+    run: str
+    candidate: str
+    operation: int | None
+    changes: list[Change]
+    back: str
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Unadopted:
+    """What taking an adoption back did."""
+
+    run: str
+    operation: int | None
+    restored: list[str]
+    conflicts: list[UndoConflict]
+
+
+def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adopted:
+    """Makes the finalist of a run live: one operation by the person who adopts, or nothing.
+
+    unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
+    Drifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person.
+    """
+    folder = the_run(library.store.home, run)
+    state = state_of(folder)
+    if caller.actor is not Actor.HUMAN:
+        raise Refused("Only a person adopts.", f"Ask the user to run `evolvable evolve adopt {folder.id}`.")
+    if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
+        raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
+    digest = _finalist(folder, state, unproven)
+    with Ledger.open(folder.ledger) as ledger:
+        base, finalist = folder.program(state.base), folder.program(digest)
+        puts = _changes(library, caller, state, base, finalist)
+        adopted = _publish(library, caller, folder, state, digest, puts, reason)
+        ledger.append(
+            "adopted",
+            {
+                "operation": adopted.operation,
+                "candidate": digest,
+                "unproven": state.verdict.get("verdict") != "PROMOTE",
+                "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
+            },
+        )
+    return adopted
+
+
+def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> Unadopted:
+    """Takes an adoption back: a new operation, which leaves alone what somebody changed since.
+
+    Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
+    """
+    folder = the_run(library.store.home, run)
+    state = state_of(folder)
+    if not state.adoption or state.adoption.get("undone"):
+        raise InvalidArgument(f"Run {folder.id} is not adopted.", "There is nothing to take back.")
+    with Ledger.open(folder.ledger) as ledger:
+        operation = state.adoption["operation"]
+        done = undo(library, caller, reason or f"adoption of run {folder.id} taken back", operation=operation)
+        if done.operation is not None:
+            ledger.append("unadopted", {"operation": done.operation, "undone": operation})
+    return Unadopted(folder.id, done.operation, done.restored, done.conflicts)
+
+
+def _is_live(library: Library, state: RunState) -> bool:
+    """Returns whether what was adopted is there still; anybody may have undone it by its operation."""
+    heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
+    return all((head.version if head else None) == after for head, after in heads)
+
+
+def _finalist(folder: RunFolder, state: RunState, unproven: bool) -> str:
+    verdict, digest = state.verdict.get("verdict"), state.verdict.get("candidate") or ""
+    if verdict == "PROMOTE":
+        return str(digest)
+    if unproven and verdict != "HARMFUL":
+        digest = digest or (state.best if state.best != state.base else "")
+        if digest:
+            return str(digest)
+    if not verdict:
+        raise NotPromoted(f"Run {folder.id} has no verdict yet.", "`evolvable evolve status` shows how far it is.")
+    raise NotPromoted(f"Run {folder.id} promotes nothing; it is {verdict}: {state.verdict['why']}", _WHY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """One resource as it is to be; no files: it goes. version: what it has now, 0 for none."""
+
+    ref: Ref
+    version: int
+    files: Mapping[str, File]
+
+
+def _changes(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
+    """Returns what is to be written. Raises Drifted when something is not as it was evaluated."""
+    pins = {pin["ref"]: pin for pin in state.settings["program"]}
+    refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
+    by_part = {f"{ref.kind}:{ref.name}": ref for ref in refs}
+    parts = {part.ref: part for part in finalist.parts}
+    puts, drifted = list[_Put](), list[str]()
+    library.take_in(by_part.values())
+    for name in programs.changed(base, finalist):
+        ref = by_part.get(name) or _new(caller, name)
+        head = library.store.head_or_none(ref)
+        now = (head.version if head else None) or 0
+        tree = head.tree if head and now else ""
+        wanted = pins[str(ref)]["tree"] if str(ref) in pins else ""
+        if tree != wanted:
+            was = f"version {pins[str(ref)]['version']}" if wanted else "nothing"
+            drifted.append(f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})")
+        before = library.store.files(head) if head and now else {}
+        puts.append(_Put(ref, now, _files(parts.get(name), before)))
+    if drifted:
+        raise Drifted(
+            f"The library is not what was evaluated: {'; '.join(drifted)}.",
+            "Start a new run from what there is now; the candidate of this one stays in its report.",
+        )
+    if not puts:
+        raise InvalidArgument("The finalist is what is there already.", "There is nothing to adopt.")
+    return puts
+
+
+def _new(caller: Caller, name: str) -> Ref:
+    kind, _, rest = name.partition(":")
+    return Ref(Kind(kind), rest, caller.scopes[0])
+
+
+def _publish(
+    library: Library,
+    caller: Caller,
+    folder: RunFolder,
+    state: RunState,
+    digest: str,
+    puts: Sequence[_Put],
+    reason: str,
+) -> Adopted:
+    candidate, verdict = state.candidates[digest], state.verdict
+    why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
+    said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
+    evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
+    # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
+    ids = [inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
+    evidence = [
+        f"evolution run {folder.id}",
+        said,
+        f"program {digest}",
+        *(f"proposal {one} by evolution" for one in ids),
+    ]
+    try:
+        with library.store.transaction(caller.actor, why, session=caller.session, evidence=evidence) as tx:
+            for put, proposal in zip(puts, ids, strict=True):
+                if not put.files:
+                    tx.remove(put.ref, expected_version=put.version)
+                else:
+                    tx.put(put.ref, put.files, expected_version=put.version)
+                tx.approve(proposal, why)
+    except BaseException:
+        for one in ids:
+            inbox.reject(library, one, "the adoption failed")
+        raise
+    changes = [Change(str(w.ref), put.version or None, w.version) for w, put in zip(tx.written, puts, strict=True)]
+    warnings = [line for w in tx.written if w.changed for line in library.write_out([w.ref], created=w.version == 1)]
+    operation = tx.operation.id if tx.operation else None
+    return Adopted(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
+
+
+def _files(part: Part | None, before: Files) -> dict[str, File]:
+    """Returns the files of a part; those that were there keep their mode."""
+    if part is None:
+        return {}
+    modes = {path: file.mode for path, file in before.items()}
+    return {path: File(data, modes.get(path, PLAIN)) for path, data in part.files.items()}

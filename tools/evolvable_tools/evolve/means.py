@@ -1,0 +1,273 @@
+"""What a run is driven with, by its settings: who runs the tasks, and who thinks."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.evolve.brains.brain import Brain
+from evolvable_tools.evolve.brains.handoff import HandOff
+from evolvable_tools.evolve.brains.prices import Price
+from evolvable_tools.evolve.executor import Executor
+from evolvable_tools.evolve.run_folder import RunFolder
+from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.task import Task
+from evolvable_tools.providers.headless import command_of
+from evolvable_tools.sessions.redact import Redactor
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.brains.opening import Opening
+
+EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
+
+
+@dataclass(frozen=True)
+class EvolveMeans:
+    """What this machine has for runs. environment: all of it that children get. key, address: of the Anthropic API.
+
+    credentials: of a client's own sign-in, by the client's name. redactor: takes secrets out of what leaves.
+    """
+
+    environment: Mapping[str, str]
+    key: str | None = None
+    address: str | None = None
+    credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    redactor: Redactor = field(default_factory=Redactor)
+
+
+class Answers(Mapping[str, Mapping[str, Any]]):
+    """The answers that other processes left in a run's folder, by their question's id."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def __getitem__(self, question: str) -> Mapping[str, Any]:
+        answer = self._folder.answer(question)
+        if not isinstance(answer, dict):
+            raise KeyError(question)
+        return answer
+
+    def __iter__(self) -> Any:
+        return iter(path.stem for path in sorted((self._folder.path / "answers").glob("*.json")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def spec_of(text: str, **more: Any) -> dict[str, Any]:
+    """Returns the executor that a text names: claude, codex or anthropic with a model behind a colon, simulated, or a
+    command as a shell reads it, in which {python} is this interpreter.
+
+    more: what else that kind needs; None is left out. Raises InvalidArgument.
+    """
+    given = {name: value for name, value in more.items() if value is not None}
+    kind, _, rest = text.partition(":")
+    if kind in ("claude", "codex", "anthropic"):
+        if not rest:
+            raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
+        return {"kind": kind, "model": rest, **given}
+    if text == "simulated":
+        return {"kind": "simulated", **given}
+    command = command_of(text)
+    if not command:
+        raise InvalidArgument("Nobody is named who runs the tasks.", f"It is one of {', '.join(EXECUTORS)}.")
+    return {"kind": "command", "command": list(command), **given}
+
+
+def executor_of(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    """Returns the executor that a run's settings name.
+
+    tasks: those that a simulation knows the truth of. files: of the task set, among which a command finds its own;
+    they are written to `place`. Raises InvalidArgument, ClientTrouble.
+    """
+    kind = str(spec.get("kind"))
+    if kind not in _MAKERS:
+        raise InvalidArgument(f"{ascii(kind[:40])} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
+    return _MAKERS[kind](spec, means, tasks, files, place)
+
+
+def _command(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    from evolvable_tools.evolve.executors.command import CommandExecutor
+
+    for path, data in files.items():
+        target = place / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists() or target.read_bytes() != data:
+            target.write_bytes(data)
+    return CommandExecutor(
+        spec["command"],
+        folder=place,
+        environment=means.environment,
+        label=spec.get("label")
+        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), ""),
+        version=spec.get("version", ""),
+        free=bool(spec.get("free")),
+    )
+
+
+def _claude(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    from evolvable_tools.evolve.executors.claude_code import ClaudeCode
+
+    return ClaudeCode(_client("claude", spec, means))
+
+
+def _codex(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    from evolvable_tools.evolve.executors.codex import Codex
+
+    return Codex(_client("codex", spec, means))
+
+
+def _client(name: str, spec: Mapping[str, Any], means: EvolveMeans) -> Any:
+    from evolvable_tools.evolve.executors.clients import ClientSettings, version_of
+
+    if not spec.get("model"):
+        raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
+    binary = spec.get("binary") or shutil.which(name, path=means.environment.get("PATH")) or name
+    return ClientSettings(
+        binary,
+        version_of(binary, means.environment),
+        spec["model"],
+        means.environment,
+        credentials=means.credentials.get(name),
+        tools=tuple(spec.get("tools", ())),
+        config=spec.get("config", ""),
+        price=_price(spec),
+        scripted=bool(spec.get("scripted")),
+    )
+
+
+def _anthropic(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
+    from evolvable_tools.providers.claude_api import ADDRESS
+
+    if not means.key:
+        raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+    return AnthropicExecutor(
+        ApiSettings(
+            means.key,
+            spec["model"],
+            base_url=means.address or ADDRESS,
+            price=_price(spec),
+            scripted=bool(spec.get("scripted")),
+        )
+    )
+
+
+def _simulated(
+    spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
+) -> Executor:
+    from evolvable_tools.evolve.executors.simulated import Simulated
+
+    return Simulated(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
+
+
+_MAKERS: Mapping[str, Callable[..., Executor]] = {
+    "command": _command,
+    "claude": _claude,
+    "codex": _codex,
+    "anthropic": _anthropic,
+    "simulated": _simulated,
+}
+
+
+def brain_of(settings: RunSettings, means: EvolveMeans, folder: RunFolder) -> Brain:
+    """Returns who thinks: whoever submits answers, the Anthropic API, or a command. Raises InvalidArgument."""
+    who, _, model = settings.brain.partition(":")
+    if who == "handoff":
+        return HandOff(Answers(folder), model)
+    return opening_of(settings.brain, settings, means, folder)
+
+
+def opening_of(who: str, settings: RunSettings, means: EvolveMeans, folder: RunFolder) -> "Opening":
+    """Returns the Anthropic API or a command, as a brain that can be pickled. Raises InvalidArgument."""
+    from evolvable_tools.evolve.brains.opening import Opening, model_of
+
+    opening = Opening(
+        who,
+        folder.path.parents[1],
+        means.key,
+        means.address,
+        tuple(sorted(means.environment.items())),
+        price_for(settings.executor, model_of(who)),
+        bool(settings.executor.get("scripted")),
+        means.redactor,
+    )
+    if not opening.name:  # a command that cannot be read is found now
+        raise InvalidArgument("Nobody is named who thinks.", "It is handoff, anthropic[:MODEL], or a command.")
+    return opening
+
+
+def starts_commands(settings: RunSettings) -> bool:
+    """Returns whether who runs the tasks, who judges or who thinks is a command, or a client that is one."""
+    thinking = {who.partition(":")[0] for who in (settings.brain, settings.judge)}
+    return settings.executor.get("kind") in ("command", "claude", "codex") or bool(
+        thinking - {"", "handoff", "anthropic"}
+    )
+
+
+def check_there(settings: RunSettings, means: EvolveMeans, files: Mapping[str, bytes]) -> None:
+    """Raises InvalidArgument when somebody that a run needs is not here: a command, or a key. Nobody is asked yet.
+
+    files: of the task set, one of which may be the command that does the tasks.
+    """
+    for who, does in ((settings.brain, "think"), (settings.judge, "judge")):
+        kind = who.partition(":")[0]
+        if kind == "anthropic" and not means.key:
+            raise InvalidArgument(
+                f"There is no key for the Anthropic API, which is to {does}.", "Set ANTHROPIC_API_KEY."
+            )
+        if kind not in ("", "anthropic", "handoff"):
+            _check_command(command_of(who)[:1], f"to {does}", means)
+    if runs_files(settings.executor):
+        first = [word for word in settings.executor["command"][:1] if word not in files and word != "{python}"]
+        _check_command(first, "to do the tasks", means)
+
+
+def _check_command(words: Sequence[str], what: str, means: EvolveMeans) -> None:
+    for word in words:
+        if not Path(word).parent.name and shutil.which(word, path=means.environment.get("PATH")) is None:
+            hint = "Install it, give its whole path, or name another."
+            raise InvalidArgument(f"{ascii(word[:80])}, which is {what}, is not on the PATH.", hint)
+
+
+def runs_files(spec: Mapping[str, Any]) -> bool:
+    """Returns whether the files of the task set stand beside the executor, which may run them."""
+    return spec.get("kind") == "command"
+
+
+def run_files(spec: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns what an executor's command runs: the files of the task set, and those that it names by whole paths."""
+    if not runs_files(spec):
+        return {}
+    own = [word for word in spec["command"] if Path(word).is_absolute() and Path(word).is_file()]
+    return {**files, **{word: Path(word).read_bytes() for word in own}}
+
+
+def needs_canary(spec: Mapping[str, Any]) -> bool:
+    """Returns whether it has to be shown first that a program reaches the model."""
+    return spec.get("kind") in ("claude", "codex", "anthropic")
+
+
+def price_for(spec: Mapping[str, Any], model: str) -> Price | None:
+    """Returns the price that a run was given, where it is that of this model: of the executor's, or of the only one
+    that has a name. '' is a model that nobody knows.
+    """
+    return _price(spec) if model and spec.get("model", model) == model else None
+
+
+def _price(spec: Mapping[str, Any]) -> Price | None:
+    price = spec.get("price")
+    return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None

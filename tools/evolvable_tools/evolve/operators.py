@@ -1,0 +1,171 @@
+"""Self-evolution as five typed operators: Reflect, Select, Improve, Evaluate, Commit.
+
+An optimizer is a composition of them. What cannot be composed is a way around the last two: Commit takes what Evaluate
+found and nothing else, and Improve is always masked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from evolvable_store.errors import Refused
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.resource import Kind, main_file
+from evolvable_tools.evolve.program import Part, Program
+from evolvable_tools.evolve.programs import changed
+
+Traces = TypeVar("Traces", contravariant=True)
+Hypothesis = TypeVar("Hypothesis")
+Change = TypeVar("Change")
+Found_co = TypeVar("Found_co", covariant=True)
+Found_contra = TypeVar("Found_contra", contravariant=True)
+Thought_co = TypeVar("Thought_co", covariant=True)
+Thought_contra = TypeVar("Thought_contra", contravariant=True)
+
+MODES: dict[str, frozenset[Kind]] = {
+    "skill_only": frozenset({Kind.SKILL}),
+    "prompt_only": frozenset({Kind.PROMPT}),
+    "agent_only": frozenset({Kind.AGENT}),
+    "memory_only": frozenset({Kind.MEMORY}),
+    "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
+}
+"""What may change in each mode. The environment never does: it holds the tasks and what judges them."""
+
+
+class Masked(Refused):
+    """A change of what may not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What of a program may change: the parts of these kinds, but for those named."""
+
+    kinds: frozenset[Kind]
+    fixed: frozenset[str] = frozenset()
+
+    def check(self, before: Program, after: Program) -> None:
+        """Raises Masked when `after` differs from `before` where nothing may."""
+        parts = {part.ref: part for program in (before, after) for part in program.parts}
+        for ref in changed(before, after):
+            if parts[ref].kind not in self.kinds:
+                allowed = ", ".join(sorted(self.kinds)) or "nothing"
+                raise Masked(f"{ref} may not change in this run.", f"It evolves: {allowed}.")
+            if ref in self.fixed:
+                raise Masked(f"{ref} is frozen and may not change.", "Only a person changes it.")
+
+
+def mask_of(mode: str, program: Program) -> Mask:
+    """Returns the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
+    fixed = frozenset(part.ref for part in program.parts if _is_fixed(part))
+    return Mask(MODES[mode], fixed | {"memory:SOUL"})
+
+
+def _is_fixed(part: Part) -> bool:
+    main = part.files.get(main_file(part.kind, part.name))
+    return main is not None and is_frozen(main)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What Evaluate found of a candidate, measured in pairs with `against`.
+
+    safe: every gate before the measurement let it through. delta: the mean paired difference, None when too little
+    was measured to say. why: in words.
+    """
+
+    candidate: Program
+    against: Program
+    safe: bool
+    delta: float | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What Commit decided: `program` is the candidate when it was accepted, and what was there before when not."""
+
+    program: Program
+    accepted: bool
+    why: str
+
+
+class Reflect(Protocol[Traces, Thought_co]):
+    """Reads traces of a program and says what may be wrong with it."""
+
+    async def __call__(self, traces: Traces, program: Program) -> Sequence[Thought_co]: ...
+
+
+class Select(Protocol[Thought_contra, Found_co]):
+    """Turns hypotheses into the changes that are worth trying, a bounded number of them."""
+
+    async def __call__(self, program: Program, hypotheses: Sequence[Thought_contra]) -> Sequence[Found_co]: ...
+
+
+class Builder(Protocol[Found_contra]):
+    """Makes a changed program. Whatever it returns is held against the mask by Improve."""
+
+    async def __call__(self, program: Program, changes: Sequence[Found_contra]) -> Program: ...
+
+
+class Evaluate(Protocol):
+    """Measures a candidate in pairs with what it would replace."""
+
+    async def __call__(self, candidate: Program, against: Program) -> Evaluated: ...
+
+
+class Commit(Protocol):
+    """Accepts or refuses what was evaluated. It never sees a program that was not."""
+
+    def __call__(self, evaluated: Evaluated) -> Committed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Improve(Generic[Change]):
+    """A builder behind the mask: the only way to a changed program."""
+
+    builder: Builder[Change]
+    mask: Mask
+
+    async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
+        """Returns the changed program. Raises Masked when something changed that may not."""
+        after = await self.builder(program, changes)
+        self.mask.check(program, after)
+        return after
+
+
+def commit_if_better(evaluated: Evaluated) -> Committed:
+    """Accepts what is safe and better on paired validation; equal only when it is smaller."""
+    if not evaluated.safe:
+        return Committed(evaluated.against, False, evaluated.why or "it is not safe")
+    if evaluated.delta is None:
+        return Committed(evaluated.against, False, "too little was measured to say")
+    if evaluated.delta > 0:
+        return Committed(evaluated.candidate, True, f"better by {evaluated.delta:+.3f}")
+    if evaluated.delta == 0 and _bytes(evaluated.candidate) < _bytes(evaluated.against):
+        return Committed(evaluated.candidate, True, "as good, and smaller")
+    return Committed(evaluated.against, False, f"not better ({evaluated.delta:+.3f})")
+
+
+def _bytes(program: Program) -> int:
+    return sum(len(data) for part in program.parts for data in part.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Traces, Hypothesis, Change]):
+    """One round of the operators: what every optimizer repeats."""
+
+    reflect: Reflect[Traces, Hypothesis]
+    select: Select[Hypothesis, Change]
+    improve: Improve[Change]
+    evaluate: Evaluate
+    commit: Commit
+
+    async def __call__(self, traces: Traces, program: Program) -> Committed:
+        """Returns what was committed, which is `program` itself when nothing better came of it."""
+        changes = await self.select(program, await self.reflect(traces, program))
+        if not changes:
+            return Committed(program, False, "nothing was proposed")
+        candidate = await self.improve(program, changes)
+        if candidate.digest == program.digest:
+            return Committed(program, False, "nothing changed")
+        return self.commit(await self.evaluate(candidate, program))

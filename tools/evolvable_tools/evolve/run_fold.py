@@ -1,0 +1,231 @@
+"""What each record of a ledger does to the state of a run."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from evolvable_tools.evolve.rollout import Outcome, Usage
+from evolvable_tools.evolve.run_state import Candidate, Decision, GateEntry, Packet, Phase, Record, RunState, Spent
+
+JUDGE = "role:judge"
+"""What a judge spends is on this part of the bill, in calibration as in trials."""
+
+STEPS = ("selected", "rolled", "proposed", "built", "checked", "screened", "measured")
+"""The records of one iteration, in order; `decided` ends it."""
+
+
+def apply(state: RunState, record: Record) -> None:
+    """Changes the state by one record."""
+    kind = record["type"]
+    if kind in STEPS:
+        state.step[kind] = record
+    if kind in _APPLY:
+        _APPLY[kind](state, record)
+
+
+def _run(state: RunState, record: Record) -> None:
+    state.run, state.label, state.settings = record["run"], record["label"], record["settings"]
+    state.tasks = {task: (split, category) for task, split, category in record["tasks"]}
+    state.fingerprint = record.get("fingerprint", "")
+    state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
+    state.exploratory = record.get("exploratory", False)
+    base = record["base"]
+    state.base = state.best = base
+    state.candidates[base] = Candidate(base, "base", 0, decision=Decision.BASE, size=record["size"])
+
+
+def _preflight(state: RunState, record: Record) -> None:
+    state.preflight, state.phase = record, Phase.CHECKED
+
+
+def _trial(state: RunState, record: Record) -> None:
+    """A trial that ended: newly run, found in the cache, or failed for want of infrastructure."""
+    trial: Any = record["trial"]
+    usage = trial["usage"]
+    purpose = str(record.get("batch", "")).partition("/")[0]
+    if trial.get("cached"):
+        state.spend(purpose, Spent(cached=1))
+        return
+    counts = Outcome(trial["outcome"]).counts
+    cost = usage["cost"]
+    if "judging" in trial:
+        state.spend(JUDGE, _thinking(Usage(**trial["judging"])))
+    spent = Spent(
+        trials=int(counts),
+        trouble=int(trial["outcome"] == Outcome.INFRA_ERROR),
+        calls=usage["calls"],
+        input_tokens=usage["input_tokens"],
+        output_tokens=usage["output_tokens"],
+        cost=cost or 0.0,
+        unpriced=int(cost is None),
+        wall=trial["wall"],
+    )
+    state.spend(purpose, spent)
+
+
+def _pilot(state: RunState, record: Record) -> None:
+    """A pilot of which no trial counted."""
+    state.pilots += 1
+
+
+def _canary(state: RunState, record: Record) -> None:
+    state.canary = record["fingerprint"]
+
+
+def _calibrated(state: RunState, record: Record) -> None:
+    state.calibration, state.phase = record, Phase.CALIBRATED
+    state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
+    state.frontier = (state.base,)
+
+
+def _asked(state: RunState, record: Record) -> None:
+    packet = Packet(record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
+    state.packets[packet.id] = packet
+
+
+def _answered(state: RunState, record: Record) -> None:
+    asked = state.packets.get(record["packet"])
+    if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
+        state.packets[asked.id] = replace(asked, answer=record["artifact"])
+    usage = Usage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
+    state.spend(f"role:{record['role']}", _thinking(usage))
+
+
+def _thinking(usage: Usage) -> Spent:
+    return Spent(
+        calls=usage.calls,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost=usage.cost or 0.0,
+        unpriced=int(usage.cost is None),
+    )
+
+
+def _judge(state: RunState, record: Record) -> None:
+    state.judges.append(record)
+
+
+def _selected(state: RunState, record: Record) -> None:
+    state.phase, state.iteration, state.step = Phase.SEARCHING, record["iteration"], {"selected": record}
+
+
+def _built(state: RunState, record: Record) -> None:
+    digest = record["candidate"]
+    if digest and digest not in state.candidates:
+        state.candidates[digest] = Candidate(
+            digest,
+            record["name"],
+            record["iteration"],
+            tuple(record["parents"]),
+            tuple(record["operations"]),
+            record["summary"],
+            tuple(record["changed"]),
+            size=record["size"],
+        )
+
+
+def _gate(state: RunState, record: Record) -> None:
+    state.gates.append(
+        GateEntry(record["iteration"], record["candidate"], record["gate"], record["passed"], record["why"])
+    )
+
+
+def _checked(state: RunState, record: Record) -> None:
+    _gate(state, {**record, "gate": "static"})
+    if record["candidate"] in state.candidates:
+        state.update(record["candidate"], findings=tuple(record["findings"]))
+
+
+def _screened(state: RunState, record: Record) -> None:
+    _gate(state, {**record, "gate": "screen"})
+
+
+def _measured(state: RunState, record: Record) -> None:
+    state.update(
+        record["candidate"],
+        scores=record["scores"],
+        parent_scores=record["parent_scores"],
+        missing=tuple(record["missing"]),
+        fixed=tuple(record["fixed"]),
+        broken=tuple(record["broken"]),
+    )
+
+
+def _decided(state: RunState, record: Record) -> None:
+    decision, digest = Decision(record["decision"]), record["candidate"]
+    state.iterations.append(record)
+    state.frontier, state.best, state.stalls = tuple(record["frontier"]), record["best"], record["stalls"]
+    _gate(state, {**record, "gate": "frontier", "passed": decision is Decision.ADMITTED})
+    state.step = {}
+    if digest and state.candidates[digest].decision is None:  # a duplicate keeps what was decided first
+        bill = state.bill
+        state.update(digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost)
+        state.history.append(digest)
+
+
+def _searched(state: RunState, record: Record) -> None:
+    state.phase, state.ended = Phase.SEARCHED, record["why"]
+
+
+def _confirmed(state: RunState, record: Record) -> None:
+    state.confirmed = record
+
+
+def _look(state: RunState, record: Record) -> None:
+    state.looks = record["look"]
+
+
+def _verdict(state: RunState, record: Record) -> None:
+    state.verdict, state.phase, state.looks = record, Phase.DECIDED, record["look"]
+    promoted = record["verdict"] == "PROMOTE"
+    _gate(state, {**record, "iteration": state.iteration, "gate": "promotion", "passed": promoted})
+
+
+def _adopted(state: RunState, record: Record) -> None:
+    state.adoption = record
+
+
+def _unadopted(state: RunState, record: Record) -> None:
+    state.adoption = {**state.adoption, "undone": record["operation"]}
+
+
+def _watched(state: RunState, record: Record) -> None:
+    state.watched = record
+
+
+def _stopped(state: RunState, record: Record) -> None:
+    state.stopped = record["why"]
+
+
+def _continued(state: RunState, record: Record) -> None:
+    state.stopped = ""
+    if "limit" in record:
+        state.settings = {**state.settings, "limit": record["limit"]}
+
+
+_APPLY: dict[str, Callable[[RunState, Record], None]] = {
+    "run": _run,
+    "preflight": _preflight,
+    "trial": _trial,
+    "pilot": _pilot,
+    "canary": _canary,
+    "judge": _judge,
+    "calibrated": _calibrated,
+    "asked": _asked,
+    "answered": _answered,
+    "selected": _selected,
+    "built": _built,
+    "checked": _checked,
+    "screened": _screened,
+    "measured": _measured,
+    "decided": _decided,
+    "searched": _searched,
+    "confirmed": _confirmed,
+    "look": _look,
+    "verdict": _verdict,
+    "adopted": _adopted,
+    "unadopted": _unadopted,
+    "watched": _watched,
+    "stopped": _stopped,
+    "continued": _continued,
+}
