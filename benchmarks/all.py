@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("start", "commit", "processes", "reload", "size", "kill")
+ALL = ("start", "commit", "processes", "reload", "size", "kill", "ledger")
 
 
 def run(name: str, *words: str) -> bool:

@@ -1,0 +1,87 @@
+"""The loops of others, with their own gates: what they keep is what they would have the user run. None has a test."""
+
+import random
+from collections.abc import Sequence
+
+from evolution.scenarios import BASE, Found, Place, Rules, mean
+from evolvable_tools.evolve.frontier import evoskill_loop, pareto, sampler
+from evolvable_tools.evolve.gates import cap_evolve, gepa, skillopt
+from evolvable_tools.evolve.task import Split
+
+_MINIBATCH = 3
+
+
+def evoskill(place: Place, proposals: int) -> Found:
+    """EvoSkill: whatever beats the last of three, or finds room, stays; the highest validation is returned."""
+    val = place.of(Split.VAL)
+    pools: dict[str, list] = {}
+    for task in place.of(Split.TRAIN):
+        pools.setdefault(task.category, []).append(task)
+
+    def propose(parent: Rules, failed: Sequence[str], iteration: int):
+        return evoskill_loop.Proposed(place.proposal(parent, iteration), "", ""), 0.0
+
+    agents = evoskill_loop.Agents(
+        run=lambda rules, category, number: (mean(place.measure(rules, [pools[category][number]])), 0.0),
+        propose=propose,
+        validate=lambda rules: (mean(place.measure(rules, val)), 0.0),
+        skills=lambda rules: sorted(rules),
+    )
+    settings = evoskill_loop.Settings(iterations=proposals)
+    done = evoskill_loop.run(BASE, agents, {name: len(pool) for name, pool in pools.items()}, settings)
+    name, score = done.best
+    return Found(done.programs[name], score - mean(place.measure(BASE, val)))
+
+
+def gepa_minibatch(place: Place, proposals: int) -> Found:
+    """GEPA: more points than the parent on three training tasks earn validation; parents come from the Pareto front."""
+    val, train = place.of(Split.VAL), place.of(Split.TRAIN)
+    chance = random.Random(0)
+    programs = [BASE]
+    rows = [place.measure(BASE, val)]
+    for iteration in range(1, proposals + 1):
+        scores = [list(row.values()) for row in rows]
+        parent = programs[pareto.pick(pareto.front(scores), [mean(row) for row in rows], chance)]
+        batch = sampler.batch(train, iteration, categories=_MINIBATCH, per_category=1)
+        before = list(place.measure(parent, batch).values())
+        if min(before) == 1.0:
+            continue
+        child = place.proposal(parent, iteration)
+        if gepa.worth_validating(before, list(place.measure(child, batch).values())):
+            programs.append(child)
+            rows.append(place.measure(child, val))
+    best = max(range(len(rows)), key=lambda number: mean(rows[number]))
+    return Found(programs[best], mean(rows[best]) - mean(rows[0]))
+
+
+def skillopt_strict(place: Place, proposals: int) -> Found:
+    """SkillOpt: a higher validation than the current document's is accepted; the best is returned."""
+    val = place.of(Split.VAL)
+    current = best = BASE
+    at = top = first = mean(place.measure(BASE, val))
+    for iteration in range(1, proposals + 1):
+        child = place.proposal(current, iteration)
+        score = skillopt.score(mean(place.measure(child, val)), 0.0)
+        action = skillopt.decide(score, at, top)
+        if action is not skillopt.Action.REJECT:
+            current, at = child, score
+        if action is skillopt.Action.ACCEPT_NEW_BEST:
+            best, top = child, score
+    return Found(best, top - first)
+
+
+def k_se(k: float):
+    """Returns the loop of cap-evolve: a mean paired gain above `k` standard errors on validation is accepted."""
+
+    def loop(place: Place, proposals: int) -> Found:
+        val = place.of(Split.VAL)
+        current, first = BASE, mean(place.measure(BASE, val))
+        for iteration in range(1, proposals + 1):
+            child = place.proposal(current, iteration)
+            before, after = place.measure(current, val), place.measure(child, val)
+            differences = [after[task] - before[task] for task in before]
+            if cap_evolve.decide(mean(before), mean(after), "paired", differences=differences, k=k).accept:
+                current = child
+        return Found(current, mean(place.measure(current, val)) - first)
+
+    return loop
