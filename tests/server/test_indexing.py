@@ -52,9 +52,10 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
 
 
 def test_a_few_resources_are_not_worth_another_process(store):
+    before = set(psutil.Process().children())
     with beside(store.home, WORTHWHILE - 1):
         fill(store, 0)
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= before
 
 
 def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):
