@@ -17,11 +17,11 @@ from evolvable_store.bindings import Folder
 from evolvable_store.channel import Channel
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change
-from evolvable_store.sync import Sync
 from evolvable_tools.library import Library
 from evolvable_tools.shown import changes_seen, moves_seen
 
 if TYPE_CHECKING:
+    from evolvable_store.sync import Sync
     from evolvable_store.working_copies import WorkingCopies
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Reloader:
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
 
-    def _log(self, sync: Sync) -> None:
+    def _log(self, sync: "Sync") -> None:
         for refusal in (*sync.refused, *sync.conflicts):
             self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
 

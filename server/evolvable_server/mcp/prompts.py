@@ -11,7 +11,7 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import complete_uri
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import memory, prompts, usage
+from evolvable_tools import prompts, usage
 from evolvable_tools.library import Caller, Library
 
 MAX_COMPLETIONS = 100
@@ -35,6 +35,8 @@ def briefing(library: Library, caller: Caller) -> Callable[[], str]:
     """Returns the function of the prompt `memory` over this library."""
 
     def prompt() -> str:
+        from evolvable_tools import memory  # late: a server answers before it is asked for a prompt
+
         return memory.briefing(library, caller)
 
     return prompt
