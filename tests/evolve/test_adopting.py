@@ -2,6 +2,9 @@
 
 import asyncio
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +149,19 @@ def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back
     assert waits.proposal_id in watched.proposals and "8 of 8" in waits.reason
     inbox.approve(library, PERSON, waits.proposal_id, "yes")
     assert "rule: iso" not in text(library)
+
+
+def test_the_queue_of_reviews_looks_after_what_was_adopted(library, tmp_path):
+    run(library, "rule: iso")
+    outcomes(library, *["succeeded"] * 8)
+    adopt(library, PERSON, RUN)
+    outcomes(library, *["failed"] * 8)
+
+    command = [sys.executable, "-m", "evolvable_server", "--home", str(library.store.home), "review", "--queue"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "HOME": str(tmp_path)})
+
+    [waits] = inbox.waiting(library)
+    assert waits.ref == "skill:forms" and "8 of 8" in waits.reason
 
 
 def test_what_harms_or_fails_deserves_work_and_the_runs_it_was_in_are_named(library):

@@ -1,5 +1,6 @@
 """The command that learns from finished sessions: review."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,10 @@ import click
 
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
+from evolvable_store.errors import EvolvableError
 
 if TYPE_CHECKING:
+    from evolvable_tools.library import Caller, Library
     from evolvable_tools.review.results import Reviewed
     from evolvable_tools.review.standing import Last, Left, Standing
 
@@ -50,6 +53,7 @@ def review_command(
             return
         if queue:
             done = ReviewedAll(list(work_queue(library, caller, settings, config.home, limit)))
+            _watch(library, caller)
             state.show(done, lambda: _show_all(done.reviews, settings.on))
             return
         if answer is not None:
@@ -61,7 +65,19 @@ def review_command(
             path = Path(session) if session and Path(session).is_file() else None
             named = session if path is None else None
             one = review_session(library, caller, settings, transcript_path=path, session=named)
+        _watch(library, caller)
     state.show(one, lambda: _show(one))
+
+
+def _watch(library: "Library", caller: "Caller") -> None:
+    """Looks whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    from evolvable_tools.evolve.run_folder import EVOLVE
+
+    if (library.store.home / EVOLVE).is_dir():
+        from evolvable_tools.evolve.watching import watch
+
+        with contextlib.suppress(EvolvableError):  # the next review looks again
+            watch(library, caller)
 
 
 def _answer(file: click.File) -> "dict[str, Any]":
