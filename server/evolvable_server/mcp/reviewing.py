@@ -9,20 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import mcp_types as types
-from anyio.to_thread import run_sync
 from mcp.server.mcpserver import Context
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
-from evolvable_server.mcp.approvals import NOTHING_TO_FILL, elicit, may_ask
-from evolvable_server.mcp.bearer import name_of, session_of
+from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.deciding import Decision
 from evolvable_server.mcp.sampling import sampling_thinker
-from evolvable_server.mcp.server import Call, LibraryServer
+from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
 from evolvable_server.mcp.veil import proposals_seen
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools import inbox
 from evolvable_tools.compressed import Compressed
@@ -147,8 +144,10 @@ class ReviewTools:
         return replace(self._caller, session=session_of(request.request, session))
 
 
-class Decisions:
+class Decisions(Decision):
     """The gate before a decision: the person at the client is asked."""
+
+    key = "decide"
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -157,37 +156,13 @@ class Decisions:
         """Returns whether this call decides something."""
         return tool == "review_inbox" and arguments.get("action") in DECIDING
 
-    async def call(
-        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        """Makes the call when a person says yes, or when its bearer is one who may decide."""
-        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if modern and context.request_state is not None:
-            answer = (context.input_responses or {}).get("decide")
-            return await self._answered(answer, tool, arguments, context, call)
-        if not may_ask(context):
-            if name_of(context.request_context.request) is not None:
-                return await call(tool, arguments, context)
-            return _by_hand(arguments, "No person can be asked through this client")
-        try:
-            question = await run_sync(self._question, arguments)
-        except EvolvableError as error:
-            return _text(error.text, is_error=True)
-        if modern:
-            form = types.ElicitRequestFormParams(message=question, requested_schema=NOTHING_TO_FILL)
-            return types.InputRequiredResult(
-                input_requests={"decide": types.ElicitRequest(params=form)}, request_state="decide"
-            )
-        return await self._answered(await elicit(context, question), tool, arguments, context, call)
+    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
+        """Returns what the agent is told when nobody said yes."""
+        numbers = " ".join(str(identity) for identity in _ids(arguments)) or "PROPOSAL"
+        command = f"evolvable inbox {arguments['action']} {numbers}"
+        return f"{why}, and only a person decides about proposals. Nothing changed; `{command}` does it by hand."
 
-    async def _answered(
-        self, answer: Any, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        if isinstance(answer, types.ElicitResult) and answer.action == "accept":
-            return await call(tool, arguments, context)
-        return _by_hand(arguments, "The person or the client did not accept")
-
-    def _question(self, arguments: Mapping[str, Any]) -> str:
+    def question(self, arguments: Mapping[str, Any]) -> str:
         """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""
         ids = _ids(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
@@ -210,16 +185,6 @@ def _ids(arguments: Mapping[str, Any]) -> list[int]:
         return [int(identity) for identity in several or ([one] if one is not None else [])]
     except (TypeError, ValueError):
         raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
-
-
-def _by_hand(arguments: Mapping[str, Any], why: str) -> types.CallToolResult:
-    numbers = " ".join(str(identity) for identity in _ids(arguments)) or "PROPOSAL"
-    command = f"evolvable inbox {arguments['action']} {numbers}"
-    return _text(f"{why}, and only a person decides about proposals. Nothing changed; `{command}` does it by hand.")
-
-
-def _text(text: str, *, is_error: bool = True) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
 
 def _line(text: str, most: int) -> str:
