@@ -44,7 +44,7 @@ def _noise(facts: Facts) -> list[str]:
     if facts.no_skill is not None:
         found.append(f"Without anything: {spoken(facts.no_skill)}")
     if facts.mde is not None:
-        found.append(f"The test can show a gain from about {100 * facts.mde:.0f} points.")
+        found.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     return found
 
 

@@ -31,7 +31,7 @@ def taskset_from_path(path: Path, ratios: Ratios | None = None) -> TaskSet:
         ) from None
     name = slugify(path.resolve().name if folder else path.stem) or "tasks"
     if reading.left_out:
-        raise InvalidTaskSet(name, [f"{where} cannot be taken in: {why}" for where, why in reading.left_out.items()])
+        raise InvalidTaskSet(name, [f"{where}: {why}" for where, why in reading.left_out.items()])
     return read_taskset(name, {where: file.data for where, file in reading.files.items()}, ratios)
 
 
