@@ -15,7 +15,7 @@ from evolvable_tools.evolve import ledger as ledgers
 from evolvable_tools.evolve.backends.backend import Backend
 from evolvable_tools.evolve.backends.processes import ProcessBackend
 from evolvable_tools.evolve.backends.tasks import TaskBackend
-from evolvable_tools.evolve.brains.brain import NeedsAnswer
+from evolvable_tools.evolve.brains.brain import Brain, NeedsAnswer
 from evolvable_tools.evolve.brains.opening import Opening
 from evolvable_tools.evolve.budget import Budget, Limits
 from evolvable_tools.evolve.elsewhere import BrainElsewhere, Elsewhere
@@ -183,16 +183,11 @@ async def _opened(
         if journal.state.stopped:
             journal.note("continued")
         try:
-            settings = RunSettings.from_json(journal.state.settings)
-            taskset, ref = _taskset(library, caller, settings)
-            files = scorer_files(taskset)
-            executor = _executor(settings, means, taskset, folder, journal.state.fingerprint)
-            judging = judging_of(settings, means, folder, taskset)
-            brain = brain_of(settings, means, folder)
-            guard = Guard(library, caller, ref, run_files(settings.executor, files), folder.path / EXECUTOR)
+            parts = _parts(library, caller, folder, means, journal)
         except EvolvableError as error:
             journal.note("stopped", why=error.text, trouble=True)
             raise
+        settings, taskset, brain = parts.settings, parts.taskset, parts.brain
         backend: Backend = ProcessBackend() if starts_commands(settings) or runs_commands(taskset) else TaskBackend()
         if isinstance(brain, Opening):
             brain = BrainElsewhere(brain, backend, folder.workspaces)
@@ -202,11 +197,12 @@ async def _opened(
         how = Settings(
             folder.workspaces, "", settings.fail_below, BACKOFF, environment=means.environment, breaker=BREAKER
         )
-        scoring = ScorerOfSet(files, means.environment, judging.judge if judging else None)
+        judge = parts.judging.judge if parts.judging else None
+        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge)
 
         def trials(ledger: Ledger, files: Mapping[str, bytes]) -> Trials:
             return Trials(
-                executor,
+                parts.executor,
                 ledger,
                 files=files,
                 scoring=scoring,
@@ -214,7 +210,7 @@ async def _opened(
                 throttle=throttle,
                 backend=backend,
                 settings=how,
-                intact=guard,
+                intact=parts.guard,
             )
 
         budget.take_in(sealed_ledger)
@@ -232,12 +228,38 @@ async def _opened(
             judge_texts=_judge_texts(open_tasks),
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
             stop=lambda: stop() or folder.stop_wanted,
-            intact=guard,
+            intact=parts.guard,
         )
         try:
-            yield run, _First(Elsewhere(executor, backend), judging, backend)
+            yield run, _First(Elsewhere(parts.executor, backend), parts.judging, backend)
         finally:
             await backend.close()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the settings of a run name, opened."""
+
+    settings: RunSettings
+    taskset: TaskSet
+    executor: Executor
+    judging: Judging | None
+    brain: Brain
+    guard: Guard
+
+
+def _parts(library: Library, caller: Caller, folder: RunFolder, means: EvolveMeans, journal: Journal) -> _Parts:
+    """Returns the parts of a run. Raises Tampered, and InvalidArgument for what is not there any more."""
+    settings = RunSettings.from_json(journal.state.settings)
+    taskset, ref = _taskset(library, caller, settings)
+    return _Parts(
+        settings,
+        taskset,
+        _executor(settings, means, taskset, folder, journal.state.fingerprint),
+        judging_of(settings, means, folder, taskset),
+        brain_of(settings, means, folder),
+        Guard(library, caller, ref, run_files(settings.executor, scorer_files(taskset)), folder.path / EXECUTOR),
+    )
 
 
 def _executor(
