@@ -118,14 +118,21 @@ def of_documents(db: "Connection", documents: Iterable[int]) -> dict[int, Entry]
 def phrases(db: "Connection", said: Sequence[str], visible: Visible) -> list[Phrase]:
     """Returns the phrases whose words stand side by side in a text. said: its words."""
     its = terms(map(bindable, said))
-    keys = [_key(its[at : at + 1]) for at in range(len(its))] + _longer(db, its)
+    keys = [_key([word]) for word in _single(db, its)] + _existing(db, _longer(db, its))
     query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
         WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
     found: list[Phrase] = []
-    for key in _existing(db, keys)[:_MOST_STANDING]:
+    for key in keys[:_MOST_STANDING]:
         rows = db.execute(query, (*key, *visible.values)).fetchall()
         found += [Phrase(text, source, _as_entry(row)) for text, source, *row in rows]
     return found
+
+
+def _single(db: "Connection", its: Sequence[str]) -> list[str]:
+    """Returns those of the terms that are a phrase by themselves."""
+    query = """SELECT j.value FROM json_each(?) j
+        WHERE EXISTS (SELECT 1 FROM phrase p WHERE p.head = j.value AND p.size = 1 AND p.text = j.value)"""
+    return [term for (term,) in db.execute(query, (json.dumps(list(dict.fromkeys(its))),)).fetchall()]
 
 
 def _longer(db: "Connection", its: Sequence[str]) -> list[tuple[str, int, str]]:
@@ -138,11 +145,11 @@ def _longer(db: "Connection", its: Sequence[str]) -> list[tuple[str, int, str]]:
     return [_key(its[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(its)]
 
 
-def _existing(db: "Connection", keys: Iterable[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+def _existing(db: "Connection", keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
     """Returns those of the keys that some phrase has."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
-    rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall()
+    rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
     return [(head, size, text) for (data,) in rows for head, size, text in (json.loads(data),)]
 
 

@@ -17,7 +17,7 @@ from evolvable_store.index_sqlite import Damaged, IndexFile
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
 from evolvable_store.problems import main_path
-from evolvable_store.ranking import FEW, Part, Query, Visible, Weighed
+from evolvable_store.ranking import Part, Query, Seen, Visible, Weighed
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_store.texts import NUMBERS
@@ -117,29 +117,28 @@ class _Known:
     documents: int
     waiting: postings.Waiting
     reader: postings.Reader
-    few: dict[Visible, dict[int, int] | None] = field(default_factory=dict)
+    seen: dict[Visible, Seen] = field(default_factory=dict)
 
     @classmethod
     def of(cls, db: "Connection", stamp: tuple[int, int], waiting: postings.Waiting) -> "_Known":
         """Returns what the connection sees. waiting: that of an earlier state, which is brought in step."""
         waiting.refresh(db)
-        documents = int(db.execute("SELECT count(*) FROM entry").fetchone()[0])
-        return cls(stamp, documents, waiting, postings.Reader(waiting, NUMBERS.values()))
+        documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
+        return cls(stamp, documents, waiting, postings.Reader(waiting, NUMBERS.values(), last))
 
     @classmethod
     def nothing(cls) -> "_Known":
         """Returns what is known before the index was read."""
         waiting = postings.Waiting()
-        return cls((-1, 0), 0, waiting, postings.Reader(waiting, ()))
+        return cls((-1, 0), 0, waiting, postings.Reader(waiting, (), 0))
 
-    def ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
-        """Returns the query, and all documents that may be seen when they are few."""
-        if seen not in self.few:
-            if len(self.few) > _MOST_SEEN:
-                self.few.clear()
-            documents = seen.documents(db, FEW + 1)
-            self.few[seen] = documents if len(documents) <= FEW else None
-        return Query(db, asked(query), self.documents, self.reader), self.few[seen]
+    def ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
+        """Returns the query, and the documents that may be seen."""
+        if visible not in self.seen:
+            if len(self.seen) > _MOST_SEEN:
+                self.seen.clear()
+            self.seen[visible] = Seen(db, visible)
+        return Query(db, asked(query), self.documents, self.reader), self.seen[visible]
 
 
 class Index:
@@ -306,24 +305,23 @@ class Index:
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
         """
         with self._file.reading() as db:
-            seen = visible(kind, scopes)
-            asking, few = self._ask(db, query, seen)
-            best = asking.best(db, seen, few, limit)
+            asking, seen = self._ask(db, query, visible(kind, scopes))
+            best = asking.best(db, seen, limit)
             known = entries.of_documents(db, (weighed.document for weighed in best))
         scored = tuple(_scored(known[weighed.document], weighed, asking) for weighed in best)
         return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
 
-    def _ask(self, db: "Connection", query: str, seen: Visible) -> tuple[Query, dict[int, int] | None]:
-        """Returns the query against the state that `db` sees, and all that may be seen there when they are few."""
+    def _ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
+        """Returns the query against the state that `db` sees, and the documents that may be seen there."""
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
         stamp = _stamp(db)
         with self._lock:
             if stamp < self._known.stamp:  # another thread has seen more since; what it knows stays
-                return _Known.of(db, stamp, postings.Waiting()).ask(db, query, seen)
+                return _Known.of(db, stamp, postings.Waiting()).ask(db, query, visible)
             if stamp > self._known.stamp:
                 self._known = _Known.of(db, stamp, self._known.waiting)
-            return self._known.ask(db, query, seen)
+            return self._known.ask(db, query, visible)
 
     @_mending
     def weigh(

@@ -24,6 +24,9 @@ APPLICATION_ID = 0x45564C58
 SCHEMA = 3
 """Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
 
+_PAGE = 8192
+"""Bytes of a page. A row of postings takes several; with SQLite's own 4096 they are read half as fast."""
+
 _TABLES = """
     CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE entry (
@@ -154,6 +157,7 @@ class IndexFile:
         with _damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
+            connection.execute(f"PRAGMA page_size={_PAGE}")  # of a file that is still empty
             self._known = self._known or _identity(self.path)
             current = _is_current(connection)
             driver.set_journal(connection, self.path)

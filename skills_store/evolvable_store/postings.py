@@ -32,11 +32,12 @@ MOST_WAITING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
 
 _SETTLED_AT_ONCE = 8 << 20  # packed bytes
-_MOST_KEPT = 6 << 20  # bytes of postings that a process keeps
+_MOST_KEPT = 24 << 20
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
 _FASTER = 12  # documents walked in the time that one is searched for
-_CHEAPER = 5  # documents put into a table in the time that one is searched for
+_CHEAPER = 10  # documents put into a table in the time that one is searched for
+_SHORT = 64  # documents of a row that is walked without thinking
 _LONG = 512  # documents of a row that is worth a table
 
 TABLES = """
@@ -156,46 +157,53 @@ def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
 
 
 class Run:
-    """Some documents that have a term in a field, in order: their numbers are `base` + `documents`."""
+    """Some documents that have a term in a field, in order: their numbers are `base` + `documents`.
 
-    __slots__ = ("_asked", "_table", "base", "documents", "weights")
+    length: places in the row that may be asked for.
+    """
 
-    def __init__(self, base: int, documents: "array[int]", weights: bytes) -> None:
+    __slots__ = ("_asked", "_length", "_table", "base", "documents", "weights")
+
+    def __init__(self, base: int, documents: "array[int]", weights: bytes, length: int) -> None:
         self.base, self.documents, self.weights = base, documents, weights
-        self._asked, self._table = 0, b""
+        self._asked, self._length, self._table = 0, length, b""
 
-    def among(self, places: set[int]) -> list[tuple[int, int]]:
-        """Returns those of some places in the row that have the term, each with its weight.
+    def table(self, places: int) -> bytes:
+        """Returns the weight of every place in the row; empty while that is not worth making.
 
-        Many places are found by walking the row, few by search; what was searched for as long as making it takes, in a
-        table of all weights by place.
+        places: how many are about to be looked up. A table is made once they have been searched for as long as making
+        it takes.
         """
-        theirs, weights, table = self.documents, self.weights, self._table
-        if table:
-            return [(at, table[at]) for at in places if table[at]]
+        if not self._table and len(self.documents) > _LONG:
+            self._asked += places
+            if _CHEAPER * self._asked > len(self.documents):
+                table = bytearray(self._length)
+                deque(map(table.__setitem__, self.documents, self.weights), maxlen=0)
+                self._table = bytes(table)
+        return self._table
+
+    def among(self, places: Mapping[int, int]) -> dict[int, int]:
+        """Returns the weights of those places in the row that have the term, by what they map to.
+
+        Many places are found by walking the row, few by search.
+        """
+        theirs, weights = self.documents, self.weights
         end = len(theirs)
+        if end < _SHORT:
+            return {places[at]: weight for at, weight in zip(theirs, weights, strict=True) if at in places}
         if end < _FASTER * len(places):
-            return [(at, weights[bisect_left(theirs, at)]) for at in places.intersection(theirs)]
-        self._asked += len(places)
-        if end > _LONG and _CHEAPER * self._asked > end:
-            self._table = self._tabled()
-        found = []
-        for at in places:
+            return {places[at]: weights[bisect_left(theirs, at)] for at in set(places).intersection(theirs)}
+        found = {}
+        for at, number in places.items():
             where = bisect_left(theirs, at)
             if where < end and theirs[where] == at:
-                found.append((at, weights[where]))
+                found[number] = weights[where]
         return found
-
-    def _tabled(self) -> bytes:
-        table = bytearray(BLOCK)
-        for at, weight in zip(self.documents, self.weights, strict=True):
-            table[at] = weight
-        return bytes(table)
 
     @property
     def size(self) -> int:
         """Bytes that it takes, or may."""
-        return 3 * len(self.documents) + (BLOCK if len(self.documents) > _LONG else 0)
+        return 3 * len(self.documents) + (self._length if len(self.documents) > _LONG else 0)
 
 
 @dataclass(slots=True)
@@ -262,7 +270,7 @@ class Waiting:
             for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
                 numbers = list(its)
                 places = array("H", [number % BLOCK for number in numbers])
-                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers)))
+                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers), BLOCK))
             postings.count += len(new)
         postings.count -= self._gone[key]
 
@@ -274,14 +282,14 @@ class Waiting:
 class Reader:
     """Reads postings of one state of the index, and keeps those that were asked for last."""
 
-    def __init__(self, waiting: Waiting, numbers: Iterable[int]) -> None:
-        """numbers: the fields."""
-        self._waiting, self._numbers = waiting, tuple(numbers)
+    def __init__(self, waiting: Waiting, numbers: Iterable[int], last: int) -> None:
+        """numbers: the fields. last: the highest number of a document."""
+        self._waiting, self._numbers, self._last = waiting, tuple(numbers), last
         self._kept: dict[str, list[Postings]] = {}
         self._size = 0
 
-    def read(self, db: "Connection", terms: Iterable[str]) -> list[Postings]:
-        """Returns the postings of each of the terms in each of the fields that has any; every term has its own."""
+    def read(self, db: "Connection", terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
+        """Returns the postings of each of the terms, in each of the fields that has any."""
         wanted = list(terms)
         kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
         fresh = self._fresh(db, [term for term in wanted if term not in kept])
@@ -289,7 +297,10 @@ class Reader:
         self._kept |= kept | fresh  # at the end: what was asked for last is given up last
         while self._size > _MOST_KEPT and len(self._kept) > len(wanted):
             self._size -= _size(self._kept.pop(next(iter(self._kept))))
-        return [its for term in wanted for its in self._kept[term]]
+        return kept | fresh
+
+    def _length(self, block: int) -> int:
+        return min(BLOCK, self._last + 1 - block * BLOCK)
 
     def _fresh(self, db: "Connection", terms: Sequence[str]) -> dict[str, list[Postings]]:
         found: dict[tuple[str, int], Postings] = {}
@@ -297,7 +308,7 @@ class Reader:
             CROSS JOIN posting p ON p.term = asked.value"""
         for term, number, block, documents, weights in db.execute(query, (json.dumps(terms),)):
             its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
-            its.runs.append(Run(block * BLOCK, array("H", documents), weights))
+            its.runs.append(Run(block * BLOCK, array("H", documents), weights, self._length(block)))
             its.count += len(weights)
         for term in terms:
             for number in self._waiting.fields_of(term, self._numbers):

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evolvable_store.postings import BLOCK, Postings, Reader, Run
@@ -29,18 +29,17 @@ FEW = 400
 """So many resources are all candidates."""
 
 _WALKED = 8_000  # documents in the postings that choose the candidates
-_CANDIDATES = 60
+_CANDIDATES = 80
 _SAMPLED = 16
+_MOST_KNOWN = 20_000  # documents, some two megabytes
 _PARTS = 1 << 18  # of a score of one
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS = NUMBERS["pairs"]
-_WORDS = [number for number in NUMBERS.values() if number != _PAIRS]
 _NAMES = {number: name for name, number in NUMBERS.items()}
 _FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What one word of the query, or two side by side, add to a score in one field."""
 
     word: str
@@ -57,8 +56,7 @@ class Weighed:
     coverage: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Clause:
+class _Clause(NamedTuple):
     """One term in one field: its postings, and what a stored weight of 1 adds to a score."""
 
     words: str
@@ -66,27 +64,28 @@ class _Clause:
     postings: Postings
     factor: float
 
-    def among(self, blocks: Mapping[int, set[int]]) -> Iterator["_Having"]:
-        """Yields, for each row, those of some documents that have the term. blocks: as of `_blocks`."""
+    def adds(self, base: int, places: Mapping[int, int]) -> "Iterator[_Everywhere | _Somewhere]":
+        """Yields what it adds to some places in a row, by what they map to: their numbers from 0, in order."""
+        factor = self.factor
         for run in self.postings.runs:
-            if run.base in blocks:
-                yield _Having(self, run.base, run.among(blocks[run.base]))
+            if run.base == base:
+                if table := run.table(len(places)):
+                    yield [table[at] * factor for at in places]
+                elif having := run.among(places):
+                    yield {number: one * factor for number, one in having.items()}
 
 
-class _Having(NamedTuple):
-    """Places in one row that have a term, each with its stored weight."""
-
-    clause: _Clause
-    base: int
-    places: list[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
+class _Term(NamedTuple):
     """One term of the query: its clauses, and its part of the weight that a document can cover."""
 
-    clauses: tuple[_Clause, ...]
+    clauses: Sequence[_Clause]
     weight: float
+
+
+_Everywhere = list[float]
+_Somewhere = dict[int, float]
+_Added = tuple[_Clause, _Everywhere | _Somewhere]
+"""What a clause adds to places in a row, by their numbers: to each, or to those that have it."""
 
 
 class Query:
@@ -98,27 +97,22 @@ class Query:
             # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
             asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
         self.documents, self.asked = documents, asked
-        its: dict[str, list[Postings]] = {key: [] for key in asked}
-        for postings in reader.read(db, asked):
-            its[postings.term].append(postings)
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
         self._parts: dict[int, tuple[Part, ...]] = {}
-        self._looked: list[tuple[set[int], list[_Having]]] = []  # the documents weighed, and what was found of them
+        self._found: list[tuple[int, Sequence[int], list[_Added]]] = []  # rows, places weighed there, what was found
         self._terms: list[_Term] = []
+        its = reader.read(db, asked)
         for key, a in asked.items():
-            most = max((p.count for p in its[key] if p.field in _WORDS), default=0)
+            most = max((p.count for p in its[key] if p.field != _PAIRS), default=0)
             weight = 0.0 if a.pair else a.count * _idf(documents, most)
             self.mass += weight
             self.unknown += weight if not most else 0.0
-            self._terms.append(_Term(tuple(_clause(p, a, documents) for p in its[key]), weight))
+            self._terms.append(_Term([_clause(p, a, documents) for p in its[key]], weight))
 
-    def best(self, db: "Connection", visible: "Visible", few: Mapping[int, int] | None, limit: int) -> list[Weighed]:
-        """Returns the best few documents that may be seen, best first; of equals that of the older resource.
-
-        few: all that may be seen, when they are few.
-        """
-        resources = few if few is not None else _candidates(db, _walk(self._rarest()), visible)
+    def best(self, db: "Connection", seen: "Seen", limit: int) -> list[Weighed]:
+        """Returns the best few documents that may be seen, best first; of equals that of the older resource."""
+        resources = seen.few if seen.few is not None else _candidates(db, _walk(self._rarest()), seen)
         fitting = (weighed for weighed in self.weigh(resources) if weighed.score)
         return heapq.nsmallest(limit, fitting, key=lambda weighed: (-weighed.score, resources[weighed.document]))
 
@@ -135,22 +129,28 @@ class Query:
 
     def weigh(self, documents: Iterable[int]) -> list[Weighed]:
         """Returns how well each of the documents fits, in their order."""
-        sums, looked = dict.fromkeys(documents, 0.0), list[_Having]()
-        covered, blocks = sums.copy(), _blocks(sums)
-        self._looked.append((set(sums), looked))
-        for one in self._terms:
-            having: set[int] = set()
-            for clause in one.clauses:
-                factor = clause.factor
-                for found in clause.among(blocks):
-                    base = found.base
-                    for at, weight in found.places:
-                        sums[base + at] += weight * factor
-                        having.add(base + at)
-                    looked.append(found)
-            for document in having:
-                covered[document] += one.weight
-        return [self._weighed(document, sum_, covered[document]) for document, sum_ in sums.items()]
+        order = list(documents)
+        weighed: dict[int, Weighed] = {}
+        for base, places in _rows(order).items():
+            for at, sum_, covered in zip(places, *self._sums(base, places), strict=True):
+                weighed[base + at] = self._weighed(base + at, sum_, covered)
+        return [weighed[document] for document in order]
+
+    def _sums(self, base: int, places: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Returns what the terms add to each of some places in a row, and the weight that each covers."""
+        sums = [0.0] * len(places)
+        covered, found = sums, list[_Added]()
+        number_of = {at: number for number, at in enumerate(places)}
+        for clauses, weight in self._terms:
+            its = [(clause, adds) for clause in clauses for adds in clause.adds(base, number_of)]
+            if its:
+                added = _together([adds for _, adds in its], len(places))
+                sums = list(map(add, sums, added))
+                if weight:
+                    covered = [sum_ + weight if one else sum_ for sum_, one in zip(covered, added, strict=True)]
+                found += its
+        self._found.append((base, places, found))
+        return sums, covered
 
     def _weighed(self, document: int, sum_: float, covered: float) -> Weighed:
         coverage = covered / ((self.mass - self.unknown) or 1.0)
@@ -159,14 +159,15 @@ class Query:
     def explain(self, documents: Iterable[int]) -> None:
         """Makes the parts of several documents ready, which is faster than one by one. They have been weighed."""
         wanted = {document for document in documents if document not in self._parts}
-        for weighed, looked in self._looked:
-            found: dict[int, list[Part]] = {document: [] for document in wanted & weighed}
-            for clause, base, places in looked if found else ():
-                for at, weight in places:
-                    if base + at in found:
-                        found[base + at].append(Part(clause.words, _NAMES[clause.field], weight * clause.factor))
-            self._parts |= {document: tuple(parts) for document, parts in found.items()}
-            wanted -= weighed
+        for base, places, found in self._found:
+            its = [(number, base + at, list[Part]()) for number, at in enumerate(places) if base + at in wanted]
+            for clause, adds in found if its else ():
+                for number, _, parts in its:
+                    one = adds.get(number) if isinstance(adds, dict) else adds[number]
+                    if one:
+                        parts.append(Part(clause.words, _NAMES[clause.field], one))
+            self._parts |= {document: tuple(parts) for _, document, parts in its}
+            wanted -= {document for _, document, _ in its}
 
     def parts(self, document: int) -> tuple[Part, ...]:
         """Returns what each word adds in each field to a document that has been weighed."""
@@ -175,13 +176,27 @@ class Query:
         return self._parts[document]
 
 
-def _blocks(documents: Iterable[int]) -> dict[int, set[int]]:
+def _together(all_: Sequence[_Everywhere | _Somewhere], places: int) -> Sequence[float]:
+    """Returns for each place what is added there in all."""
+    sums: list[float] | None = None
+    for adds in all_:
+        if isinstance(adds, list):
+            sums = adds[:] if sums is None else list(map(add, sums, adds))
+    sums = [0.0] * places if sums is None else sums
+    for adds in all_:
+        if isinstance(adds, dict):
+            for number, one in adds.items():
+                sums[number] += one
+    return sums
+
+
+def _rows(documents: Iterable[int]) -> dict[int, list[int]]:
     """Returns the documents as places in the rows of the postings, by the base of the row."""
-    blocks: dict[int, set[int]] = {}
+    rows: dict[int, list[int]] = {}
     for document in documents:
         at = document % BLOCK
-        blocks.setdefault(document - at, set()).add(at)
-    return blocks
+        rows.setdefault(document - at, []).append(at)
+    return rows
 
 
 def _walk(clauses: Sequence[_Clause]) -> dict[int, list[int]]:
@@ -200,12 +215,12 @@ def _walk(clauses: Sequence[_Clause]) -> dict[int, list[int]]:
     return sums
 
 
-def _candidates(db: "Connection", sums: Mapping[int, Sequence[int]], visible: "Visible") -> dict[int, int]:
+def _candidates(db: "Connection", sums: Mapping[int, Sequence[int]], seen: "Seen") -> dict[int, int]:
     """Returns the best documents that may be seen, each with its resource."""
     wanted = _CANDIDATES
     while True:
         some = _most(sums, wanted)
-        found = visible.among(db, some)
+        found = seen.among(db, some)
         # There may be others before them that may not be seen, or are gone.
         if len(found) >= _CANDIDATES or len(some) < wanted:
             return found
@@ -243,6 +258,26 @@ class Visible:
     def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
         query = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
         return dict(db.execute(query, (*self.values, *values, limit)).fetchall())
+
+
+class Seen:
+    """The documents that a search may return in one state of the index: each is looked up once."""
+
+    def __init__(self, db: "Connection", visible: Visible) -> None:
+        documents = visible.documents(db, FEW + 1)
+        self.few = documents if len(documents) <= FEW else None
+        """All of them, each with its resource, when they are few."""
+        self._visible = visible
+        self._known: dict[int, int | None] = {}
+
+    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+        """Returns those of the documents that may be returned, each with its resource."""
+        known = self._known if len(self._known) < _MOST_KNOWN else {}
+        unknown = [document for document in documents if document not in known]
+        if unknown:
+            known.update(dict.fromkeys(unknown) | self._visible.among(db, unknown))
+            self._known = known
+        return {document: resource for document in documents if (resource := known[document]) is not None}
 
 
 def _clause(postings: Postings, asked: Asked, documents: int) -> _Clause:

@@ -274,16 +274,16 @@ def test_what_was_asked_for_last_is_given_up_last(store: Store, index: Index, mo
     first, second, third = terms = VOCABULARY[:3]
     index.search(first)  # takes all in
     with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
-        reader = Reader(Waiting(), range(len(FIELDS)))
-        before = {term: reader.read(db, [term]) for term in terms}
+        reader = Reader(Waiting(), range(len(FIELDS)), last=MOST_WAITING + 1)
+        before = {term: reader.read(db, [term])[term] for term in terms}
         size = sum(map(postings._size, before.values()))
-        assert reader.read(db, [first])[0] is before[first][0]
+        assert reader.read(db, [first])[first][0] is before[first][0]
 
         monkeypatch.setattr(postings, "_MOST_KEPT", size)
         reader.read(db, [VOCABULARY[3]])
-        assert reader.read(db, [first])[0] is before[first][0]
-        assert reader.read(db, [third])[0] is before[third][0]
-        again = reader.read(db, [second])
+        assert reader.read(db, [first])[first][0] is before[first][0]
+        assert reader.read(db, [third])[third][0] is before[third][0]
+        again = reader.read(db, [second])[second]
 
     assert again[0] is not before[second][0]
     assert [(its.term, its.field, its.count) for its in again] == [
