@@ -1,13 +1,17 @@
 """The same surface over streamable HTTP, for clients of this machine."""
 
+import contextlib
+import http.client
+import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import anyio
 import pytest
-from http_place import HttpServer, http_server
+from http_place import HttpServer, http_server, modern
 from mcp import Client
 from mcp_place import ERAS, Place, skill_text
 
@@ -42,6 +46,22 @@ async def test_two_clients_of_one_server_see_each_others_changes(team):
             history = await other.call_tool("resource_history", {"ref": "csv"})
 
     assert history.structured_content["head"] == 2
+
+
+def test_no_answer_waits_until_the_client_has_confirmed_its_header(team):
+    _, server = team
+    frame, headers = modern("tools/list", {})
+    kept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with contextlib.closing(connection):
+        seconds = []
+        for _ in range(30):  # at first the system confirms at once
+            began = time.perf_counter()
+            connection.request("POST", "/mcp", json.dumps(frame).encode(), kept)
+            connection.getresponse().read()
+            seconds.append(time.perf_counter() - began)
+
+    assert min(seconds[-5:]) < 0.035  # a confirmation that waits does so for 40 ms
 
 
 def test_a_port_that_is_taken_is_said_so(place):

@@ -7,6 +7,7 @@ asked nothing yet.
 
 import asyncio
 import contextlib
+import socket
 from typing import Any
 
 import h11
@@ -69,6 +70,9 @@ class TimedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Makes room when there is none, else closes the new connection."""
         super().connection_made(transport)
+        # asyncio does this only where the listening socket names its protocol. Without it the end of an answer waits,
+        # on Linux 40 ms, until the client has confirmed the header.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.limit and not self._make_room():
             transport.write(_FULL)
             transport.close()

@@ -1,0 +1,65 @@
+"""What a server does so that it stays small however long it runs."""
+
+import platform
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+from processes import poll
+
+from evolvable_server.memory import give_back
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+
+PIECE, PIECES, KEPT = 4_000, 10_000, 100
+"""Bytes of a piece, so many that the interpreter asks the C library for each; every so manyth one is kept."""
+
+THREADS = """
+import ctypes, threading
+from evolvable_server.memory import share_arenas
+
+share_arenas()
+together = threading.Barrier(8)
+def work():
+    pieces = [bytes(4_000) for _ in range(100)]  # too long for the interpreter's own allocator
+    together.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.malloc_info.argtypes = (ctypes.c_int, ctypes.c_void_p)
+libc.fflush.argtypes = (ctypes.c_void_p,)
+out = libc.fdopen(1, b"w")
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+def test_threads_share_the_arenas_that_memory_is_taken_from():
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("<heap nr=") == 2
+
+
+def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
+    stop, process = threading.Event(), psutil.Process()
+    pieces = [bytes(PIECE) for _ in range(PIECES)]
+    kept, full = pieces[::KEPT], process.memory_info().rss
+    del pieces
+    giving = threading.Thread(target=give_back, args=(stop, 0.01))
+
+    giving.start()
+    try:
+        poll(lambda: process.memory_info().rss < full - PIECE * PIECES // 2, "half of it to go back")
+    finally:
+        stop.set()
+        giving.join()
+
+    assert kept
