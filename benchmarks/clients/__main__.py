@@ -1,6 +1,6 @@
-"""Drives the real Claude Code and the real Codex through sessions with this server; one line for each check.
+"""Drives the real Claude Code, Codex and VS Code through sessions with this server; one line for each check.
 
-python benchmarks/clients --claude PATH --codex PATH
+python benchmarks/clients --claude PATH --codex PATH --code-server PATH
 
 No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
 """
@@ -50,6 +50,18 @@ CODEX: dict[str, Session] = {
     "codex exec, review by hand-off": reviewing.codex_hand_off,
     "codex exec, review by codex exec": reviewing.codex_headless,
 }
+VSCODE: dict[str, str] = {
+    "vscode": "in_the_chat",
+    "vscode, reload": "reload_in_the_chat",
+    "vscode, question": "question_in_the_chat",
+}
+
+
+def of_vscode() -> dict[str, Session]:
+    """Returns the sessions of VS Code, which need a package that the others do not."""
+    import vscode
+
+    return {title: getattr(vscode, name) for title, name in VSCODE.items()}
 
 
 def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]:
@@ -73,13 +85,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--claude", type=Path, help="the binary of Claude Code")
     parser.add_argument("--codex", type=Path, help="the binary of Codex")
+    parser.add_argument("--code-server", type=Path, help="the program of code-server, which serves VS Code")
     parser.add_argument("--only", default="", help="only sessions whose title holds this")
     parser.add_argument("--verbose", action="store_true", help="all of what was there instead")
     options = parser.parse_args()
+    given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(options.codex)
+    if options.code_server:
+        given.append((of_vscode(), options.code_server))
     results = [
         good
-        for sessions, binary in ((CLAUDE, options.claude), (CODEX, options.codex))
-        if binary
+        for sessions, binary in given
         for title, session in sessions.items()
         if options.only in title
         for good in ran(title, session, binary.absolute(), options.verbose)

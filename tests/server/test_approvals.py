@@ -102,6 +102,23 @@ async def test_every_other_answer_leaves_a_proposal_and_says_where(guarded, era,
         assert "waits for a person as proposal 1 (`evolvable inbox`)" in result["warnings"][-1]
 
 
+async def test_vscode_gets_a_field_to_choose_in_and_what_an_agent_wrote_as_code(guarded):
+    """It shows nothing of a form without fields, renders Markdown, and accepts an empty form when a person skips it."""
+    put(guarded, "skill:law", {"SKILL.md": FROZEN})
+    person, results = answering("accept"), []
+    who = types.Implementation(name="Visual Studio Code - Insiders", version="1")
+    async with guarded.client("handshake", elicitation_callback=person, client_info=who) as client:
+        for content in ({}, {"approve": "no"}, {"approve": "yes"}):
+            person.answer = types.ElicitResult(action="accept", content=content)
+            files = {"SKILL.md": f"{FROZEN}````\n[Go](http://a.example)\n"}
+            results.append(await call(client, "update_resource", ref="law", files=files))
+
+    assert [one["version"] for one in results] == [None, None, 2]
+    for asked in person.asked:
+        assert asked.requested_schema["properties"]["approve"]["enum"] == ["no", "yes"]
+        assert asked.message.startswith("`````diff\nAn agent wants to") and asked.message.endswith("\n`````")
+
+
 async def test_restore_undo_memories_and_the_frozen_are_asked_about_and_other_updates_are_not(guarded, era):
     put(guarded, "skill:law", {"SKILL.md": FROZEN})
     put(guarded, "memory:USER", {"USER.md": "Likes tea.\n"})

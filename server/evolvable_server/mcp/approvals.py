@@ -7,27 +7,23 @@ and being called again. Only "accept" publishes it. Clients without a person in 
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
-from anyio import BrokenResourceError, ClosedResourceError
 from anyio.to_thread import run_sync
 from mcp.server.mcpserver import Context
-from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
-from evolvable_server.mcp.bearer import Permission, permissions_of
+from evolvable_server.mcp import asking
 from evolvable_server.mcp.server import Call, LibraryServer
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.policies import a_person_decides
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from evolvable_tools.inbox import Decided
 
 ALWAYS = frozenset({"remove_resource", "restore_resource", "undo"})
 """Tools that take away what is live; at the level `guarded` they ask."""
@@ -38,8 +34,6 @@ MAX_DIFF, MAX_REASON, MAX_SHOWN = 1_500, 300, 5
 """Characters of a diff and of a reason in a question, and proposals that are shown in one."""
 
 _KEY, _HOW = "approve", "approved in the client"
-NOTHING_TO_FILL: dict[str, Any] = {"type": "object", "properties": {}}
-"""The form of a question that is answered by yes or no."""
 
 _ANSWERS = {
     "decline": "The person or the client declined",
@@ -89,24 +83,26 @@ class Approvals:
         """
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if modern and context.request_state is not None:
-            return await self._answered(json.loads(context.request_state), (context.input_responses or {}).get(_KEY))
+            answer = (context.input_responses or {}).get(_KEY)
+            return await self._answered(json.loads(context.request_state), asking.said(context, answer))
         result = await call(tool, {**arguments, "propose": True}, context)
         if not isinstance(result, types.CallToolResult) or result.is_error:
             return result
         proposed = result.structured_content or {}
         if not _ids(proposed):
             return result
-        if not may_ask(context):
+        if not asking.may_ask(context):
             return await self._answered(proposed, None)
         question = await run_sync(self._question, tool, proposed)
         if modern:
-            asked = types.ElicitRequestFormParams(message=question, requested_schema=NOTHING_TO_FILL)
-            requests: types.InputRequests = {_KEY: types.ElicitRequest(params=asked)}
+            requests: types.InputRequests = {_KEY: asking.request(context, question)}
             return types.InputRequiredResult(input_requests=requests, request_state=json.dumps(proposed))
-        return await self._answered(proposed, await elicit(context, question))
+        return await self._answered(proposed, asking.said(context, await asking.elicit(context, question)))
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Returns what a person is asked. What an agent wrote is cut, and stands on a line of its own."""
+        from evolvable_tools import inbox  # late: a server answers before anybody is asked
+
         shown = [inbox.show(self._library, identity) for identity in _ids(proposed)[:MAX_SHOWN]]
         verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
@@ -122,9 +118,10 @@ class Approvals:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
         return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(_ids(proposed))}."])
 
-    async def _answered(self, proposed: dict[str, Any], answer: Any) -> types.CallToolResult:
-        action = answer.action if isinstance(answer, types.ElicitResult) else None
+    async def _answered(self, proposed: dict[str, Any], action: str | None) -> types.CallToolResult:
         if action == "accept":
+            from evolvable_tools import inbox
+
             try:
                 decided = await run_sync(inbox.approve_as_asked, self._library, _ids(proposed), _HOW)
             except EvolvableError as error:
@@ -133,33 +130,12 @@ class Approvals:
         return _left(proposed, f"{_ANSWERS[action]}. Nothing changed")
 
 
-def may_ask(context: Context[Any, Any]) -> bool:
-    """Returns whether the client shows questions, and whoever calls through it may decide."""
-    capabilities = context.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    # A bare `elicitation: {}` means forms: the only shape before there were modes.
-    offered = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-    return offered and Permission.APPROVE in permissions_of(context.request_context.request)
-
-
-async def elicit(context: Context[Any, Any], question: str) -> types.ElicitResult | None:
-    """Returns the client's answer, None when it gave none that can be read."""
-    if not context.session.can_send_request:
-        return None
-    try:
-        answer: types.ElicitResult = await context.session.elicit_form(question, NOTHING_TO_FILL, context.request_id)
-        return answer
-    except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
-        log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
-        return None
-
-
 def _ids(proposed: Mapping[str, Any]) -> list[int]:
     one = proposed.get("proposal_id")
     return [one] if one is not None else list(proposed.get("proposal_ids", ()))
 
 
-def _made(proposed: dict[str, Any], decided: Sequence[inbox.Decided]) -> dict[str, Any]:
+def _made(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
     """Returns the result of the call as it is after its approval."""
     warnings = [*proposed["warnings"], *(text for one in decided for text in one.warnings)]
     if "proposal_ids" in proposed:

@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 from mcp.server.mcpserver import Context
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from evolvable_server.mcp.approvals import NOTHING_TO_FILL, elicit, may_ask
+from evolvable_server.mcp import asking
 from evolvable_server.mcp.bearer import name_of
 from evolvable_server.mcp.server import Call
 from evolvable_store.errors import EvolvableError
@@ -41,7 +41,7 @@ class Decision(ABC):
         if modern and context.request_state is not None:
             answer = (context.input_responses or {}).get(self.key)
             return await self._answered(answer, tool, arguments, context, call)
-        if not may_ask(context):
+        if not asking.may_ask(context):
             if name_of(context.request_context.request) is not None:
                 return await call(tool, arguments, context)
             return _refused(self.by_hand(arguments, "No person can be asked through this client"))
@@ -50,16 +50,15 @@ class Decision(ABC):
         except EvolvableError as error:
             return _refused(error.text)
         if modern:
-            form = types.ElicitRequestFormParams(message=question, requested_schema=NOTHING_TO_FILL)
             return types.InputRequiredResult(
-                input_requests={self.key: types.ElicitRequest(params=form)}, request_state=self.key
+                input_requests={self.key: asking.request(context, question)}, request_state=self.key
             )
-        return await self._answered(await elicit(context, question), tool, arguments, context, call)
+        return await self._answered(await asking.elicit(context, question), tool, arguments, context, call)
 
     async def _answered(
         self, answer: Any, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        if isinstance(answer, types.ElicitResult) and answer.action == "accept":
+        if asking.said(context, answer) == "accept":
             return await call(tool, arguments, context)
         return _refused(self.by_hand(arguments, "The person or the client did not accept"))
 
