@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from evolvable_server.config import EMBEDDER, JUDGE, Config, thinking_environment
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.embedding.client import SharedEmbedder
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.lookup.means import FITS, Means
 
 if TYPE_CHECKING:
+    from evolvable_tools.embedding.client import SharedEmbedder
     from evolvable_tools.providers.claude_api import AnthropicThinker
     from evolvable_tools.providers.headless import CommandThinker
 
@@ -37,11 +37,13 @@ def opened(config: Config, *, serving: bool = False) -> Iterator[Means]:
                 one.close()
 
 
-def embedder_of(config: Config, *, propose: bool) -> SharedEmbedder | None:
+def embedder_of(config: Config, *, propose: bool) -> "SharedEmbedder | None":
     """Returns the embedder that the settings name, by default the one that is installed."""
     spec = installed() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return None
+    from evolvable_tools.embedding.client import SharedEmbedder
+
     with named(EMBEDDER):
         return SharedEmbedder(config.home, spec, propose=propose)
 

@@ -11,20 +11,20 @@ import anyio
 
 from evolvable_server.app import caller
 from evolvable_server.config import Config
-from evolvable_server.hooks.answers import Hooks
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
+from evolvable_server.mcp.decisions import Decisions
 from evolvable_server.mcp.hook_event import add_hook_event
+from evolvable_server.mcp.late_tools import add_late_tools
 from evolvable_server.mcp.logs import ClientLog, add_logs
 from evolvable_server.mcp.notifications import Notifier, add_notifications
 from evolvable_server.mcp.prompts import add_prompts
 from evolvable_server.mcp.resources import add_resources
-from evolvable_server.mcp.reviewing import add_reviewing
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.skills_extension import SkillsExtension
-from evolvable_server.mcp.tools import add_tools
 from evolvable_server.means import opened
+from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
@@ -46,7 +46,8 @@ class Serving:
 
         shared: several clients are served, so this process's own session is none of theirs.
         """
-        self._open = contextlib.ExitStack()
+        share_arenas()
+        self._open, self._closed = contextlib.ExitStack(), threading.Event()
         means = self._open.enter_context(opened(config, serving=True))
         self.library = Library(
             Store.open(config.home, create=True),
@@ -62,9 +63,9 @@ class Serving:
         extensions = [SkillsExtension(self.library, client)]
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = Sessions(None if shared else config.session, shared=shared)
-        add_tools(self.server, self.library, client, sessions)
-        add_hook_event(self.server, Hooks(config, self.library, client), sessions)
-        add_reviewing(self.server, self.library, client, sessions, lazy_settings(config, self._open))
+        add_late_tools(self.server, self.library, client, sessions, lazy_settings(config, self._open))
+        self.server.decisions = Decisions(self.library)
+        add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
@@ -102,9 +103,7 @@ class Serving:
 
         Nothing slow may come before the first answer.
         """
-        from evolvable_server.memory import share_arenas
-
-        share_arenas()
+        threading.Thread(target=give_back, args=(self._closed,), name="evolvable-give-back", daemon=True).start()
         if not self.library.store.read_only:
             self._reloader.start()
             threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
@@ -113,6 +112,7 @@ class Serving:
 
     def close(self) -> None:
         """Stops following and closes the library."""
+        self._closed.set()
         self._reloader.stop()
         self._open.close()
         self.library.close()

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import mcp_types as types
@@ -10,6 +10,12 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_place import Place
+
+from evolvable_server.config import Config
+from evolvable_server.mcp.declared import add_tool
+from evolvable_server.mcp.late_tools import LIST
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_server.run import Serving
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +37,10 @@ async def modern(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clie
         yield client
 
 
+def as_json(tools: Sequence[types.Tool]) -> list[dict[str, object]]:
+    return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+
+
 async def call(client, tool, **arguments):
     """The structured result, or the text where a tool returns a document. Fails on an error."""
     result = await client.call_tool(tool, arguments)
@@ -45,13 +55,27 @@ async def failure(client, tool, **arguments):
     return result.content[0].text
 
 
+async def test_what_is_listed_before_a_tool_is_made_is_what_it_says_of_itself(tmp_path):
+    """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit both files."""
+    serving = Serving(Config(tmp_path / "home", tmp_path))
+    try:
+        server = LibraryServer()
+        for tool in serving.server.late_tools.declared():
+            add_tool(server, tool)
+        made = as_json(await server.list_tools())
+        if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+            for file in (LIST, GOLDEN):
+                file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+        assert made == json.loads(LIST.read_text(encoding="utf-8"))
+        assert [tool.name for tool in await serving.server.list_tools()] == [tool["name"] for tool in made]
+    finally:
+        serving.close()
+
+
 async def test_the_tool_list_is_the_golden_file(reader):
-    """Descriptions and schemas are what a model reads: a change to them is deliberate. To accept one, run the suite
-    with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
-    tools = (await reader.list_tools()).tools
-    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
-    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
-        GOLDEN.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Descriptions and schemas are what a model reads: a change to them is deliberate."""
+    listed = as_json((await reader.list_tools()).tools)
 
     assert listed == json.loads(GOLDEN.read_text(encoding="utf-8"))
 

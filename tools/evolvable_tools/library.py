@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
-from evolvable_store.evidence import EvidenceLog
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
@@ -17,6 +16,7 @@ from evolvable_tools.lookup.means import Means
 from evolvable_tools.policies import Policy
 
 if TYPE_CHECKING:
+    from evolvable_store.evidence import EvidenceLog
     from evolvable_store.index import Index
     from evolvable_store.working_copies import WorkingCopies
     from evolvable_tools.sessions.redact import Redactor
@@ -51,7 +51,6 @@ class Library:
         self.means = means or Means()
         self.policies = policies or {}
         self._redactor = redactor or _built_in
-        self.evidence = EvidenceLog(store.backend)
         self.shown = ShownLog(store.backend)
 
     @classmethod
@@ -71,6 +70,13 @@ class Library:
             yield library
         finally:
             library.close()
+
+    @cached_property
+    def evidence(self) -> "EvidenceLog":
+        """What is known of how the resources fare."""
+        from evolvable_store.evidence import EvidenceLog
+
+        return EvidenceLog(self.store.backend)
 
     @cached_property
     def index(self) -> "Index":

@@ -13,9 +13,10 @@ from evolvable_server.config import Config
 from evolvable_server.evolving import evolve_means, start_driver
 from evolvable_server.mcp.adoptions import Adoptions, AnyOf
 from evolvable_server.mcp.bearer import name_of, session_of
+from evolvable_server.mcp.declared import NOTE, READ, Declared, add_tool
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
-from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
+from evolvable_server.mcp.tools import Number
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -158,14 +159,18 @@ class EvolveTools:
 def add_evolving(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, config: Config) -> None:
     """Adds the tools around runs of evolution."""
     tools = EvolveTools(library, caller, sessions, config)
-    add_tool(server, tools.evolve_start, "Start an evolution", NOTE)
-    add_tool(server, tools.evolve_status, "Status of an evolution", READ)
-    add_tool(server, tools.evolve_pending, "What an evolution waits for", READ)
-    add_tool(server, tools.evolve_submit, "Answer an evolution", NOTE)
-    add_tool(server, tools.evolve_stop, "Stop an evolution", NOTE)
-    add_tool(server, tools.evolve_continue, "Continue an evolution", NOTE)
-    add_tool(server, tools.evolve_report, "Report of an evolution", NOTE, structured=False)
-    add_tool(server, tools.evolve_adopt, "Adopt what was promoted", NOTE)
-    add_tool(server, tools.evolve_opportunities, "What deserves work", READ)
+    declared = [
+        Declared(tools.evolve_start, "Start an evolution", NOTE),
+        Declared(tools.evolve_status, "Status of an evolution", READ),
+        Declared(tools.evolve_pending, "What an evolution waits for", READ),
+        Declared(tools.evolve_submit, "Answer an evolution", NOTE),
+        Declared(tools.evolve_stop, "Stop an evolution", NOTE),
+        Declared(tools.evolve_continue, "Continue an evolution", NOTE),
+        Declared(tools.evolve_report, "Report of an evolution", NOTE, structured=False),
+        Declared(tools.evolve_adopt, "Adopt what was promoted", NOTE),
+        Declared(tools.evolve_opportunities, "What deserves work", READ),
+    ]
+    for tool in declared:
+        add_tool(server, tool)
     others = [server.decisions] if server.decisions else []
     server.decisions = AnyOf([Adoptions(config.home), *others])

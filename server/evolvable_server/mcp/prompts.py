@@ -1,6 +1,7 @@
 """The prompts that a client offers: `use_skill`, `memory`, and those of the library, read anew for every question."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import mcp_types as types
 from anyio.to_thread import run_sync
@@ -11,8 +12,10 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import complete_uri
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import prompts, usage
 from evolvable_tools.library import Caller, Library
+
+if TYPE_CHECKING:
+    from evolvable_tools import prompts
 
 MAX_COMPLETIONS = 100
 
@@ -21,6 +24,8 @@ def use_skill(library: Library, caller: Caller) -> Callable[[str, str], str]:
     """Returns the prompt's function over this library."""
 
     def prompt(name: str, task: str = "") -> str:
+        from evolvable_tools import usage  # late: a server answers before it is asked for a prompt
+
         loaded = usage.load(library, caller, Ref.parse(name))
         goal = f" for this task: {task}" if task else ""
         return (
@@ -35,7 +40,7 @@ def briefing(library: Library, caller: Caller) -> Callable[[], str]:
     """Returns the function of the prompt `memory` over this library."""
 
     def prompt() -> str:
-        from evolvable_tools import memory  # late: a server answers before it is asked for a prompt
+        from evolvable_tools import memory
 
         return memory.briefing(library, caller)
 
@@ -50,11 +55,15 @@ class LibraryPrompts:
 
     async def everything(self) -> list[types.Prompt]:
         """Returns every prompt of the library, by name."""
+        from evolvable_tools import prompts
+
         found = await run_sync(prompts.prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Returns a prompt with its arguments filled in. Raises MCPError."""
+        from evolvable_tools import prompts
+
         try:
             text = await run_sync(prompts.fill, self._library, self._caller, name, arguments)
         except EvolvableError as error:
@@ -67,6 +76,8 @@ class LibraryPrompts:
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
+        from evolvable_tools import prompts
+
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
         found = prompts.prompt(self._library, self._caller, prompt).arguments
@@ -79,7 +90,7 @@ class LibraryPrompts:
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
 
-def _as_prompt(prompt: prompts.Prompt) -> types.Prompt:
+def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
     arguments = [
         types.PromptArgument(
             name=argument.name,

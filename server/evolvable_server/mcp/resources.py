@@ -15,10 +15,8 @@ from evolvable_server.mcp.uris import resolve, template, templates_for, uri_of
 from evolvable_server.mcp.veil import file_seen
 from evolvable_store.channel import Held
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import read, summary
 from evolvable_store.objects import Entry
 from evolvable_store.operation import Head
-from evolvable_store.problems import main_path
 from evolvable_store.resource import USER_SCOPE, Kind
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
@@ -65,6 +63,8 @@ class Resources:
 
     def _as_resource(self, place: Held | Head) -> types.Resource | None:
         """Returns what is listed of a resource by its main file, None when it has none that can be read."""
+        from evolvable_store.problems import main_path
+
         store, ref = self._library.store, place.ref
         resource, version = (place.resource, place.seen) if isinstance(place, Held) else (place.id, place.version)
         files: Mapping[str, Entry] = store.backend.manifest(resource, version or 0) or {}
@@ -80,6 +80,8 @@ class Resources:
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
+        from evolvable_store.frontmatter import read, summary
+
         if sha256 not in self._described:
             if len(self._described) >= MAX_DESCRIBED:
                 self._described.clear()

@@ -4,7 +4,7 @@ A person decides. An agent that calls review_inbox to approve or reject has the 
 nobody can be asked it is told how a person does it. Over HTTP whoever has the permission to approve decides.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,11 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.mcp.bearer import session_of
-from evolvable_server.mcp.deciding import Decision
+from evolvable_server.mcp.decisions import DECIDING
+from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
-from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
-from evolvable_server.mcp.tools import NOTE, READ, Number, add_tool
+from evolvable_server.mcp.tools import Number
 from evolvable_server.mcp.veil import proposals_seen
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from evolvable_tools.review.settings import ReviewSettings
 
 Settings = Callable[[], "ReviewSettings"]
-
-DECIDING = ("approve", "reject")
-MAX_ASKED = 10
-"""Proposals that one question shows."""
 
 
 @dataclass(frozen=True)
@@ -144,61 +140,12 @@ class ReviewTools:
         return replace(self._caller, session=session_of(request.request, session))
 
 
-class Decisions(Decision):
-    """The gate before a decision: the person at the client is asked."""
-
-    key = "decide"
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-
-    async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call decides something."""
-        return tool == "review_inbox" and arguments.get("action") in DECIDING
-
-    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes."""
-        numbers = " ".join(str(identity) for identity in _ids(arguments)) or "PROPOSAL"
-        command = f"evolvable inbox {arguments['action']} {numbers}"
-        return f"{why}, and only a person decides about proposals. Nothing changed; `{command}` does it by hand."
-
-    def question(self, arguments: Mapping[str, Any]) -> str:
-        """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""
-        ids = _ids(arguments)
-        lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
-        for identity in ids[:MAX_ASKED]:
-            one = inbox.show(self._library, identity)
-            lines.append(f"{identity}. {one.ref}: {_line(one.reason, 200)}")
-            if one.grounds is not None:
-                lines += [f"   {q.origin}, turn {q.turn}: “{_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
-            lines += [f"   scan: {_line(str(finding), 200)}" for finding in one.findings[:3]]
-            lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
-        if arguments.get("files"):
-            lines.append(f"With other files than proposed: {_line(', '.join(arguments['files']), 200)}")
-            lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(arguments["files"].items())[:4]]
-        return "\n".join(lines)
-
-
-def _ids(arguments: Mapping[str, Any]) -> list[int]:
-    several, one = arguments.get("proposal_ids"), arguments.get("proposal_id")
-    try:
-        return [int(identity) for identity in several or ([one] if one is not None else [])]
-    except (TypeError, ValueError):
-        raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
-
-
-def _line(text: str, most: int) -> str:
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= most else f"{line[:most]}…"
-
-
-def add_reviewing(
-    server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, settings: Settings
-) -> None:
-    """Adds the tools around reviews, and the question before a decision. settings: made when they are first needed."""
+def review_tools(library: Library, caller: Caller, sessions: Sessions, settings: Settings) -> list[Declared]:
+    """Returns the tools around reviews. settings: made when they are first needed."""
     tools = ReviewTools(library, caller, sessions, settings)
-    add_tool(server, tools.review_session, "Review a session", NOTE)
-    add_tool(server, tools.submit_review, "Submit a review", NOTE)
-    add_tool(server, tools.review_inbox, "Inbox of proposals", NOTE)
-    add_tool(server, tools.compress_history, "Compress a history", READ)
-    server.decisions = Decisions(library)
+    return [
+        Declared(tools.review_session, "Review a session", NOTE),
+        Declared(tools.submit_review, "Submit a review", NOTE),
+        Declared(tools.review_inbox, "Inbox of proposals", NOTE),
+        Declared(tools.compress_history, "Compress a history", READ),
+    ]

@@ -1,6 +1,6 @@
 """The MCP server over one library: what it says of itself, and how its tools fail."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mcp.server import CacheHint, MCPServer
@@ -14,6 +14,7 @@ from mcp_types import (
     InputRequiredResult,
     Prompt,
     TextContent,
+    Tool,
 )
 from pydantic import ValidationError
 
@@ -58,9 +59,21 @@ class LivePrompts(Protocol):
         """Returns one with its arguments filled in. Raises MCPError."""
 
 
+class ToolsByName(Protocol):
+    """Tools that are listed before they are made."""
+
+    @property
+    def listed(self) -> Sequence[Tool]:
+        """What is listed of them."""
+
+    def make(self, name: str) -> None:
+        """Makes the one of this name, unless it is made already or is none of these."""
+
+
 class LibraryServer(MCPServer[Any]):
     """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
 
+    late_tools: ToolsByName | None = None
     live_prompts: LivePrompts | None = None
     approvals: Gate | None = None
     decisions: Gate | None = None
@@ -78,6 +91,12 @@ class LibraryServer(MCPServer[Any]):
         )
         self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[CallToolResult]]] = {}
         """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
+
+    async def list_tools(self) -> list[Tool]:
+        """Returns the tools that may not be made yet, then the others."""
+        late = self.late_tools.listed if self.late_tools else ()
+        names = {tool.name for tool in late}
+        return [*late, *(tool for tool in await super().list_tools() if tool.name not in names)]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -100,6 +119,8 @@ class LibraryServer(MCPServer[Any]):
     async def _call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult | InputRequiredResult:
+        if self.late_tools is not None:
+            self.late_tools.make(name)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:

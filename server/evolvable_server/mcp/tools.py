@@ -4,19 +4,16 @@ Clients strip most of a schema, so what an argument may be stands in its descrip
 structured form; documents are plain text.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
-from mcp_types import ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
 from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
-from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
@@ -288,42 +285,22 @@ def document(loaded: usage.Loaded) -> str:
     return "\n".join(parts)
 
 
-READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-NOTE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 
 
-def add_tool(
-    server: LibraryServer,
-    function: Callable[..., Any],
-    title: str,
-    annotations: ToolAnnotations,
-    structured: bool = True,
-    meta: dict[str, Any] | None = None,
-) -> None:
-    """Adds a tool to the server; what a client shows of it is its docstring on one line."""
-    # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
-    # silently sending text alone.
-    server.add_tool(function, title=title, annotations=annotations, structured_output=structured, meta=meta)
-    # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
-    added = server._tool_manager.get_tool(function.__name__)
-    assert added is not None
-    added.parameters["additionalProperties"] = False
-    added.description = " ".join(added.description.split())
-
-
-def add_tools(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions) -> None:
-    """Adds every tool to the server, in the order in which a client shows them."""
-    tools, add = Tools(library, caller, sessions), partial(add_tool, server)
+def library_tools(library: Library, caller: Caller, sessions: Sessions) -> list[Declared]:
+    """Returns the tools over a library, in the order in which a client shows them."""
+    tools = Tools(library, caller, sessions)
     hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
-    add(tools.find_skill, "Find a skill", READ, meta=hint)
-    add(tools.load_skill, "Load a skill", NOTE, structured=False, meta=_WHOLE)
-    add(tools.report_outcome, "Report an outcome", NOTE)
-    add(tools.list_resources, "List resources", READ)
-    add(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE)
-    add(tools.resource_history, "History of a resource", READ)
-    add(tools.update_resource, "Update or create a resource", NOTE)
-    add(tools.restore_resource, "Restore a version", NOTE)
-    add(tools.remove_resource, "Remove a resource", NOTE)
-    add(tools.undo, "Undo", NOTE)
+    return [
+        Declared(tools.find_skill, "Find a skill", READ, meta=hint),
+        Declared(tools.load_skill, "Load a skill", NOTE, structured=False, meta=_WHOLE),
+        Declared(tools.report_outcome, "Report an outcome", NOTE),
+        Declared(tools.list_resources, "List resources", READ),
+        Declared(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE),
+        Declared(tools.resource_history, "History of a resource", READ),
+        Declared(tools.update_resource, "Update or create a resource", NOTE),
+        Declared(tools.restore_resource, "Restore a version", NOTE),
+        Declared(tools.remove_resource, "Remove a resource", NOTE),
+        Declared(tools.undo, "Undo", NOTE),
+    ]

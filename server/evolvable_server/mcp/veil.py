@@ -5,14 +5,17 @@ Whatever it reads goes through here, be it a file, a difference, or what was pro
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.history import History
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.proposed import Waiting
-from evolvable_tools.usage import Loaded
+
+if TYPE_CHECKING:
+    from evolvable_tools.history import History
+    from evolvable_tools.proposed import Waiting
+    from evolvable_tools.usage import Loaded
 
 _LINES, _FOLDER = "tasks.jsonl", "tasks/"
 
@@ -33,7 +36,7 @@ def file_seen(library: Library, head: Head, path: str, version: int | None) -> b
     return veiled(path, {name: file.data for name, file in library.store.files(head, version).items()})
 
 
-def loaded_seen(library: Library, caller: Caller, loaded: Loaded) -> Loaded:
+def loaded_seen(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded":
     """Returns a loaded document as a client is shown it."""
     ref = Ref.parse(loaded.ref)
     if ref.kind is not Kind.ENVIRONMENT or loaded.text is None:
@@ -43,7 +46,7 @@ def loaded_seen(library: Library, caller: Caller, loaded: Loaded) -> Loaded:
     return replace(loaded, text=data.decode("utf-8", "replace"), size=len(data))
 
 
-def history_seen(library: Library, caller: Caller, past: History) -> History:
+def history_seen(library: Library, caller: Caller, past: "History") -> "History":
     """Returns a history as a client is shown it."""
     ref = Ref.parse(past.ref)
     if not past.diff or ref.kind is not Kind.ENVIRONMENT:
@@ -51,7 +54,7 @@ def history_seen(library: Library, caller: Caller, past: History) -> History:
     return replace(past, diff=NO_DIFF) if _ever_task_set(library, _head(library, caller, ref)) else past
 
 
-def proposals_seen(library: Library, caller: Caller, waiting: Iterable[Waiting]) -> list[Waiting]:
+def proposals_seen(library: Library, caller: Caller, waiting: "Iterable[Waiting]") -> "list[Waiting]":
     """Returns proposals as a client is shown them."""
     return [
         replace(one, diff=NO_DIFF)
@@ -83,7 +86,7 @@ def _ever_task_set(library: Library, head: Head) -> bool:
     return any(_holds_tasks(library.store.manifest(head, number)) for number in range(1, head.latest + 1))
 
 
-def _touches_tasks(library: Library, caller: Caller, one: Waiting) -> bool:
+def _touches_tasks(library: Library, caller: Caller, one: "Waiting") -> bool:
     if _holds_tasks(one.files):
         return True
     try:

@@ -1,9 +1,11 @@
 """What a lookup may use besides the index: an embedder, somebody who judges, and how sure it has to be."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from evolvable_tools.lookup.stage import Neighbours
-from evolvable_tools.providers.thinker import Thinker
+if TYPE_CHECKING:  # a server answers before it looks anything up
+    from evolvable_tools.lookup.stage import Neighbours
+    from evolvable_tools.providers.thinker import Thinker
 
 FITS = 0.42
 """Under this confidence nothing fits, unless a library's owner says otherwise."""
@@ -16,8 +18,8 @@ class Means:
     fits.
     """
 
-    neighbours: Neighbours | None = None
-    thinker: Thinker | None = None
+    neighbours: "Neighbours | None" = None
+    thinker: "Thinker | None" = None
     caller_thinks: bool = False
     client_thinks: bool = False
     fits: float = FITS
