@@ -14,6 +14,7 @@ from evolvable_server.config import Config
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
 from evolvable_server.mcp.decisions import Decisions
+from evolvable_server.mcp.early import Early
 from evolvable_server.mcp.hook_event import add_hook_event
 from evolvable_server.mcp.late_tools import add_late_tools
 from evolvable_server.mcp.logs import ClientLog, add_logs
@@ -118,12 +119,13 @@ class Serving:
         self.library.close()
 
 
-def serve_stdio(config: Config) -> NoReturn:
-    """Serves one client on stdin and stdout; ends the process when the client is gone."""
+def serve_stdio(config: Config, early: Early | None = None) -> NoReturn:
+    """Serves one client on stdin and stdout; ends the process when the client is gone. early: who answers till then."""
     from evolvable_server.mcp.stdio import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     serving = Serving(config)
     # Not over HTTP: a warning may name folders that are no business of another client.
     logging.getLogger("evolvable_server").addHandler(serving.client_log)
-    run_stdio(serving.server, cleanup=[serving.close], ready=serving.start_following)
+    begun = early.end() if early else None
+    run_stdio(serving.server, cleanup=[serving.close], ready=serving.start_following, begun=begun)

@@ -12,6 +12,7 @@ from evolvable_server.config import Config, process_session, read_oauth_client, 
 
 if TYPE_CHECKING:
     from evolvable_server.http.settings import OAuth
+    from evolvable_server.mcp.early import Early
 
 
 def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -87,11 +88,21 @@ def _config(state: State, toolsets: str | None) -> Config:
 
 
 def _serve_stdio(config: Config) -> NoReturn:
-    from evolvable_server.run import serve_stdio
-
     if sys.stdin.isatty():
         remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
-    serve_stdio(dataclasses.replace(config, session=config.session or process_session()))
+    early = _early(config)
+    from evolvable_server.run import serve_stdio
+
+    serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
+
+
+def _early(config: Config) -> "Early | None":
+    """Begins to answer while the rest is imported; a library that cannot be opened is told before any answer."""
+    from evolvable_server.mcp.early import Early, possible
+    from evolvable_store.store import Store
+
+    Store.open(config.home, create=True).close()
+    return Early.begin() if possible() and not config.toolsets else None
 
 
 def _oauth(issuer: str | None, resource: str | None, jwks: str | None, introspection: str | None) -> "OAuth | None":

@@ -22,6 +22,7 @@ from mcp_types import (
     RequestId,
 )
 
+from evolvable_server.mcp.early import Begun
 from evolvable_server.mcp.frames import Lines, LongLine, Refusal, read_frame
 from evolvable_server.mcp.lifecycle import Lifecycle, guard
 from evolvable_server.mcp.wire import Wire, claim, write_whole
@@ -46,18 +47,23 @@ _log = logging.getLogger(__name__)
 
 
 def run_stdio(
-    server: MCPServer[Any], *, cleanup: Sequence[Callable[[], None]] = (), ready: Callable[[], None] | None = None
+    server: MCPServer[Any],
+    *,
+    cleanup: Sequence[Callable[[], None]] = (),
+    ready: Callable[[], None] | None = None,
+    begun: Begun | None = None,
 ) -> NoReturn:
     """Serves on stdin and stdout until the client is gone, then ends the process. Call it on the main thread.
 
     Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
-    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: see serve_stdio.
+    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: see serve_stdio. begun: what was read and
+    answered already.
     """
     lifecycle = Lifecycle(cleanup)
     try:
         wire = claim()
         guard(lifecycle, wire.source)
-        anyio.run(_serve, server, wire, lifecycle, ready)
+        anyio.run(_serve, server, wire, lifecycle, ready, begun or Begun())
     except BaseException:
         _log.exception("serving failed")
         lifecycle.begin(1)
@@ -72,14 +78,16 @@ async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | Non
     """
     wire, lifecycle = claim(), Lifecycle()
     try:
-        await _serve(server, wire, lifecycle, ready)
+        await _serve(server, wire, lifecycle, ready, Begun())
     finally:
         lifecycle.begin()
         wire.release()
 
 
-async def _serve(server: MCPServer[Any], wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None) -> None:
-    client, low = _Client(wire, lifecycle), server._lowlevel_server
+async def _serve(
+    server: MCPServer[Any], wire: Wire, lifecycle: Lifecycle, ready: Callable[[], None] | None, begun: Begun
+) -> None:
+    client, low = _Client(wire, lifecycle, begun), server._lowlevel_server
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.take_frames)
         tasks.start_soon(client.write_replies)
@@ -98,8 +106,9 @@ async def _serve(server: MCPServer[Any], wire: Wire, lifecycle: Lifecycle, ready
 class _Client:
     """One client at the other end of the wire: frames go in to the SDK, replies come out."""
 
-    def __init__(self, wire: Wire, lifecycle: Lifecycle) -> None:
+    def __init__(self, wire: Wire, lifecycle: Lifecycle, begun: Begun) -> None:
         self._wire = wire
+        self._begun, self._answered = begun.read, list(begun.answered)
         self._lifecycle = lifecycle
         self._replied = anyio.Event()
         self.settled = anyio.CancelScope()
@@ -118,6 +127,8 @@ class _Client:
         lines = Lines()
         async with self._frames_in:
             with self._reading:
+                for line in lines.feed(self._begun):
+                    await self._take(line)
                 while not self._at_end:
                     chunk = await self._in_thread(self._read_chunk)
                     for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
@@ -168,9 +179,18 @@ class _Client:
         """Writes what the SDK has to say until it has nothing more."""
         async with self._replies_out:
             async for item in self._replies_out:
-                await self._write(item.message)
+                if not self._is_answered(item.message):
+                    await self._write(item.message)
                 if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
                     await self._settle(item.message.id)
+
+    def _is_answered(self, message: JSONRPCMessage) -> bool:
+        """Returns whether the client has had its answer before; asked once for each message."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self._answered:
+            return False
+        self._answered.remove(message.id)
+        self._replied.set()
+        return True
 
     async def _write(self, message: JSONRPCMessage) -> None:
         line = _encoded(message)

@@ -1,0 +1,134 @@
+"""The first answers, given while the server is still being made: the same as the SDK's, each once, nothing lost."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from evolvable_server.mcp.early import HANDSHAKE, VERSIONS, Begun, Early
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
+
+
+def initialize(version: str = "2025-06-18", **params: object) -> dict[str, object]:
+    given = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}, **params}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
+
+
+def line(frame: dict[str, object]) -> bytes:
+    return json.dumps(frame).encode() + b"\n"
+
+
+@dataclass
+class Client:
+    """Talks to an Early over two pipes."""
+
+    early: Early
+    sink: int
+    replies: Iterator[str]
+
+    def say(self, data: bytes) -> None:
+        os.write(self.sink, data)
+
+    def answer(self) -> dict[str, object]:
+        return dict(json.loads(next(self.replies)))
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    theirs, ours = os.pipe(), os.pipe()
+    with open(ours[0], encoding="utf-8") as replies:
+        yield Client(Early.begin(theirs[0], ours[1]), theirs[1], replies)
+        for end in (*theirs, ours[1]):
+            os.close(end)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_handshake_and_the_list_of_tools_are_answered_and_handed_on(client: Client, version: str) -> None:
+    said = [line(initialize(version)), line(INITIALIZED), line(LIST)]
+
+    client.say(said[0][:40])  # in whatever pieces
+    client.say(said[0][40:] + said[1] + said[2])
+    first, second = client.answer(), client.answer()
+    begun = client.early.end()
+
+    assert (first["id"], first["result"]["protocolVersion"]) == (1, version)
+    assert second["id"] == "two"
+    assert "find_skill" in [tool["name"] for tool in second["result"]["tools"]]
+    assert begun.read == b"".join(said)
+    assert begun.answered == (1, "two")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(line({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}), id="modern"),
+        pytest.param(line(initialize("2026-07-28")), id="an unknown version"),
+        pytest.param(line(initialize(clientInfo="test")), id="wrong parameters"),
+        pytest.param(line(LIST), id="a list before the handshake"),
+        pytest.param(line(initialize() | {"id": 1.5}), id="a wrong id"),
+        pytest.param(line(initialize() | {"jsonrpc": "1.0"}), id="another protocol"),
+        pytest.param(b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "initialize"}\n', id="no Unicode"),
+        pytest.param(b"\xff\n", id="no UTF-8"),
+        pytest.param(b"[" * 30_000 + b"\n", id="very deep"),
+        pytest.param(b"\n", id="an empty line"),
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_sdk(client: Client, first: bytes) -> None:
+    client.say(first)
+    for thread in threading.enumerate():
+        if thread.name == "early answers":
+            thread.join(30)  # it gives up by itself
+    begun = client.early.end()
+    os.set_blocking(client.replies.fileno(), False)
+
+    assert begun == Begun(first, ())
+    with pytest.raises(BlockingIOError):
+        os.read(client.replies.fileno(), 1)
+
+
+def test_a_client_that_is_gone_at_once_does_no_harm(client: Client) -> None:
+    client.say(line(initialize()))
+    client.answer()
+
+    assert client.early.end().answered == (1,)
+
+
+def served(home: Path, *options: str) -> dict[object, dict[str, object]]:
+    """Returns the answers of a server to a short session, by their ids; each id has to come once."""
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
+    again = LIST | {"id": 4}
+    said = b"".join(map(line, (initialize(), INITIALIZED, LIST, call, again)))
+    command = [sys.executable, "-m", "evolvable_server", "--home", str(home), "serve", *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(said)
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(4)]
+        server.stdin.close()
+        assert server.stdout.read() == b""
+    assert server.returncode == 0
+    assert sorted(map(str, (answer["id"] for answer in answers))) == ["1", "3", "4", "two"]
+    return {answer["id"]: answer["result"] for answer in answers}
+
+
+def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
+    """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
+    late = served(tmp_path / "late", "--toolsets", "evolve")  # a list of its own is never answered early
+    said = {key: value for key, value in late[1].items() if key != "protocolVersion"}
+    if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
+        HANDSHAKE.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    early = served(tmp_path / "early")
+
+    assert said == json.loads(HANDSHAKE.read_text(encoding="utf-8"))
+    assert early[1] == late[1]
+    assert early["two"] == early[4]
+    assert len(late[4]["tools"]) > len(early[4]["tools"])
