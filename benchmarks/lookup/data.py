@@ -97,16 +97,18 @@ def _drawn(size: int, of_called: int, called: Sequence[str], others: Sequence[st
 
 
 def tiled(corpus: Sequence[Record], size: int) -> Library:
-    """Returns a library of `size` skills, the corpus again and again under changed names: for latency only."""
-    return Library.of(
-        {**corpus[at % len(corpus)], "id": f"{corpus[at % len(corpus)]['id']}#{at}", "name": _copy_name(corpus, at)}
-        for at in range(size)
-    )
+    """Returns a library of `size` skills, the corpus again and again under changed names: for latency only.
+
+    A copy has the name of its original as `copy_of`.
+    """
+    return Library.of(_copy(corpus[at % len(corpus)], at // len(corpus), at) for at in range(size))
 
 
-def _copy_name(corpus: Sequence[Record], at: int) -> str:
-    name, copy = corpus[at % len(corpus)]["name"], at // len(corpus)
-    return f"{name[:50]}-c{copy}-{at % len(corpus)}" if copy else str(name)
+def _copy(record: Record, number: int, at: int) -> Record:
+    if not number:
+        return record
+    name = f"{record['name'][:50]}-c{number}-{at}"
+    return {**record, "id": f"{record['id']}#{at}", "name": name, "copy_of": slugify(record["name"])}
 
 
 def take_in(home: Path, library: Library) -> None:

@@ -99,4 +99,4 @@ def _spaced(name: str) -> str:
 
 def _of(name: str, record: Mapping[str, Any]) -> str:
     """Returns the name whose text is embedded for a skill: its own, and for a copy that of the original."""
-    return str(record["name"]) if "#" in str(record["id"]) else name
+    return str(record.get("copy_of") or name)
