@@ -4,16 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
-
-if TYPE_CHECKING:
-    from evolvable_store.transaction import Transaction
+from evolvable_store.transaction import Transaction, iso
 
 
 def utc_now() -> datetime:
@@ -50,8 +48,6 @@ class Store:
 
     def now(self) -> str:
         """Returns the clock's present as stored: ISO 8601 in UTC."""
-        from evolvable_store.transaction import iso
-
         return iso(self.clock())
 
     def close(self) -> None:
@@ -72,10 +68,8 @@ class Store:
         session: str | None = None,
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
-    ) -> "Transaction":
+    ) -> Transaction:
         """Returns a transaction; use it as `with store.transaction(...) as tx:`."""
-        from evolvable_store.transaction import Transaction  # a server answers before it changes anything
-
         return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:

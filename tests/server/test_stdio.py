@@ -233,6 +233,7 @@ def library(tmp_path_factory):
     """The real server, over a library."""
     place = Place(tmp_path_factory.mktemp("library"))
     peer = Peer("-m", "evolvable_server", "serve", environment=place.environment)
+    peer.ping(within=30)  # the handshake was answered before the rest was imported
     yield peer
     peer.process.stdin.close()
     assert peer.ends() == 0
