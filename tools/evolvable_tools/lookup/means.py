@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # a server answers before it looks anything up
     from evolvable_tools.lookup.stage import Neighbours
     from evolvable_tools.providers.thinker import Thinker
 
-FITS = 0.42
+FITS = 0.38
 """Under this confidence nothing fits, unless a library's owner says otherwise."""
 
 
