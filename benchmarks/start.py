@@ -54,7 +54,7 @@ def main() -> None:
         with Store.open(home, create=True) as store:
             WorkingCopies(store).add(folder)
         for command in (BARE, SERVE):  # the first start compiles, and builds the index
-            idle_mb(command, home, 2)
+            idle_mb(command, home, 8)
         progress(f"{pairs} starts of each")
         bare, ours = [], []
         alternately(

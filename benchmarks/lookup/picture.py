@@ -26,10 +26,12 @@ def draw(measured: Sequence[Measured], file: Path) -> None:
         colour = _OURS if one.ours else _PEER
         axes.plot([one.p50 * 1e3, one.p95 * 1e3], [one.quality.macro.hit1] * 2, color=colour, lw=1.5, alpha=0.5)
         axes.plot(one.p50 * 1e3, one.quality.macro.hit1, "o", color=colour, ms=9 if one.ours else 7)
+        crowded = _is_crowded(one, shown)
         axes.annotate(
             f"{one.way}  {one.quality.macro.hit1:.3f}".replace("0.", "."),
             (one.p50 * 1e3, one.quality.macro.hit1),
-            xytext=(0, -17) if _is_crowded(one, shown) else (0, 9),
+            xytext=(-9, -4) if crowded else (0, 9),
+            ha="right" if crowded else "left",
             textcoords="offset points",
             color=colour if one.ours else _INK,
             weight="bold" if one.ours else "normal",
@@ -42,7 +44,7 @@ def draw(measured: Sequence[Measured], file: Path) -> None:
 
 
 def _is_crowded(one: Measured, shown: Sequence[Measured]) -> bool:
-    """Returns whether another way stands just above, so that its name must go below the point."""
+    """Returns whether another way stands just above, so that its name must go beside the point."""
     height, wide = one.quality.macro.hit1, math.log(one.p50)
     others = (other for other in shown if other is not one)
     return any(
@@ -56,7 +58,7 @@ def _frame(axes: object, shown: Sequence[Measured]) -> None:
 
     assert isinstance(axes, Axes)
     slowest, fastest = max(one.p95 for one in shown) * 1e3, min(one.p50 for one in shown) * 1e3
-    axes.set_xlim(fastest / 1.5, slowest * 2.5)
+    axes.set_xlim(fastest / 3, slowest * 2.5)
     axes.set_ylim(0, max(one.quality.macro.hit1 for one in shown) * 1.15)
     axes.xaxis.set_major_locator(FixedLocator([0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
