@@ -132,3 +132,14 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     assert early[1] == late[1]
     assert early["two"] == early[4]
     assert len(late[4]["tools"]) > len(early[4]["tools"])
+
+
+@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY"])
+def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str) -> None:
+    command = [sys.executable, "-m", "evolvable_server", "--home", str(tmp_path), "serve"]
+    done = subprocess.run(
+        command, input=line(initialize()), capture_output=True, env=os.environ | {variable: "bogus"}, timeout=60
+    )
+
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert variable.encode() in done.stderr

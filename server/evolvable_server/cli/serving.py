@@ -97,11 +97,15 @@ def _serve_stdio(config: Config) -> NoReturn:
 
 
 def _early(config: Config) -> "Early | None":
-    """Begins to answer while the rest is imported; a library that cannot be opened is told before any answer."""
+    """Begins to answer while the rest is imported. What keeps the server from serving is told before any answer."""
     from evolvable_server.mcp.early import Early, possible
+    from evolvable_server.means import opened
+    from evolvable_server.reviews import policies
     from evolvable_store.store import Store
 
-    Store.open(config.home, create=True).close()
+    policies(config)
+    with opened(config, serving=True):
+        Store.open(config.home, create=True).close()
     return Early.begin() if possible() and not config.toolsets else None
 
 
