@@ -86,7 +86,7 @@ def cases(library: Library, queries: Sequence[Record]) -> dict[str, list[Case]]:
                 ranking = index.search(query["text"], limit=_CANDIDATES)
                 known = {scored.entry.id for scored in ranking.scored}
                 right = {entries[names[id_]] for id_ in query["gold"]} - known
-                candidates = [*ranking.scored, *index.weigh(ranking, right)]
+                candidates = [*ranking.scored, *index.scored(ranking, index.weigh(ranking, right)).values()]
                 found[family(query)].append(Case.of(query, candidates, library))
     return {name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED}
 

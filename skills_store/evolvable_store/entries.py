@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
-from evolvable_store.ranking import Visible
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.seen import Visible
 from evolvable_store.words import terms, words
 
 if TYPE_CHECKING:
@@ -109,10 +109,23 @@ def of_ids(db: "Connection", ids: Iterable[int], visible: Visible) -> dict[int, 
     return {row[1]: (_as_entry(row[1:]), row[0]) for row in rows}
 
 
+def of_resource(db: "Connection", id_: int) -> Entry | None:
+    """Returns the entry of a resource, None where there is none."""
+    row = db.execute(f"SELECT {_ENTRY} FROM entry e WHERE e.id = ?", (id_,)).fetchone()
+    return _as_entry(row) if row else None
+
+
 def of_documents(db: "Connection", documents: Iterable[int]) -> dict[int, Entry]:
     """Returns the entries of these documents, by document."""
     query = f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value FROM json_each(?))"
     return {row[0]: _as_entry(row[1:]) for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()}
+
+
+def documents_of(db: "Connection", ids: Iterable[int], visible: Visible) -> dict[int, int]:
+    """Returns the documents of the resources with these ids that may be seen, each with its resource."""
+    query = f"""SELECT e.document, e.id FROM entry e
+        WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
+    return dict(db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall())
 
 
 def phrases(db: "Connection", said: Sequence[str], visible: Visible) -> list[Phrase]:

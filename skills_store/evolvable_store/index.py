@@ -17,8 +17,9 @@ from evolvable_store.index_sqlite import Damaged, IndexFile
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
 from evolvable_store.problems import main_path
-from evolvable_store.ranking import Part, Query, Seen, Visible, Weighed
+from evolvable_store.ranking import Part, Query, Weighed
 from evolvable_store.resource import Kind
+from evolvable_store.seen import Seen, Visible
 from evolvable_store.store import Store
 from evolvable_store.texts import NUMBERS
 from evolvable_store.words import Asked, asked
@@ -26,7 +27,7 @@ from evolvable_store.words import Asked, asked
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
 
-__all__ = ["Entry", "Index", "Part", "Phrase", "Ranking", "Scored", "in_step"]
+__all__ = ["Entry", "Index", "Part", "Phrase", "Ranking", "Scored", "Weighed", "in_step"]
 
 BATCH = 500
 """Changes taken in while the index is locked once; others wait for it no longer than a second."""
@@ -65,11 +66,13 @@ class Scored:
 class Ranking:
     """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
 
-    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`: what Index.weigh scores
+    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`: what Index.weigh weighs
     further resources by.
     """
 
     scored: tuple[Scored, ...]
+    weighed: Mapping[int, Weighed]
     mass: float
     unknown: float
     documents: int
@@ -298,18 +301,24 @@ class Index:
 
     @_mending
     def search(
-        self, query: str, *, kind: Kind | None = None, scopes: Sequence[str] | None = None, limit: int = 10
+        self,
+        query: str,
+        *,
+        kind: Kind | None = None,
+        scopes: Sequence[str] | None = None,
+        limit: int = 10,
+        depth: int = 0,
     ) -> Ranking:
         """Returns the resources whose texts fit the query best; any text is a query, and takes a bounded time.
 
         scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
+        depth: how many are weighed, when that is more than the limit.
         """
         with self._file.reading() as db:
             asking, seen = self._ask(db, query, visible(kind, scopes))
-            best = asking.best(db, seen, limit)
-            known = entries.of_documents(db, (weighed.document for weighed in best))
-        scored = tuple(_scored(known[weighed.document], weighed, asking) for weighed in best)
-        return Ranking(scored, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
+            weighed = asking.best(db, seen, max(limit, depth))
+            scored = _scored(db, list(weighed.values())[:limit], asking)
+        return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
 
     def _ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
         """Returns the query against the state that `db` sees, and the documents that may be seen there."""
@@ -326,12 +335,21 @@ class Index:
     @_mending
     def weigh(
         self, ranking: Ranking, ids: Iterable[int], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
-    ) -> list[Scored]:
-        """Returns those of the resources that may be seen, each with its score for the query of the ranking."""
+    ) -> dict[int, Weighed]:
+        """Returns how well those of the resources that may be seen fit the query of the ranking."""
         with self._file.reading() as db:
-            known = entries.of_ids(db, ids, visible(kind, scopes))
-        by_document = {document: entry for entry, document in known.values()}
-        return [_scored(by_document[w.document], w, ranking.query) for w in ranking.query.weigh(list(by_document))]
+            resources = entries.documents_of(db, ids, visible(kind, scopes))
+        return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
+
+    @_mending
+    def scored(self, ranking: Ranking, weighed: Mapping[int, Weighed]) -> dict[int, Scored]:
+        """Returns the finds that were weighed, by resource; without those that are gone meanwhile."""
+        known = {scored.entry.id: scored for scored in ranking.scored if scored.entry.id in weighed}
+        further = [weighed[id_] for id_ in weighed if id_ not in known]
+        if further:
+            with self._file.reading() as db:
+                known |= {scored.entry.id: scored for scored in _scored(db, further, ranking.query)}
+        return known
 
     @_mending
     def phrases(
@@ -365,8 +383,7 @@ class Index:
     def entry(self, head: Head) -> Entry | None:
         """Returns the entry of a resource, None when it was removed."""
         with self._file.reading() as db:
-            found = entries.of_ids(db, [head.id], visible(None, None)).get(head.id)
-        return found[0] if found else None
+            return entries.of_resource(db, head.id)
 
     @_mending
     def names(
@@ -388,8 +405,11 @@ def in_step(store: Store) -> Iterator[Fault]:
         yield from index.in_step()
 
 
-def _scored(entry: Entry, weighed: Weighed, query: Query) -> Scored:
-    return Scored(entry, weighed.score, weighed.coverage, weighed.document, query)
+def _scored(db: "Connection", weighed: Sequence[Weighed], query: Query) -> tuple[Scored, ...]:
+    """Returns the finds with their entries, as far as those are there."""
+    known = entries.of_documents(db, [its.document for its in weighed])
+    there = [its for its in weighed if its.document in known]
+    return tuple(Scored(known[its.document], its.score, its.coverage, its.document, query) for its in there)
 
 
 def _said(text: Text, document: frontmatter.Document, paths: list[str]) -> texts.Said:

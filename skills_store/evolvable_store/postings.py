@@ -11,7 +11,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -37,7 +37,6 @@ _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
 _FASTER = 12  # documents walked in the time that one is searched for
 _CHEAPER = 10  # documents put into a table in the time that one is searched for
-_SHORT = 64  # documents of a row that is walked without thinking
 _LONG = 512  # documents of a row that is worth a table
 
 TABLES = """
@@ -156,10 +155,55 @@ def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
         db.execute(f"DELETE FROM posting {where}", key)
 
 
+class Spot:
+    """Places of one row whose weights are asked for: they are numbered on from `start`, in their order."""
+
+    __slots__ = ("number_of", "of", "places", "start", "wanted")
+
+    def __init__(self, places: Sequence[int], start: int) -> None:
+        self.places, self.start, self.wanted = places, start, frozenset(places)
+        self.number_of = {at: number for number, at in enumerate(places, start)}
+        self.of: Callable[[bytes], tuple[int, ...]] = _each(places)
+        """Returns what a table has at each of the places."""
+
+
+def _each(places: Sequence[int]) -> "Callable[[bytes], tuple[int, ...]]":
+    if len(places) == 1:  # then an itemgetter returns no tuple
+        at = places[0]
+        return lambda table: (table[at],)
+    return itemgetter(*places)
+
+
+class Spots:
+    """Documents whose weights are asked for, in order; those of one row stand together."""
+
+    def __init__(self, documents: Iterable[int]) -> None:
+        self.documents = sorted(documents)
+        rows: dict[int, list[int]] = {}
+        for document in self.documents:
+            at = document % BLOCK
+            rows.setdefault(document - at, []).append(at)
+        self._rows: dict[int, Spot] = {}
+        start = 0
+        for base, places in rows.items():
+            self._rows[base] = Spot(places, start)
+            start += len(places)
+
+    def weights(self, postings: "Postings") -> bytearray:
+        """Returns the weight of each of the documents, 0 where it has none; nothing when none has any."""
+        weights = bytearray(len(self.documents))
+        for run in postings.runs:
+            spot = self._rows.get(run.base)
+            if spot is not None:
+                run.put(weights, spot)
+        return weights if weights.count(0) < len(weights) else bytearray()
+
+
 class Run:
     """Some documents that have a term in a field, in order: their numbers are `base` + `documents`.
 
-    length: places in the row that may be asked for.
+    length: places in the row that may be asked for; 0 when it is not to be made a table of, because others in the same
+    row stand beside it.
     """
 
     __slots__ = ("_asked", "_length", "_table", "base", "documents", "weights")
@@ -168,37 +212,33 @@ class Run:
         self.base, self.documents, self.weights = base, documents, weights
         self._asked, self._length, self._table = 0, length, b""
 
-    def table(self, places: int) -> bytes:
-        """Returns the weight of every place in the row; empty while that is not worth making.
+    def put(self, weights: bytearray, spot: "Spot") -> None:
+        """Writes the weights of the places that a spot asks for to where it has them; leaves the others as they are.
 
-        places: how many are about to be looked up. A table is made once they have been searched for as long as making
-        it takes.
+        A table of the row is made once its places have been searched for as long as making it takes.
         """
-        if not self._table and len(self.documents) > _LONG:
+        if self._table or self._is_worth_a_table(len(spot.places)):
+            weights[spot.start : spot.start + len(spot.places)] = bytes(spot.of(self._table))
+            return
+        theirs, number_of = self.documents, spot.number_of
+        if len(theirs) < _FASTER * len(number_of):
+            for at in spot.wanted.intersection(theirs):
+                weights[number_of[at]] = self.weights[bisect_left(theirs, at)]
+            return
+        for at, number in number_of.items():
+            where = bisect_left(theirs, at)
+            if where < len(theirs) and theirs[where] == at:
+                weights[number] = self.weights[where]
+
+    def _is_worth_a_table(self, places: int) -> bool:
+        """Makes the table if it is."""
+        if self._length and len(self.documents) > _LONG:
             self._asked += places
             if _CHEAPER * self._asked > len(self.documents):
                 table = bytearray(self._length)
                 deque(map(table.__setitem__, self.documents, self.weights), maxlen=0)
                 self._table = bytes(table)
-        return self._table
-
-    def among(self, places: Mapping[int, int]) -> dict[int, int]:
-        """Returns the weights of those places in the row that have the term, by what they map to.
-
-        Many places are found by walking the row, few by search.
-        """
-        theirs, weights = self.documents, self.weights
-        end = len(theirs)
-        if end < _SHORT:
-            return {places[at]: weight for at, weight in zip(theirs, weights, strict=True) if at in places}
-        if end < _FASTER * len(places):
-            return {places[at]: weights[bisect_left(theirs, at)] for at in set(places).intersection(theirs)}
-        found = {}
-        for at, number in places.items():
-            where = bisect_left(theirs, at)
-            if where < end and theirs[where] == at:
-                found[number] = weights[where]
-        return found
+        return bool(self._table)
 
     @property
     def size(self) -> int:
@@ -270,7 +310,7 @@ class Waiting:
             for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
                 numbers = list(its)
                 places = array("H", [number % BLOCK for number in numbers])
-                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers), BLOCK))
+                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers), 0))
             postings.count += len(new)
         postings.count -= self._gone[key]
 

@@ -14,7 +14,8 @@ from evolvable_store.backup import backup
 from evolvable_store.index import Index, in_step
 from evolvable_store.index_sqlite import FILE, IndexFile
 from evolvable_store.postings import MOST_WAITING, Reader, Waiting, settle, waiting
-from evolvable_store.ranking import COVERAGE, FEW, PRIOR
+from evolvable_store.ranking import COVERAGE, PRIOR
+from evolvable_store.seen import FEW
 from evolvable_store.store import Store
 from evolvable_store.texts import FIELDS, HEAVIEST, weigh
 from evolvable_store.words import asked
@@ -248,8 +249,27 @@ def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: S
 
     weighed = index.weigh(ranking, [scored.entry.id for scored in ranking.scored])
 
-    assert {scored.entry.id: scored for scored in weighed} == {scored.entry.id: scored for scored in ranking.scored}
+    assert weighed == ranking.weighed
+    assert index.scored(ranking, weighed) == {scored.entry.id: scored for scored in ranking.scored}
     assert len(weighed) > 10
+
+
+def test_what_is_only_weighed_can_be_read_afterwards(store: Store, index: Index) -> None:
+    chance = random.Random(17)
+    library(chance, store, 60)
+    query = said(chance, 8)
+    whole, few = index.search(query, limit=30), index.search(query, limit=5, depth=30)
+
+    assert (few.weighed, len(few.scored)) == (whole.weighed, 5)
+    assert index.scored(few, few.weighed) == {scored.entry.id: scored for scored in whole.scored}
+
+
+def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index: Index) -> None:
+    put(store, {"one": ("Merge conflicts.", "x"), "two": ("Merge conflicts.", "y")})
+    ranking = index.search("merge conflict", limit=1, depth=2)
+    put(store, {}, remove=["two"])
+
+    assert [scored.entry.name for scored in index.scored(ranking, ranking.weighed).values()] == ["one"]
 
 
 # What a process keeps

@@ -3,10 +3,10 @@
 Scores are fused, not ranks: a rank does not tell a clear find from a poor one, and costs a point and more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evolvable_store.index import Index, Ranking, Scored
+from evolvable_store.index import Index, Ranking, Scored, Weighed
 from evolvable_tools.embedding.similar import Similar
 from evolvable_tools.lookup.stage import Pending, Query
 
@@ -42,8 +42,8 @@ def fuse(index: Index, query: Query, pending: Pending | None) -> Fused:
 
 
 def ranked(index: Index, query: Query, *, depth: int = 0) -> Ranking:
-    """Returns the resources whose words fit a task best, at least as many as the query asks for."""
-    return index.search(query.task, kind=query.kind, scopes=query.scopes, limit=max(query.limit, depth))
+    """Returns the resources whose words fit a task best, as many as the query asks for. depth: weighed at least."""
+    return index.search(query.task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
 
 
 def by_words(ranking: Ranking, limit: int, similar: Similar | None = None) -> Fused:
@@ -54,24 +54,23 @@ def by_words(ranking: Ranking, limit: int, similar: Similar | None = None) -> Fu
 
 def by_meaning_too(index: Index, query: Query, ranking: Ranking, pending: Pending) -> Fused:
     """Returns the first few as words and meaning put them together; waits for the embedder a bounded time."""
-    found = list(ranking.scored)
-    ids = [scored.entry.id for scored in found]
-    similar = pending.similar(ids, kind=query.kind, scopes=query.scopes, limit=DEPTH)
+    weighed = dict(ranking.weighed)
+    similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
         return by_words(ranking, query.limit, similar)
-    best = found[0].score if found else 0.0
-    others = set(similar.nearest).difference(ids)
-    found += index.weigh(ranking, others, kind=query.kind, scopes=query.scopes)
-    hits = sorted(_hits(found, best or 1.0, similar), key=lambda hit: (-hit.score, hit.scored.entry.id))
-    return Fused(tuple(hits[: query.limit]), ranking, similar)
+    others = set(similar.nearest).difference(weighed)
+    weighed |= index.weigh(ranking, others, kind=query.kind, scopes=query.scopes)
+    both = _both(weighed, similar)
+    best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
+    scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
+    hits = (Hit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
+    return Fused(tuple(hits), ranking, similar)
 
 
-def _hits(found: Sequence[Scored], best: float, similar: Similar) -> list[Hit]:
-    cosines = [similar.cosines.get(scored.entry.id) for scored in found]
-    known = sorted(cosine for cosine in cosines if cosine is not None)
+def _both(weighed: Mapping[int, Weighed], similar: Similar) -> dict[int, float]:
+    """Returns the score of each resource by words and meaning."""
+    best = max((its.score for its in weighed.values()), default=0.0) or 1.0
+    known = sorted(similar.cosines[id_] for id_ in weighed if id_ in similar.cosines)
     # What has no vector yet is taken for as near as the middle one of the others.
     usual = known[len(known) // 2] if known else 0.0
-    return [
-        Hit(scored, cosine, scored.score / best + MEANING * (usual if cosine is None else cosine))
-        for scored, cosine in zip(found, cosines, strict=True)
-    ]
+    return {id_: its.score / best + MEANING * similar.cosines.get(id_, usual) for id_, its in weighed.items()}
