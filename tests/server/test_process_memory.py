@@ -1,5 +1,6 @@
 """What a server does so that it stays small however long it runs."""
 
+import gc
 import platform
 import subprocess
 import sys
@@ -63,3 +64,14 @@ def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
         giving.join()
 
     assert kept
+
+
+def test_what_is_there_when_serving_begins_is_no_more_looked_through_for_cycles():
+    stop = threading.Event()
+    stop.set()
+
+    give_back(stop)
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+
+    assert frozen > 10_000

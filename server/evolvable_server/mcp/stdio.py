@@ -25,7 +25,7 @@ from mcp_types import (
 from evolvable_server.mcp.early import Begun
 from evolvable_server.mcp.frames import Lines, LongLine, Refusal, read_frame
 from evolvable_server.mcp.lifecycle import Lifecycle, guard
-from evolvable_server.mcp.wire import Wire, claim, write_whole
+from evolvable_server.mcp.wire import Wire, can_be_polled, claim, write_whole, write_without_waiting
 
 MAX_IN_FLIGHT = 64
 """Requests being handled or waiting for their reply to be read; further ones wait in the pipe."""
@@ -108,6 +108,7 @@ class _Client:
 
     def __init__(self, wire: Wire, lifecycle: Lifecycle, begun: Begun) -> None:
         self._wire = wire
+        self._polls_source, self._polls_sink = can_be_polled(wire.source), can_be_polled(wire.sink)
         self._begun, self._answered = begun.read, list(begun.answered)
         self._lifecycle = lifecycle
         self._replied = anyio.Event()
@@ -130,12 +131,20 @@ class _Client:
                 for line in lines.feed(self._begun):
                     await self._take(line)
                 while not self._at_end:
-                    chunk = await self._in_thread(self._read_chunk)
-                    for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
+                    for line in lines.feed(
+                        await self._next_chunk() or b"\n"
+                    ):  # the end of stdin ends the last line too
                         await self._take(line)
             with anyio.move_on_after(DRAIN):
                 for _ in range(MAX_IN_FLIGHT):
                     await self._slots.acquire()
+
+    async def _next_chunk(self) -> bytes:
+        # Through a thread it takes a fifth of a millisecond longer.
+        if self._polls_source:
+            await anyio.wait_readable(self._wire.source)
+            return self._read_chunk()
+        return await self._in_thread(self._read_chunk)
 
     def _read_chunk(self) -> bytes:
         try:
@@ -197,7 +206,9 @@ class _Client:
         try:
             with anyio.CancelScope(shield=True):  # half a line would spoil the next one
                 async with self._writing:
-                    await self._in_thread(partial(write_whole, self._wire.sink, line))
+                    written = write_without_waiting(self._wire.sink, line) if self._polls_sink else 0
+                    if written < len(line):
+                        await self._in_thread(partial(write_whole, self._wire.sink, line[written:]))
         except OSError:  # nobody reads any more
             self._lifecycle.begin()
             return

@@ -1,6 +1,8 @@
 """The process's stdin and stdout as the wire of a protocol: nothing else in the process may touch it."""
 
 import os
+import select
+import stat
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +45,27 @@ def write_whole(sink: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(sink, rest) :]
+
+
+def can_be_polled(fd: int) -> bool:
+    """Returns whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
+    mode = os.fstat(fd).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+
+
+def write_without_waiting(sink: int, data: bytes) -> int:
+    """Writes as much of `data` as there is room for; returns how many bytes. The sink can be polled.
+
+    Raises OSError when the reader is gone.
+    """
+    if sys.platform == "win32":
+        return 0
+    room, written = select.poll(), 0
+    room.register(sink, select.POLLOUT)
+    # Where there is any room at all, there is room for this much (POSIX, poll and write).
+    while written < len(data) and room.poll(0):
+        written += os.write(sink, data[written : written + select.PIPE_BUF])
+    return written
 
 
 def _copy(fd: int, is_open: bool) -> int:
