@@ -28,7 +28,7 @@ PRIOR = 50
 """Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
 
 _WALKED = 4_000  # documents in the postings that choose the candidates
-_CANDIDATES = 160
+_CANDIDATES = 120
 _SAMPLED = 16
 _COARSE = 1 << 22  # FRACTION is too fine for sums that shall take one digit of Python's integers
 _SMALL = 100  # resources, up to which function words are not asked for

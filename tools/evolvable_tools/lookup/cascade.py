@@ -27,7 +27,6 @@ MAX_LIMIT = 100
 SHORTLIST = 5
 """Matches that a judge chooses from."""
 
-_MOVED = 2  # matches that a keyword or a judge may bring before those of the text
 _AT_LEAST = 10  # that each stage is asked for, so that the order of the first few knows of the others
 
 
@@ -77,7 +76,7 @@ def find(
     """
     means = means or Means()
     _check(task, limit, mode)
-    query = Query(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST) + _MOVED)
+    query = Query(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
     if mode == "paper":
         return _by_the_paper(index, query, means)
     answers = _asked(index, query, mode, means)
@@ -109,7 +108,8 @@ def _asked(index: Index, query: Query, mode: str, means: Means) -> dict[str, Ans
     if mode in ("auto", "keyword"):
         answers["keyword"] = keyword(index, query)
     if mode in ("auto", "text"):
-        answers["text"], meaning = text(index, query, pending)
+        alone = "keyword" not in answers or not answers["keyword"].candidates
+        answers["text"], meaning = text(index, query, pending, query.first if alone else query.limit)
         if meaning is not None:
             answers["embedding"] = meaning
     return answers

@@ -101,10 +101,14 @@ def confidence(signals: Signals, model: Mapping[str, float]) -> float:
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
 
 
-def confidences(fused: Fused, content: Set[str]) -> Sequence[float]:
-    """Returns the confidence of each hit. They fall with the order, which is the best that is known."""
+def confidences(fused: Fused, content: Set[str], most: int | None = None) -> Sequence[float]:
+    """Returns the confidence of each hit, of so many at most. They fall with the order, the best that is known.
+
+    content: as in `signals`.
+    """
     found: list[float] = []
-    for at, hit in enumerate(fused.hits):
+    fused.ranking.explain(hit.scored for hit in fused.hits[:most])
+    for at, hit in enumerate(fused.hits[:most]):
         model = WORDS if hit.cosine is None else MEANINGS
         sure = confidence(signals(fused, at, content), model)
         found.append(min(sure, found[-1]) if found else sure)

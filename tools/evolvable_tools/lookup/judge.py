@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
@@ -266,6 +267,7 @@ def _first_of_each_root(said: Iterable[str]) -> list[str]:
     return list(first.values())
 
 
+@lru_cache(maxsize=1 << 14)
 def _root(word: str) -> str:
     """Returns a word without its English ending, so that "form" and "forms" are not told apart."""
     return _ENDING.sub("", word)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 class Query:
     """A task in words, and where to look: one kind, in these scopes (nearest first; None: all).
 
-    limit: how many each stage proposes. shown: how many of them need a reason.
+    limit: how many each stage proposes. first: how many of them do when no other stage proposes any.
     """
 
     task: str
     kind: Kind
     scopes: Sequence[str] | None
     limit: int
-    shown: int = 100
+    first: int = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from evolvable_store.index import Index, Part, Ranking
 from evolvable_store.words import FUNCTION_WORDS, term, words
@@ -22,20 +22,22 @@ tasks do not wait for the embedder then, and hardly any finds something else.
 _NOT_NEEDED = "not waited for: the words are sure enough"
 
 
-def text(index: Index, query: Query, pending: Pending | None) -> tuple[Answer, Answer | None]:
+def text(index: Index, query: Query, pending: Pending | None, most: int) -> tuple[Answer, Answer | None]:
     """Returns what the words say, and what the meaning says where there is an embedder and the words are not sure.
 
-    A resource is in the answer of the stage that did more for it; each is in one of both.
+    A resource is in the answer of the stage that did more for it; each is in one of both. most: resources in both.
     """
     ranking = ranked(index, query, depth=0 if pending is None else DEPTH)
     content = content_of(ranking)
-    fused, sure = _weighed(by_words(ranking, query.limit), content)
+    fused = by_words(ranking, query.limit)
+    sure = confidences(fused, content, most)
     if pending is not None and not _is_settled(fused, sure):
-        fused, sure = _weighed(by_meaning_too(index, query, ranking, pending), content)
+        fused = by_meaning_too(index, query, ranking, pending)
+        sure = confidences(fused, content, most)
     mostly_words, mostly_meaning = list[Candidate](), list[Candidate]()
-    for at, (hit, confidence) in enumerate(zip(fused.hits, sure, strict=True)):
+    for hit, confidence in zip(fused.hits, sure, strict=False):
         mostly = mostly_meaning if _is_by_meaning(hit, fused) else mostly_words
-        mostly.append(Candidate(hit.scored.entry, confidence, _why(hit) if at < query.shown else ""))
+        mostly.append(Candidate(hit.scored.entry, confidence, _why(hit)))
     words = Answer(tuple(mostly_words), _said(fused))
     if pending is None:
         return words, None
@@ -45,11 +47,6 @@ def text(index: Index, query: Query, pending: Pending | None) -> tuple[Answer, A
 
 def _is_settled(fused: Fused, sure: Sequence[float]) -> bool:
     return bool(sure) and sure[0] >= SURE and (len(sure) == 1 or fused.hits[1].score <= CLEAR * fused.hits[0].score)
-
-
-def _weighed(fused: Fused, content: Set[str]) -> tuple[Fused, Sequence[float]]:
-    fused.ranking.explain(hit.scored for hit in fused.hits)
-    return fused, confidences(fused, content)
 
 
 def content_of(ranking: Ranking) -> set[str]:
