@@ -217,7 +217,8 @@ class Run:
 
         A table of the row is made once its places have been searched for as long as making it takes.
         """
-        if self._table or self._is_worth_a_table(len(spot.places)):
+        # A document that came after these were read has no place in the table.
+        if spot.places[-1] < self._length and (self._table or self._is_worth_a_table(len(spot.places))):
             weights[spot.start : spot.start + len(spot.places)] = bytes(spot.of(self._table))
             return
         theirs, number_of = self.documents, spot.number_of
@@ -232,7 +233,7 @@ class Run:
 
     def _is_worth_a_table(self, places: int) -> bool:
         """Makes the table if it is."""
-        if self._length and len(self.documents) > _LONG:
+        if len(self.documents) > _LONG:
             self._asked += places
             if _CHEAPER * self._asked > len(self.documents):
                 table = bytearray(self._length)

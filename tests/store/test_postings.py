@@ -15,6 +15,7 @@ from evolvable_store.index import Index, in_step
 from evolvable_store.index_sqlite import FILE, IndexFile
 from evolvable_store.postings import MOST_WAITING, Reader, Waiting, settle, waiting
 from evolvable_store.ranking import COVERAGE, PRIOR
+from evolvable_store.resource import Ref
 from evolvable_store.seen import FEW
 from evolvable_store.store import Store
 from evolvable_store.texts import FIELDS, HEAVIEST, weigh
@@ -335,3 +336,16 @@ def test_the_oldest_answers_go_when_there_are_too_many(index: Index, monkeypatch
         index.answers[str(number)] = "x"
 
     assert list(index.answers) == ["3", "4", "5", "6", "7"] and len(index.answers) == 5
+
+
+def test_what_came_after_a_search_can_be_weighed_by_it(store: Store, index: Index) -> None:
+    """The embedder may have seen it before the search did."""
+    put(store, filler(1_000))
+    ranking = index.search("wood")
+    put(store, {"new": ("Wood.", "wood")})
+    new = store.head(Ref.parse("new")).id
+
+    weighed = index.weigh(ranking, [new, *ranking.weighed])
+
+    assert weighed == ranking.weighed | {new: weighed[new]}
+    assert weighed[new].score == 0
