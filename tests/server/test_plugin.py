@@ -96,7 +96,7 @@ def test_the_commands_that_the_plugin_starts_are_installed_with_the_package():
 @pytest.mark.parametrize("folder", sorted(path.name for path in (PLUGIN / "skills").iterdir()))
 def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_are(folder):
     text = (PLUGIN / "skills" / folder / "SKILL.md").read_text(encoding="utf-8")
-    tools = {tool["name"] for tool in json.loads((ROOT / "tests/data/tools.json").read_text(encoding="utf-8"))}
+    tools = {tool["name"] for tool in json.loads((ROOT / "server/evolvable_server/mcp/tools.json").read_text(encoding="utf-8"))}
 
     assert problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
     assert yaml.safe_load(text.split("---")[1])["name"] == folder
