@@ -12,6 +12,7 @@ import yaml
 
 from evolvable_server.hooks.command import QUEUED
 from evolvable_server.hooks.events import Event
+from evolvable_server.mcp.late_tools import LIST
 from evolvable_store import __version__
 from evolvable_store.objects import File
 from evolvable_store.problems import problems
@@ -96,7 +97,7 @@ def test_the_commands_that_the_plugin_starts_are_installed_with_the_package():
 @pytest.mark.parametrize("folder", sorted(path.name for path in (PLUGIN / "skills").iterdir()))
 def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_are(folder):
     text = (PLUGIN / "skills" / folder / "SKILL.md").read_text(encoding="utf-8")
-    tools = {tool["name"] for tool in json.loads((ROOT / "server/evolvable_server/mcp/tools.json").read_text(encoding="utf-8"))}
+    tools = {tool["name"] for tool in json.loads(LIST.read_text(encoding="utf-8"))}
 
     assert problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
     assert yaml.safe_load(text.split("---")[1])["name"] == folder
