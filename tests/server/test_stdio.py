@@ -424,7 +424,8 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
         peer.send({"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": listen})
     for number in range(65, 165):
         peer.send({"jsonrpc": "2.0", "id": number, "method": "tools/list", "params": {"_meta": meta}})
-    replies = [reply for _ in range(165) if "id" in (reply := peer.next(within=5))]
+    # The first waits for the process to start, as in every other test.
+    replies = [reply for _ in range(165) if "id" in (reply := peer.next(within=10))]
     assert [reply["id"] for reply in replies if "error" in reply] == [64]
     assert sorted(reply["id"] for reply in replies if "result" in reply) == list(range(65, 165))
     peer.send(
