@@ -101,14 +101,6 @@ def forget(db: "Connection", id_: int) -> int | None:
     return int(row[0]) if row else None
 
 
-def of_ids(db: "Connection", ids: Iterable[int], visible: Visible) -> dict[int, tuple[Entry, int]]:
-    """Returns the entries with these ids that may be seen, by id, each with the number of its document."""
-    query = f"""SELECT e.document, {_ENTRY} FROM entry e
-        WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
-    rows = db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall()
-    return {row[1]: (_as_entry(row[1:]), row[0]) for row in rows}
-
-
 def of_resource(db: "Connection", id_: int) -> Entry | None:
     """Returns the entry of a resource, None where there is none."""
     row = db.execute(f"SELECT {_ENTRY} FROM entry e WHERE e.id = ?", (id_,)).fetchone()

@@ -1,7 +1,7 @@
 """Arithmetic on many numbers at once: each has a lane of 64 bits in one large integer.
 
-One product or sum of Python's integers is one for every lane, in a loop that Python does not see: eighty numbers cost
-what two cost otherwise, and no package is needed for it. No lane may reach 2**64, or it would run into the next.
+One product or sum of Python's integers is one for every lane, in a loop that Python does not see, and no package is
+needed for it. No lane may reach 2**64, or it would run into the next.
 """
 
 import struct

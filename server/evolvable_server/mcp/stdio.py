@@ -131,9 +131,8 @@ class _Client:
                 for line in lines.feed(self._begun):
                     await self._take(line)
                 while not self._at_end:
-                    for line in lines.feed(
-                        await self._next_chunk() or b"\n"
-                    ):  # the end of stdin ends the last line too
+                    chunk = await self._next_chunk()
+                    for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
                         await self._take(line)
             with anyio.move_on_after(DRAIN):
                 for _ in range(MAX_IN_FLIGHT):
