@@ -34,10 +34,17 @@ def applied(store: Store) -> int:
         return int(db.execute("SELECT value FROM state WHERE key = 'applied'").fetchone()[0])
 
 
-def processes(at_least: int) -> list[psutil.Process]:
-    """Returns the processes below this one as soon as there are so many."""
+def below() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def started(since: list[psutil.Process]) -> list[psutil.Process]:
+    """Returns the processes below this one that were not there before, as soon as there are two.
+
+    Some stay for as long as Python runs: multiprocessing's tracker of resources, from any earlier test.
+    """
     ends = time.monotonic() + PATIENCE
-    while len(found := psutil.Process().children(recursive=True)) < at_least:
+    while len(found := [process for process in below() if process not in since]) < 2:
         assert time.monotonic() < ends
     return found
 
@@ -52,29 +59,31 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
 
 
 def test_a_few_resources_are_not_worth_another_process(store):
-    before = set(psutil.Process().children())
+    before = below()
     with beside(store.home, WORTHWHILE - 1):
         fill(store, 0)
-        assert set(psutil.Process().children()) <= before
+        assert set(below()) <= set(before)
 
 
 def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):
+    before = below()
     with beside(store.home, WORTHWHILE):
         fill(store, 0)
-        below = processes(at_least=2)
-        below[0].kill()
+        indexing = started(since=before)
+        indexing[0].kill()
         fill(store, 60)
 
     with Index.open(store) as index:
         assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
         assert index.in_step() == []
-    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
+    assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
 
 
 def test_a_body_that_fails_leaves_no_process_behind(store):
+    before = below()
     with pytest.raises(ZeroDivisionError), beside(store.home, WORTHWHILE):
         fill(store, 0)
-        below = processes(at_least=2)
+        indexing = started(since=before)
         raise ZeroDivisionError
 
-    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
+    assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
