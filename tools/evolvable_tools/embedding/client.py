@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATIENCE = 0.05
 """Seconds that an answer is waited for."""
 
-MAX_TASK = 200
+MAX_TASK = 120
 """Characters of a task that are sent. The time to embed grows with the text, and more of it finds nothing better."""
 
 LOG = "embedder.log"

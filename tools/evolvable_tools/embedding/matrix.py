@@ -18,22 +18,29 @@ class Table:
     """One vector for each resource, in the order they came."""
 
     def __init__(self, dimension: int) -> None:
-        self.rows: Floats = np.zeros((64, dimension), np.float32)
+        self._rows: Floats = np.zeros((64, dimension), np.float32)
+        self._used = 0
         self.filled: NDArray[np.bool_] = np.zeros(64, np.bool_)
+
+    @property
+    def rows(self) -> Floats:
+        """The vectors, as far as there are any: there is room for half as many more."""
+        return self._rows[: self._used]
 
     def put(self, row: int, vector: Floats) -> None:
         """Puts a vector in a row; makes room where there is none."""
-        if row >= len(self.rows):
-            grown = max(row + 1, len(self.rows) + len(self.rows) // 2)
-            rows, filled = np.zeros((grown, self.rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
-            rows[: len(self.rows)], filled[: len(self.filled)] = self.rows, self.filled
-            self.rows, self.filled = rows, filled
-        self.rows[row], self.filled[row] = vector, True
+        if row >= len(self._rows):
+            grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
+            rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
+            rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
+            self._rows, self.filled = rows, filled
+        self._rows[row], self.filled[row] = vector, True
+        self._used = max(self._used, row + 1)
 
     def clear(self, row: int) -> None:
         """Takes the vector out of a row."""
-        if row < len(self.rows):
-            self.rows[row], self.filled[row] = 0, False
+        if row < self._used:
+            self._rows[row], self.filled[row] = 0, False
 
     def among(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Returns for each of these rows whether it has a vector."""
