@@ -30,10 +30,9 @@ def text(index: Index, query: Query, pending: Pending | None, most: int) -> tupl
     ranking = ranked(index, query, depth=0 if pending is None else DEPTH)
     content = content_of(ranking)
     fused = by_words(ranking, query.limit)
-    sure = confidences(fused, content, most)
-    if pending is not None and not _is_settled(fused, sure):
+    if pending is not None and not _is_settled(fused, content):
         fused = by_meaning_too(index, query, ranking, pending)
-        sure = confidences(fused, content, most)
+    sure = confidences(fused, content, most)
     mostly_words, mostly_meaning = list[Candidate](), list[Candidate]()
     for hit, confidence in zip(fused.hits, sure, strict=False):
         mostly = mostly_meaning if _is_by_meaning(hit, fused) else mostly_words
@@ -45,8 +44,10 @@ def text(index: Index, query: Query, pending: Pending | None, most: int) -> tupl
     return words, Answer(tuple(mostly_meaning), said)
 
 
-def _is_settled(fused: Fused, sure: Sequence[float]) -> bool:
-    return bool(sure) and sure[0] >= SURE and (len(sure) == 1 or fused.hits[1].score <= CLEAR * fused.hits[0].score)
+def _is_settled(fused: Fused, content: set[str]) -> bool:
+    if len(fused.hits) > 1 and fused.hits[1].score > CLEAR * fused.hits[0].score:
+        return False
+    return any(sure >= SURE for sure in confidences(fused, content, 1))
 
 
 def content_of(ranking: Ranking) -> set[str]:
