@@ -1,8 +1,6 @@
 """The text index: what every living resource says, kept in step with the library, so that any of it can be found."""
 
 import contextlib
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -13,16 +11,15 @@ from evolvable_store import answers, entries, frontmatter, postings, texts
 from evolvable_store.entries import Entry, Phrase, Text, visible
 from evolvable_store.errors import LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.index_sqlite import Damaged, IndexFile
+from evolvable_store.index_sqlite import Damaged, IndexFile, state
+from evolvable_store.known import Known
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
 from evolvable_store.problems import main_path
 from evolvable_store.ranking import Part, Query, Weighed
 from evolvable_store.resource import Kind
-from evolvable_store.seen import Seen, Visible
 from evolvable_store.store import Store
-from evolvable_store.texts import NUMBERS
-from evolvable_store.words import Asked, asked
+from evolvable_store.words import Asked
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -32,7 +29,6 @@ __all__ = ["Entry", "Index", "Part", "Phrase", "Ranking", "Scored", "Weighed", "
 BATCH = 500
 """Changes taken in while the index is locked once; others wait for it no longer than a second."""
 
-_MOST_SEEN = 64  # combinations of kind and scopes that are remembered
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
 _IN_BULK = 15  # times as much may wait while a whole library is taken in
 _ANEW = "Delete {}: the next search makes it anew."
@@ -109,41 +105,6 @@ def _mending(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concaten
     return whole
 
 
-@dataclass(slots=True)
-class _Known:
-    """What this process keeps of one state of the index. One thread uses it at a time.
-
-    stamp: the changes applied and how often documents were settled, which makes no change.
-    """
-
-    stamp: tuple[int, int]
-    documents: int
-    waiting: postings.Waiting
-    reader: postings.Reader
-    seen: dict[Visible, Seen] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, db: "Connection", stamp: tuple[int, int], waiting: postings.Waiting) -> "_Known":
-        """Returns what the connection sees. waiting: that of an earlier state, which is brought in step."""
-        waiting.refresh(db)
-        documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
-        return cls(stamp, documents, waiting, postings.Reader(waiting, NUMBERS.values(), last))
-
-    @classmethod
-    def nothing(cls) -> "_Known":
-        """Returns what is known before the index was read."""
-        waiting = postings.Waiting()
-        return cls((-1, 0), 0, waiting, postings.Reader(waiting, (), 0))
-
-    def ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
-        """Returns the query, and the documents that may be seen."""
-        if visible not in self.seen:
-            if len(self.seen) > _MOST_SEEN:
-                self.seen.clear()
-            self.seen[visible] = Seen(db, visible)
-        return Query(db, asked(query), self.documents, self.reader), self.seen[visible]
-
-
 class Index:
     """The index of one library, in a file of its own that all processes share and any may make anew.
 
@@ -154,8 +115,7 @@ class Index:
     def __init__(self, store: Store, file: IndexFile, weigh: Weigh) -> None:
         self._store, self._file, self._weigh = store, file, weigh
         self._applied = -1
-        self._lock, self._pid = threading.Lock(), os.getpid()
-        self._known = _Known.nothing()
+        self._known = Known()
 
     @classmethod
     def open(cls, store: Store, weigh: Weigh | None = None) -> Self:
@@ -193,7 +153,8 @@ class Index:
 
     def _start_anew(self, known: tuple[int, int] | None) -> None:
         self._file.replace(known)
-        self._applied, self._known = -1, _Known.nothing()
+        self._applied = -1
+        self._known.forget()
 
     def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
         target = self._store.sequence()
@@ -236,7 +197,7 @@ class Index:
     def _check_origin(self) -> None:
         """Raises Damaged when the index was not made from this library's history: a restored backup has another."""
         with self._file.reading() as db:
-            applied, mark = _applied(db), _state(db, "mark")
+            applied, mark = _applied(db), state(db, "mark")
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
             raise Damaged("it belongs to another history")
 
@@ -315,22 +276,10 @@ class Index:
         depth: how many are weighed, when that is more than the limit.
         """
         with self._file.reading() as db:
-            asking, seen = self._ask(db, query, visible(kind, scopes))
+            asking, seen = self._known.ask(db, query, visible(kind, scopes))
             weighed = asking.best(db, seen, max(limit, depth))
             scored = _scored(db, list(weighed.values())[:limit], asking)
         return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
-
-    def _ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
-        """Returns the query against the state that `db` sees, and the documents that may be seen there."""
-        if self._pid != os.getpid():  # forked; another thread of the parent may have held it
-            self._lock, self._pid = threading.Lock(), os.getpid()
-        stamp = _stamp(db)
-        with self._lock:
-            if stamp < self._known.stamp:  # another thread has seen more since; what it knows stays
-                return _Known.of(db, stamp, postings.Waiting()).ask(db, query, visible)
-            if stamp > self._known.stamp:
-                self._known = _Known.of(db, stamp, self._known.waiting)
-            return self._known.ask(db, query, visible)
 
     @_mending
     def weigh(
@@ -420,17 +369,8 @@ def _weighed(said: Iterable[texts.Said]) -> Iterable[bytes]:
     return map(texts.weighed, said)
 
 
-def _state(db: "Connection", key: str) -> str:
-    row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
-    return str(row[0]) if row else ""
-
-
 def _applied(db: "Connection") -> int:
-    return int(_state(db, "applied") or 0)
-
-
-def _stamp(db: "Connection") -> tuple[int, int]:
-    return _applied(db), int(_state(db, "settled") or 0)
+    return int(state(db, "applied") or 0)
 
 
 def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:

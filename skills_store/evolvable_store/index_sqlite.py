@@ -226,6 +226,12 @@ def _is_about_content(error: EvolvableError) -> bool:
     return type(error) in (LibraryError, LibraryCorrupt)
 
 
+def state(db: "Connection", key: str) -> str:
+    """Returns what was noted of the index under this key, nothing where nothing was."""
+    row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
 def _is_current(connection: "Connection") -> bool:
     """Returns whether the file is an index of this schema, False when it is empty. Raises Damaged for any other."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
