@@ -85,6 +85,13 @@ class Bindings:
             rows = db.execute(f"{_BINDING} WHERE folder = ?", (folder.id,)).fetchall()
         return {row[1]: _as_binding(row) for row in rows}
 
+    def of_directories(self, folder: Folder, directories: Iterable[str]) -> dict[str, Binding]:
+        """Returns the bindings of some directories of a folder, by directory."""
+        query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
+        with self._backend.reading() as db:
+            rows = db.execute(query, (folder.id, json.dumps(list(directories)))).fetchall()
+        return {row[1]: _as_binding(row) for row in rows}
+
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
         """Returns every binding of these resources."""
         with self._backend.reading() as db:

@@ -88,21 +88,23 @@ def _names(patterns: Iterable[str]) -> re.Pattern[str]:
 _IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
 
 
-def read_folder(folder: Path) -> Reading:
+def read_folder(folder: Path, before: Signature | None = None) -> Reading:
     """Returns the files of `folder` as they were at one moment, and what was left out and why.
 
     Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
-    its limit. When something changes meanwhile it reads again, three times at most. Raises FileNotFoundError when
-    there is no folder.
+    its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
+    has just been taken. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
-        before = signature(folder)
+        before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
         files, left_out = _read(folder)
         reading = Reading(files, left_out, before.digest, before.newest)
-        if before == signature(folder):
+        after = signature(folder)
+        if before == after:
             break
+        before = after
     return reading
 
 

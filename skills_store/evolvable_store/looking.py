@@ -99,12 +99,12 @@ class Looker:
 
     def looks(self, directories: Sequence[str]) -> Iterator[Look]:
         """Yields those directories that need a step; the cheap check by stat lets the others pass."""
-        bindings = self._bindings.of_folder(self._folder)
+        bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         for directory in directories:
             binding = bindings.get(directory)
             head = heads[binding.resource] if binding else None
-            now = self.signature(directory)
+            taken_ns, now = time.time_ns(), self.signature(directory)
             if now is not None:
                 self.missing.pop(directory, None)
             if self._unchanged(directory, binding, head, now):
@@ -112,7 +112,7 @@ class Looker:
             name = head.name if head else self._name(os.path.basename(directory))
             if head is None and name:
                 head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
-            yield self.look(directory, binding, head, name, now)
+            yield self.look(directory, binding, head, name, now, taken_ns)
 
     def _name(self, directory: str) -> str:
         is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
@@ -124,10 +124,10 @@ class Looker:
         place = self._folder.path / directory
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
-    def _read(self, directory: str, binding: Binding | None, head: Head | None) -> Reading:
+    def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> Reading:
         place = self._folder.path / directory
         if not is_single(self._folder.kind, directory):
-            return read_folder(place)
+            return read_folder(place, now)
         reading = read_single(place, SINGLE)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
@@ -150,14 +150,19 @@ class Looker:
         return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
 
     def look(
-        self, directory: str, binding: Binding | None, head: Head | None, name: str, now: Signature | None
+        self,
+        directory: str,
+        binding: Binding | None,
+        head: Head | None,
+        name: str,
+        now: Signature | None,
+        taken_ns: int,
     ) -> Look:
-        """Returns what the directory holds now; `now` is its signature, taken before."""
-        taken_ns = time.time_ns()
+        """Returns what the directory holds now; `now` is its signature, taken at `taken_ns`."""
         reading = None
         if now is not None:
             with contextlib.suppress(FileNotFoundError):
-                reading = self._read(directory, binding, head)
+                reading = self._read(directory, binding, head, now)
         tree = manifest_of(reading.files).tree if reading else None
         if reading and not reading.files and binding is not None and binding.version is None:
             tree = None  # what a removal left behind of the person's is no content

@@ -432,7 +432,8 @@ class WorkingCopy:
         head = self.store.head_or_none(head.ref)
         assert head is not None
         base = self._version_of(head, believed, self._is_single(directory))
-        look = self._looker.look(directory, None, head, head.name, self._looker.signature(directory))
+        taken_ns, now = time.time_ns(), self._looker.signature(directory)
+        look = self._looker.look(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
             return False
         if self._is_single(directory):

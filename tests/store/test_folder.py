@@ -207,6 +207,14 @@ def test_an_atomic_save_changes_one_file(pdf: Path) -> None:
     assert after.signature != before.signature
 
 
+def test_a_fingerprint_that_is_out_of_date_does_no_harm(pdf: Path) -> None:
+    before = signature(pdf)
+    put(pdf, "late.md", b"late\n")
+    reading = read_folder(pdf, before)
+    now = signature(pdf)
+    assert now is not None and "late.md" in reading.files and reading.signature == now.digest
+
+
 APPLYING = {"fs-04", "fs-09", "fs-10", "fs-11", "fs-13", "fs-18"}
 ELSEWHERE = {"fs-15": "test_swap.py", "fs-17": "the working copy", "fs-19": "the working copy"}
 

@@ -143,13 +143,14 @@ def note_shown(library: Library, caller: Caller, search: str, versions: Iterable
     library.shown.note([Shown(search, resource, version, at, caller.session) for resource, version in versions])
 
 
-def doubles(library: Library, refs: Iterable[Ref], *, limit: int = 10) -> "Confusion":
+def doubles(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "Confusion":
     """Returns which of these resources can easily be taken for another one, the most alike first."""
-    from evolvable_tools.lookup.confusable import confusable
+    from evolvable_tools.lookup.confusable import MOST_AT_ONCE, confusable
 
-    heads = (library.store.head_or_none(ref) for ref in refs)
+    heads = (library.store.head_or_none(ref) for ref in refs[:MOST_AT_ONCE])
     entries = (library.index.entry(head) for head in heads if head is not None)
-    return confusable(library.index, [entry for entry in entries if entry is not None], limit=limit)
+    newcomers = [entry for entry in entries if entry is not None]
+    return confusable(library.index, newcomers, limit=limit, beside=len(refs[MOST_AT_ONCE:]))
 
 
 def list_resources(

@@ -112,7 +112,8 @@ def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
         with progress(str(choice.path)) as show:
             sync = library.working_copies.add(choice.path, scope=choice.scope, kind=choice.kind, progress=show)
         yield syncs.result(sync)
-        library.working_copies.behind({taken.ref for taken in sync.taken})
+        if len(library.working_copies.folders()) > 1:
+            library.working_copies.behind({taken.ref for taken in sync.taken})
 
 
 def _show_init(result: InitResult, verbose: bool) -> None:
