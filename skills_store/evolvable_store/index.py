@@ -209,9 +209,15 @@ class Index:
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
     def _take_in(self, db: "Connection", changes: list[Change]) -> None:
-        changed = list(self._changed(db, changes))
-        said = (_said(text, document, paths) for _, text, document, paths in changed)
-        for (head, text, _, _), weights in zip(changed, self._weigh(said), strict=True):
+        changed: list[tuple[Head, Text]] = []
+
+        def said() -> Iterator[texts.Said]:
+            for head, text, document, paths in self._changed(db, changes):
+                changed.append((head, text))
+                yield _said(text, document, paths)
+
+        # One is read while others are weighed, so the first of these has to be asked first.
+        for weights, (head, text) in zip(self._weigh(said()), changed, strict=True):
             _forget(db, head.id)
             entries.keep(db, head, text, postings.add(db, head.id, weights))
         last = changes[-1].sequence

@@ -8,6 +8,7 @@ settled. So a ranking depends on what the library says now, and not on how it ca
 
 import dataclasses
 import json
+import struct
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
@@ -51,6 +52,9 @@ TABLES = """
         PRIMARY KEY (term, field, block)
     ) STRICT, WITHOUT ROWID;
 """
+
+_PLACE = struct.Struct("=H")
+_BYTES = [bytes([byte]) for byte in range(256)]
 
 _WAITING = "settled = 0 OR resource IS NULL"
 
@@ -130,11 +134,16 @@ def _numbers() -> "array[int]":
 def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:
     """Returns the rows to write, in the order of the table."""
     found = []
-    for (number, block), rows in new.items():
+    for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
         for term, its in rows.items():
-            documents = array("H", [noted >> 8 for noted in its])
-            found.append((term, number, block, documents.tobytes(), bytes([noted & 255 for noted in its])))
-    return sorted(found, key=itemgetter(0, 1, 2))
+            if len(its) == 1:  # as most have
+                documents, weights = _PLACE.pack(its[0] >> 8), _BYTES[its[0] & 255]
+            else:
+                documents = array("H", [noted >> 8 for noted in its]).tobytes()
+                weights = bytes([noted & 255 for noted in its])
+            found.append((term, number, block, documents, weights))
+    found.sort(key=itemgetter(0))  # which leaves those of one term in their order
+    return found
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET

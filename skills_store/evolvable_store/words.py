@@ -30,6 +30,7 @@ _RUN = re.compile(f"[{_UNSPACED}]+")
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
+_ASCII = bytes(range(128))
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both but by can could
@@ -57,8 +58,11 @@ SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.spli
 def words(text: str) -> list[str]:
     """Returns the words of a text in order, folded; a run of Han, Kana or Hangul as its pairs of characters."""
     folded = text.casefold()
-    tokens = _ASCII_WORD.findall(folded) if folded.isascii() else _SPACED_WORD.findall(folded)
-    if folded.isascii() or not _RUN.search(" ".join(token for token in tokens if not token.isascii())):
+    beyond = _beyond_ascii(folded)
+    if not _RUN.search(beyond):
+        # Most texts have signs beyond ASCII, few have letters.
+        ascii_ = not _SPACED_WORD.search(beyond)
+        tokens = _ASCII_WORD.findall(_ascii(folded)) if ascii_ else _SPACED_WORD.findall(folded)
         long = max(map(len, tokens), default=0) > LONGEST_WORD
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
@@ -68,6 +72,16 @@ def words(text: str) -> list[str]:
         elif len(token) <= LONGEST_WORD:
             found.append(token)
     return found
+
+
+def _beyond_ascii(text: str) -> str:
+    """Returns the characters of a text that are not ASCII, side by side."""
+    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII).decode("utf-8")
+
+
+def _ascii(text: str) -> str:
+    """Returns the text with a question mark for every character that is not ASCII."""
+    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
 class _Terms(dict[str, str]):

@@ -19,7 +19,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.seen import FEW
 from evolvable_store.store import Store
 from evolvable_store.texts import FIELDS, HEAVIEST, weigh
-from evolvable_store.words import asked
+from evolvable_store.words import asked, words
 
 SYLLABLES = ["ba", "ko", "ri", "mu", "ta", "len", "do", "fi", "zu", "gra", "pel", "nor"]
 VOCABULARY = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES[:6]]
@@ -152,6 +152,19 @@ def test_two_words_side_by_side_count_more_than_apart(store: Store, index: Index
     assert "pairs" in {part.field for part in first.parts} - {part.field for part in second.parts}
     put(store, {"rebase-tool-push": ("Helps.", ""), "push-rebase-tool": ("Helps.", "")})
     assert names(index, "push rebase") == ["push-rebase-tool", "rebase-tool-push"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("say—“it’s” → done ✅ v2", ["say", "it", "s", "done", "v2"]),
+        ("naïve Ωmega —", ["naïve", "ωmega"]),
+        ("漢字仮名 and 3½", ["漢字", "字仮", "仮名", "and", "3½"]),
+        ("\ud800broken\udfff", ["broken"]),
+    ],
+)
+def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(text: str, said: list[str]) -> None:
+    assert words(text) == said
 
 
 @pytest.mark.parametrize(
