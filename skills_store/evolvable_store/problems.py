@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidRef
-from evolvable_store.folder import is_ignored
+from evolvable_store.folder import Reading, is_ignored
 from evolvable_store.frontmatter import (
     MAX_DESCRIPTION,
     NO_FRONTMATTER,
@@ -85,6 +85,14 @@ def main_path(kind: Kind, name: str, files: Container[str]) -> str:
     if path in files:
         return path
     return "skill.md" if kind is Kind.SKILL and "skill.md" in files else ""
+
+
+def main_left_out(kind: Kind, name: str, reading: Reading) -> str:
+    """Returns why the main file, which is there, was not read; empty when one was read, or none is there."""
+    if main_path(kind, name, reading.files):
+        return ""
+    expected = main_file(kind, name).casefold()
+    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
 def _path_problems(files: Files) -> Iterator[Problem]:

@@ -19,7 +19,7 @@ from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
 from evolvable_store.operation import Actor, Head
-from evolvable_store.problems import Problem, main_path, problems, refused
+from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
 from evolvable_store.store import Store
@@ -219,10 +219,10 @@ class WorkingCopy:
         main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
         if main not in look.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
-            like = next((path for path in look.reading.left_out if path.casefold() == main.casefold()), "")
-            if like:
+            why = main_left_out(kind, look.name, look.reading)
+            if why:
                 self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-                sync.refused.append(Refusal(look.directory, (f"{like}: {look.reading.left_out[like]}",)))
+                sync.refused.append(Refusal(look.directory, (why,)))
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False

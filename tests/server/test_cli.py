@@ -18,7 +18,7 @@ from evolvable_server.cli.state import TOOLS, spoken
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
 from evolvable_server.run import Serving
-from evolvable_store.objects import File
+from evolvable_store.objects import MAX_FILE, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.seed import seed_folder
@@ -800,6 +800,16 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
     assert health["sqlite"]["journal"] in ("wal", "delete") and health["sqlite"]["why"]
     assert health["program"]["packages"]["mcp"]
     assert pdf("doctor").out.endswith("All is well.\n")
+
+
+def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
+    skills = tmp_path / "skills"
+    pdf.save(skills, "huge", skill_text("huge", body="x" * MAX_FILE))
+    pdf("init", skills)
+
+    (problem,) = pdf("doctor", "--json", code=1).json["problems"]
+
+    assert problem["what"].startswith(f"{skills / 'huge'} is not in the library: SKILL.md: too large: ")
 
 
 def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):

@@ -9,7 +9,7 @@ from evolvable_server.cli.terminal import Progress
 from evolvable_store.folder import is_ignored, read_folder
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.problems import main_path, problems, refused
+from evolvable_store.problems import main_left_out, main_path, problems, refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.store import Store
 
@@ -77,14 +77,15 @@ def _skills(place: Path, depth: int) -> Iterator[Path]:
 def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     """Returns the skill's files, or None after a note of every reason against it."""
     try:
-        files = read_folder(place).files
+        reading = read_folder(place)
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    found = [str(problem) for problem in refused(problems(Kind.SKILL, place.name, files), strict=False)]
+    why = main_left_out(Kind.SKILL, place.name, reading)
+    found = [why] if why else list(map(str, refused(problems(Kind.SKILL, place.name, reading.files), strict=False)))
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")
     if found:
         copied.refused.append((place.name, found))
         return None
-    return files
+    return reading.files

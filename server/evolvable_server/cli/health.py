@@ -17,7 +17,7 @@ from evolvable_store import __version__, driver
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
 from evolvable_store.migrations import LATEST, applied
-from evolvable_store.problems import main_path, problems, refused
+from evolvable_store.problems import main_left_out, main_path, problems, refused
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
 from evolvable_store.swap import read_back
@@ -218,11 +218,14 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
     if not slugify(name):
         return [f"no name can be made of {ascii(name)}"]
     try:
-        files = read_back(folder.path / directory).files
+        reading = read_back(folder.path / directory)
     except OSError:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
-    found = problems(folder.kind, name if folder.kind is Kind.SKILL else slugify(name), files)
+    name = name if folder.kind is Kind.SKILL else slugify(name)
+    if why := main_left_out(folder.kind, name, reading):
+        return [why]
+    found = problems(folder.kind, name, reading.files)
     return [str(problem) for problem in refused(found, strict=False)]
 
 
