@@ -11,7 +11,7 @@ from evolvable_store import answers, entries, frontmatter, postings, texts
 from evolvable_store.entries import Entry, Phrase, Text, visible
 from evolvable_store.errors import LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.index_sqlite import Damaged, IndexFile, state
+from evolvable_store.index_sqlite import Damaged, IndexFile, noted
 from evolvable_store.known import Known
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
@@ -197,7 +197,7 @@ class Index:
     def _check_origin(self) -> None:
         """Raises Damaged when the index was not made from this library's history: a restored backup has another."""
         with self._file.reading() as db:
-            applied, mark = _applied(db), state(db, "mark")
+            applied, mark = _applied(db), noted(db, "mark")
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
             raise Damaged("it belongs to another history")
 
@@ -376,7 +376,7 @@ def _weighed(said: Iterable[texts.Said]) -> Iterable[bytes]:
 
 
 def _applied(db: "Connection") -> int:
-    return int(state(db, "applied") or 0)
+    return int(noted(db, "applied") or 0)
 
 
 def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:

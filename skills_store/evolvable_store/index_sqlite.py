@@ -226,7 +226,7 @@ def _is_about_content(error: EvolvableError) -> bool:
     return type(error) in (LibraryError, LibraryCorrupt)
 
 
-def state(db: "Connection", key: str) -> str:
+def noted(db: "Connection", key: str) -> str:
     """Returns what was noted of the index under this key, nothing where nothing was."""
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store import postings
-from evolvable_store.index_sqlite import state
+from evolvable_store.index_sqlite import noted
 from evolvable_store.ranking import Query
 from evolvable_store.seen import Seen, Visible
 from evolvable_store.texts import NUMBERS
@@ -78,4 +78,4 @@ class Known:
 
 
 def _stamp(db: "Connection") -> tuple[int, int]:
-    return int(state(db, "applied") or 0), int(state(db, "settled") or 0)
+    return int(noted(db, "applied") or 0), int(noted(db, "settled") or 0)

@@ -8,7 +8,7 @@ settled. So a ranking depends on what the library says now, and not on how it ca
 
 import dataclasses
 import json
-import struct
+import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
@@ -52,9 +52,6 @@ TABLES = """
         PRIMARY KEY (term, field, block)
     ) STRICT, WITHOUT ROWID;
 """
-
-_PLACE = struct.Struct("=H")
-_BYTES = [bytes([byte]) for byte in range(256)]
 
 _WAITING = "settled = 0 OR resource IS NULL"
 
@@ -137,7 +134,7 @@ def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, byt
     for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
         for term, its in rows.items():
             if len(its) == 1:  # as most have
-                documents, weights = _PLACE.pack(its[0] >> 8), _BYTES[its[0] & 255]
+                documents, weights = (its[0] >> 8).to_bytes(2, sys.byteorder), bytes((its[0] & 255,))
             else:
                 documents = array("H", [noted >> 8 for noted in its]).tobytes()
                 weights = bytes([noted & 255 for noted in its])

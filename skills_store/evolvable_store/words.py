@@ -30,7 +30,7 @@ _RUN = re.compile(f"[{_UNSPACED}]+")
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 # The same for text without those scripts and for ASCII: two and three times as fast.
 _SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
-_ASCII = bytes(range(128))
+_ASCII_BYTES = bytes(range(128))
 
 _FUNCTION_WORDS = """
 a about above after all also am an and any are as at be because been before being below between both but by can could
@@ -61,8 +61,8 @@ def words(text: str) -> list[str]:
     beyond = _beyond_ascii(folded)
     if not _RUN.search(beyond):
         # Most texts have signs beyond ASCII, few have letters.
-        ascii_ = not _SPACED_WORD.search(beyond)
-        tokens = _ASCII_WORD.findall(_ascii(folded)) if ascii_ else _SPACED_WORD.findall(folded)
+        letters = _SPACED_WORD.search(beyond)
+        tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
         long = max(map(len, tokens), default=0) > LONGEST_WORD
         return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
     found: list[str] = []
@@ -76,10 +76,10 @@ def words(text: str) -> list[str]:
 
 def _beyond_ascii(text: str) -> str:
     """Returns the characters of a text that are not ASCII, side by side."""
-    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII).decode("utf-8")
+    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
 
 
-def _ascii(text: str) -> str:
+def _as_ascii(text: str) -> str:
     """Returns the text with a question mark for every character that is not ASCII."""
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 

@@ -132,7 +132,9 @@ def test_of_many_newcomers_the_first_are_looked_at_and_that_is_said(library: Lib
     newcomers = entries(library, "pdf-forms") * (MOST_AT_ONCE + 10)
 
     assert confusable(library.index, newcomers).said == "none found; looked at the first 50 of 60"
-    assert confusable(library.index, newcomers[:50], beside=1_000).said == "none found; looked at the first 50 of 1,050"
+    assert (
+        confusable(library.index, newcomers[:50], further=1_000).said == "none found; looked at the first 50 of 1,050"
+    )
 
 
 @pytest.mark.usefixtures("office")

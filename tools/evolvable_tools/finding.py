@@ -150,7 +150,7 @@ def doubles(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "Confu
     heads = (library.store.head_or_none(ref) for ref in refs[:MOST_AT_ONCE])
     entries = (library.index.entry(head) for head in heads if head is not None)
     newcomers = [entry for entry in entries if entry is not None]
-    return confusable(library.index, newcomers, limit=limit, beside=len(refs[MOST_AT_ONCE:]))
+    return confusable(library.index, newcomers, limit=limit, further=len(refs[MOST_AT_ONCE:]))
 
 
 def list_resources(

@@ -55,13 +55,13 @@ class Confusion:
     said: str
 
 
-def confusable(index: Index, newcomers: Sequence[Entry], *, limit: int = 10, beside: int = 0) -> Confusion:
+def confusable(index: Index, newcomers: Sequence[Entry], *, limit: int = 10, further: int = 0) -> Confusion:
     """Returns which of these resources can be taken for another that is seen beside them, the `limit` most alike.
 
     What each says of itself (name, description, triggers) is asked of the index; another that scores nearly as high as
     the resource itself, and the other way round, answers the same questions. So does one that claims the same trigger.
     Only the same kind counts, and of scopes the resource's own and the user's. Looks at the first MOST_AT_ONCE.
-    beside: newcomers that are not even named.
+    further: how many newcomers there are besides.
     """
     asked: dict[int, dict[int, Scored]] = {}
     found: dict[frozenset[str], Confusable] = {}
@@ -69,7 +69,7 @@ def confusable(index: Index, newcomers: Sequence[Entry], *, limit: int = 10, bes
         for pair in _pairs(index, entry, asked):
             found.setdefault(frozenset((pair.one, pair.other)), pair)
     pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
-    return Confusion(tuple(pairs), _said(len(found), len(pairs), len(newcomers) + beside))
+    return Confusion(tuple(pairs), _said(len(found), len(pairs), len(newcomers) + further))
 
 
 def _said(found: int, shown: int, newcomers: int) -> str:
