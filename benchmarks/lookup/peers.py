@@ -142,11 +142,17 @@ def _nearest(place: Path, model: Path | None) -> Callable[[str], list[tuple[str,
 
 
 _NAMED = ("name", "description")
-_WHOLE = ("name", "description", "body")
+
+WHOLE = Peer(
+    "FTS5, one table with the body",
+    False,
+    partial(build_fts, (*_NAMED, "body")),
+    partial(open_fts, (8, 4, 1)),
+)
 
 PEERS = (
     Peer("FTS5, name and description", False, partial(build_fts, _NAMED), partial(open_fts, (1, 1))),
-    Peer("FTS5, one table with the body", False, partial(build_fts, _WHOLE), partial(open_fts, (8, 4, 1))),
+    WHOLE,
     Peer("MiniLM on the description", True, build_vectors, open_vectors),
     Peer("the paper's cascade, no LLM", True, build_paper, open_paper),
 )
