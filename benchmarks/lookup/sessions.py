@@ -21,7 +21,7 @@ from lookup.vectors import embed_once
 
 DEPTH, USUAL = 10, 5
 
-_WARMING = re.compile(r"warming up|resources embedded|did not answer|went away|cannot start")
+_WARMING = re.compile(r"warming up|earlier task|resources embedded|did not answer|went away|cannot start")
 _PATIENCE = 900.0  # seconds for an embedder to take in ten thousand texts
 _FIRST = "a first task that makes everything ready"
 

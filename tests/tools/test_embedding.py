@@ -195,6 +195,19 @@ def test_a_late_answer_does_not_confuse_the_next(connect: Connect, model: str, h
     assert answer.nearest[0] == identity(home, "sql")
 
 
+def test_while_an_answer_is_late_the_next_task_is_told_so(connect: Connect, model: str, home: Path) -> None:
+    client = connect(model, patience=0.2)
+    until(client, complete)
+    os.kill(worker_of(home), signal.SIGSTOP)
+    try:
+        assert ask(client).said == "the embedder did not answer within 200 ms"
+        assert ask(client).said == "the embedder is still at an earlier task"
+    finally:
+        os.kill(worker_of(home), signal.SIGCONT)
+
+    until(client, complete)
+
+
 # Following the library
 
 

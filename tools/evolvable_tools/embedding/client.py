@@ -29,6 +29,7 @@ LOG = "embedder.log"
 
 _MOST_LINES = 8
 _WARMING_UP = "embedder is warming up"
+_BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
 _TRY_AGAIN = 0.05
 
@@ -88,7 +89,7 @@ class SharedEmbedder:
     @property
     def trouble(self) -> str:
         """Why there is no line."""
-        return self._trouble
+        return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> "Line | None":
         """Returns a line that nobody uses, waiting for one so long; has one opened when there is none."""
