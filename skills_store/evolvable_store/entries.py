@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store import frontmatter
+from evolvable_store.beginnings import Beginnings
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
@@ -120,10 +121,15 @@ def documents_of(db: "Connection", ids: Iterable[int], visible: Visible) -> dict
     return dict(db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall())
 
 
-def phrases(db: "Connection", said: Sequence[str], visible: Visible) -> list[Phrase]:
-    """Returns the phrases whose words stand side by side in a text. said: its words."""
+def phrases(
+    db: "Connection", said: Sequence[str], names: Iterable[str] | None, visible: Visible, beginnings: Beginnings
+) -> list[Phrase]:
+    """Returns the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
     its = terms(map(bindable, said))
-    keys = [_key([word]) for word in _single(db, its)] + _existing(db, _longer(db, its))
+    wanted = frozenset(its if names is None else terms(map(bindable, names)))
+    called = [term for term in its if term in wanted]
+    keys = [_key([word]) for word in _single(db, its, called, beginnings)]
+    keys += _existing(db, _longer(db, its, beginnings))
     query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
         WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
     found: list[Phrase] = []
@@ -133,20 +139,26 @@ def phrases(db: "Connection", said: Sequence[str], visible: Visible) -> list[Phr
     return found
 
 
-def _single(db: "Connection", its: Sequence[str]) -> list[str]:
-    """Returns those of the terms that are a phrase by themselves."""
-    query = """SELECT j.value FROM json_each(?) j
-        WHERE EXISTS (SELECT 1 FROM phrase p WHERE p.head = j.value AND p.size = 1 AND p.text = j.value)"""
-    return [term for (term,) in db.execute(query, (json.dumps(list(dict.fromkeys(its))),)).fetchall()]
+def _single(db: "Connection", its: Sequence[str], called: Sequence[str], beginnings: Beginnings) -> list[str]:
+    """Returns those of the terms that are a trigger by themselves, or a name and `called`."""
+    triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.names_among(dict.fromkeys(called))
+    query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
+        WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
+    found = list[str]()
+    for asked, source in ((names, "name"), (triggers, "trigger")):
+        if asked:
+            found += [term for (term,) in db.execute(query, (json.dumps(asked), source)).fetchall()]
+    return list(dict.fromkeys(found))
 
 
-def _longer(db: "Connection", its: Sequence[str]) -> list[tuple[str, int, str]]:
+def _longer(db: "Connection", its: Sequence[str], beginnings: Beginnings) -> list[tuple[str, int, str]]:
     """Returns every run of two terms or more that is as long as a phrase with the same beginning."""
     starts: dict[str, list[int]] = {}
     for at in range(len(its) - 1):
         starts.setdefault(f"{its[at]} {its[at + 1]}", []).append(at)
+    some = beginnings.among(starts)
     query = "SELECT DISTINCT p.head, p.size FROM json_each(?) head CROSS JOIN phrase p ON p.head = head.value"
-    sizes = db.execute(query, (json.dumps(list(starts)),)).fetchall()
+    sizes = db.execute(query, (json.dumps(some),)).fetchall() if some else []
     return [_key(its[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(its)]
 
 

@@ -308,14 +308,20 @@ class Index:
 
     @_mending
     def phrases(
-        self, said: Sequence[str], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
+        self,
+        said: Sequence[str],
+        *,
+        names: Iterable[str] | None = None,
+        kind: Kind | None = None,
+        scopes: Sequence[str] | None = None,
     ) -> list[Phrase]:
         """Returns the names and triggers whose words, whatever their form, stand side by side among those `said`.
 
-        Up to 200 phrases, each of at most 64 resources. scopes: as in `search`.
+        Up to 200 phrases, each of at most 64 resources. names: the words that may be a name by themselves; None: all.
+        scopes: as in `search`.
         """
         with self._file.reading() as db:
-            return entries.phrases(db, said, visible(kind, scopes))
+            return entries.phrases(db, said, names, visible(kind, scopes), self._known.beginnings(db))
 
     @_mending
     def entries(

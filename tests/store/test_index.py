@@ -163,6 +163,29 @@ def test_a_skill_is_found_by_what_its_file_calls_it_too(store: Store, index: Ind
     assert {phrase.text for phrase in index.phrases(["acrobat", "pdf", "2"])} == {"acrobat", "pdf 2"}
 
 
+def test_a_word_counts_as_a_name_only_where_it_may(store: Store, index: Index) -> None:
+    put(store, "pdf", "---\ndescription: x\nmetadata:\n  triggers: merge, fill forms\n---\n")
+    said = ["merge", "pdf", "and", "fill", "forms"]
+    assert {phrase.text for phrase in index.phrases(said)} == {"merge", "pdf", "fill forms"}
+    assert {phrase.text for phrase in index.phrases(said, names=["pdf"])} == {"merge", "pdf", "fill forms"}
+    assert {phrase.text for phrase in index.phrases(said, names=[])} == {"merge", "fill forms"}
+
+
+def test_names_and_triggers_are_found_however_many_come_and_go(store: Store, index: Index) -> None:
+    def called(*words: str) -> set[str]:
+        return {phrase.text for phrase in index.phrases(words)}
+
+    put(store, "pdf", PDF)
+    assert called("please", "merge", "pdf", "files") == {"pdf", "merge pdf"}
+    many = {f"skill-{number}": f"---\nname: skill-{number}\ndescription: x\n---\n" for number in range(300)}
+    put_texts(store, many)
+    assert all(called("run", *name.split("-"), "now") == {name.replace("-", " ")} for name in many)
+    put_texts(store, {"pdf": "Nothing calls it but its name."}, remove=["skill-7"])
+    assert called("merge", "pdf") == {"pdf"} and called("skill", "7") == set()
+    put_texts(store, {"skill-7": many["skill-7"], "late": "Comes last."})
+    assert called("skill", "7", "is", "late") == {"skill 7", "late"}
+
+
 # Search
 
 

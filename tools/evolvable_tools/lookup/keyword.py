@@ -7,6 +7,7 @@ grows with the task and not with the library. What is read of a task and taken f
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from evolvable_store.index import Index, Phrase
 from evolvable_store.resource import Kind
@@ -32,6 +33,7 @@ _QUOTED = re.compile(
     r"|(?<!\w)'([^']{1,200})'(?!\w)"
 )
 _REF = re.compile(rf"(?<![\w-])(?:{'|'.join(Kind)}):(?:[\w-]{{1,64}}/)?[\w-]{{1,64}}(?![\w-])")
+_KINDS = frozenset(kind.value for kind in Kind)
 _COMMAND = re.compile(r"\s*[/$]([\w-]{1,64})(?![\w-])")
 
 
@@ -68,11 +70,19 @@ class _Task:
         called = {*_REF.findall(text), *([command[1]] if command else ())}
         return cls(words(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
 
+    @property
+    def names(self) -> set[str]:
+        """The words that count as a name when they are one: those that are called so. Others only stand there."""
+        before_kinds = {word for word, after in pairwise(self.words) if after in _KINDS}
+        quoted = {text for text in self.quoted if " " not in text}
+        alone = self.words if len(self.words) == 1 else ()
+        return before_kinds.union(quoted, alone, *map(words, self.called))
+
 
 def keyword(index: Index, query: Query) -> Answer:
     """Returns the resources whose name or trigger stands in the task; the longest phrase of several comes first."""
     task = _Task.of(query.task)
-    phrases = index.phrases(task.words, kind=query.kind, scopes=query.scopes)
+    phrases = index.phrases(task.words, names=task.names, kind=query.kind, scopes=query.scopes)
     places = _longest(list(_places(phrases, task.words)), task)
     best: dict[int, Candidate] = {}
     for place, claims in zip(places, _claims(places), strict=True):
@@ -88,6 +98,8 @@ def keyword(index: Index, query: Query) -> Answer:
 
 def _places(phrases: Sequence[Phrase], task: Sequence[str]) -> Iterator[_Place]:
     """Yields the places in the task where one of the phrases stands. A name stands only as it is written."""
+    if not phrases:
+        return
     said = terms(task)
     runs: dict[int, dict[str, list[int]]] = {}
     for phrase in phrases:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from evolvable_store.index import Index, Part, Ranking
-from evolvable_store.words import FUNCTION_WORDS, term, words
+from evolvable_store.words import FUNCTION_WORDS, terms, words
 from evolvable_tools.lookup.confidence import confidences, known
 from evolvable_tools.lookup.fusion import DEPTH, Fused, Hit, by_meaning_too, by_words, ranked
 from evolvable_tools.lookup.stage import Answer, Candidate, Pending, Query
@@ -100,10 +100,10 @@ def _shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
 
 def _passage(description: str, matched: Sequence[str]) -> str:
     """Returns the sentence of the description with most of the words, cut; empty when it has none of them."""
-    wanted = {term(word) for word in matched}
+    wanted = set(terms(matched))
     best, most = "", 0
     for sentence in _SENTENCE.split(description[:2_000]):
-        count = len(wanted.intersection(map(term, words(sentence))))
+        count = len(wanted.intersection(terms(words(sentence))))
         if count > most:
             best, most = sentence.strip(), count
     return best if len(best) <= _MOST_PASSAGE else f"{best[: _MOST_PASSAGE - 1].rstrip()}…"
