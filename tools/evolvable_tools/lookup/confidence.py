@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from heapq import nlargest
 
 from evolvable_store.index import Ranking, Scored
 from evolvable_store.ranking import PRIOR
 from evolvable_tools.lookup.fusion import Fused
 
 _OTHERS = 4
+_MORE_OTHERS = 9
 _MIDDLE = 6.0
 
 
@@ -32,6 +34,12 @@ class Signals:
     """How far its score is before the mean of the best four others; one near copy of it does not take the lead away."""
     lead_in_size: float
     """The lead times the size, from a middle one: in a large library a small lead says more."""
+    pairs: float
+    """Pairs of the task's words that stand side by side in its name or description, as a logarithm."""
+    rarity: float
+    """Weight of the task for each of its words that are no function words."""
+    ahead: float
+    """How far the score of its words is before the mean of the best nine others, as a share of the highest, -1 to 1."""
     meaning: float
     """Cosine of task and resource, 0 where it is not known."""
 
@@ -43,6 +51,8 @@ def signals(fused: Fused, at: int, content: Set[str]) -> Signals:
     said = _of_itself(scored, content)
     others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
     lead, size = hit.score - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
+    rivals = nlargest(_MORE_OTHERS, (other.scored.score for place, other in enumerate(fused.hits) if place != at))
+    highest = max(scored.score, *rivals[:1], 1e-9)
     return Signals(
         strength=math.log(scored.score / (ranking.mass or 1.0) + 0.05),
         covered=scored.coverage * known(ranking),
@@ -52,6 +62,9 @@ def signals(fused: Fused, at: int, content: Set[str]) -> Signals:
         of_itself=len(said) / max(1, len(content)),
         lead=lead,
         lead_in_size=lead * (size - _MIDDLE),
+        pairs=math.log1p(sum(part.field == "pairs" for part in scored.parts)),
+        rarity=ranking.mass / max(1, len(content)),
+        ahead=(scored.score - sum(rivals) / _MORE_OTHERS) / highest,
         meaning=hit.cosine or 0.0,
     )
 
@@ -66,29 +79,35 @@ def _of_itself(scored: Scored, content: Set[str]) -> set[str]:
 
 
 WORDS: Mapping[str, float] = {
-    "constant": -4.45,
-    "strength": 1.59,
-    "covered": 1.64,
-    "weight": -0.61,
+    "constant": -6.07,
+    "strength": 1.16,
+    "covered": 2.9,
+    "weight": 0.92,
     "size": -0.5,
-    "length": 1.89,
-    "of_itself": 2.66,
-    "lead": 6.12,
-    "lead_in_size": 1.07,
+    "length": 0.38,
+    "of_itself": 2.34,
+    "lead": 4.52,
+    "lead_in_size": 0.93,
+    "pairs": 1.15,
+    "rarity": -0.3,
+    "ahead": 1.32,
 }
 """The model for what is found by words alone."""
 
 MEANINGS: Mapping[str, float] = {
-    "constant": -6.15,
-    "strength": 0.54,
-    "covered": 3.24,
-    "weight": -0.67,
+    "constant": -6.82,
+    "strength": 0.45,
+    "covered": 3.89,
+    "weight": 0.76,
     "size": -0.4,
-    "length": 1.76,
-    "of_itself": 2.15,
-    "lead": 5.28,
-    "lead_in_size": 0.69,
-    "meaning": 2.99,
+    "length": 0.28,
+    "of_itself": 1.72,
+    "lead": 4.53,
+    "lead_in_size": 0.59,
+    "pairs": 1.0,
+    "rarity": -0.28,
+    "ahead": 0.58,
+    "meaning": 2.39,
 }
 """The model where the cosine is known."""
 
