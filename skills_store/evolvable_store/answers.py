@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterator, MutableMapping
 
 from evolvable_store.errors import LibraryError
-from evolvable_store.index_sqlite import Damaged, IndexFile
+from evolvable_store.index_sqlite import IndexFile
+from evolvable_store.postings import Damaged
 
 MOST = 10_000
 """Answers that are kept; the oldest go first."""

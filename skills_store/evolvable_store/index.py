@@ -11,10 +11,11 @@ from evolvable_store import answers, entries, frontmatter, postings, texts
 from evolvable_store.entries import Entry, Phrase, Text, visible
 from evolvable_store.errors import LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
-from evolvable_store.index_sqlite import Damaged, IndexFile, noted
+from evolvable_store.index_sqlite import IndexFile, noted
 from evolvable_store.known import Known
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
+from evolvable_store.postings import Damaged
 from evolvable_store.problems import main_path
 from evolvable_store.ranking import Part, Query, Weighed
 from evolvable_store.resource import Kind

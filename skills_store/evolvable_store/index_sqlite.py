@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from evolvable_store import driver, postings
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
+from evolvable_store.postings import Damaged
 
 if TYPE_CHECKING:
     from evolvable_store.driver import Connection
@@ -45,10 +46,6 @@ _TABLES = """
     -- What a judge answered; the oldest go first.
     CREATE TABLE answer (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value TEXT NOT NULL) STRICT;
 """
-
-
-class Damaged(Exception):
-    """The index cannot be used as it is: broken, from another program, or of another library."""
 
 
 class IndexFile:

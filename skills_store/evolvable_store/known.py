@@ -38,14 +38,14 @@ class _State:
         waiting.refresh(db)
         documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
         return cls(
-            stamp, documents, waiting, beginnings.refreshed(db, last), postings.Reader(waiting, NUMBERS.values(), last)
+            stamp, documents, waiting, beginnings.refreshed(db, last), postings.Reader(waiting, NUMBERS.values())
         )
 
     @classmethod
     def nothing(cls) -> Self:
         """Returns what is known before the index was read."""
         waiting = postings.Waiting()
-        return cls((-1, 0), 0, waiting, Beginnings(), postings.Reader(waiting, (), 0))
+        return cls((-1, 0), 0, waiting, Beginnings(), postings.Reader(waiting, ()))
 
     def ask(self, db: "Connection", query: str, visible: Visible) -> tuple[Query, Seen]:
         """Returns the query, and the documents that may be seen."""

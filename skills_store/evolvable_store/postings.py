@@ -10,13 +10,12 @@ import dataclasses
 import json
 import sys
 from array import array
-from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from evolvable_store.texts import unpacked
 
@@ -36,10 +35,6 @@ _SETTLED_AT_ONCE = 8 << 20  # packed bytes
 _MOST_KEPT = 24 << 20
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
-_FASTER = 12  # documents walked in the time that one is searched for
-_CHEAPER = 10  # documents put into a table in the time that one is searched for
-_LONG = 512  # documents of a row that is worth a table
-
 TABLES = """
     -- resource is NULL when the document is gone but its postings are not.
     CREATE TABLE document (
@@ -58,6 +53,10 @@ _WAITING = "settled = 0 OR resource IS NULL"
 _Key = tuple[str, int, int]  # term, field, block
 _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
+
+
+class Damaged(Exception):
+    """The index cannot be used as it is: broken, from another program, or of another library."""
 
 
 def add(db: "Connection", resource: int, weights: bytes) -> int:
@@ -161,96 +160,20 @@ def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
         db.execute(f"DELETE FROM posting {where}", key)
 
 
-class Spot:
-    """Places of one row whose weights are asked for: they are numbered on from `start`, in their order."""
+class Run(NamedTuple):
+    """Some documents that have a term in a field: their numbers are `base` + `places`.
 
-    __slots__ = ("number_of", "of", "places", "start", "wanted")
-
-    def __init__(self, places: Sequence[int], start: int) -> None:
-        self.places, self.start, self.wanted = places, start, frozenset(places)
-        self.number_of = {at: number for number, at in enumerate(places, start)}
-        self.of: Callable[[bytes], tuple[int, ...]] = _each(places)
-        """Returns what a table has at each of the places."""
-
-
-def _each(places: Sequence[int]) -> "Callable[[bytes], tuple[int, ...]]":
-    if len(places) == 1:  # then an itemgetter returns no tuple
-        at = places[0]
-        return lambda table: (table[at],)
-    return itemgetter(*places)
-
-
-class Spots:
-    """Documents whose weights are asked for, in order; those of one row stand together."""
-
-    def __init__(self, documents: Iterable[int]) -> None:
-        self.documents = sorted(documents)
-        rows: dict[int, list[int]] = {}
-        for document in self.documents:
-            at = document % BLOCK
-            rows.setdefault(document - at, []).append(at)
-        self._rows: dict[int, Spot] = {}
-        start = 0
-        for base, places in rows.items():
-            self._rows[base] = Spot(places, start)
-            start += len(places)
-
-    def weights(self, postings: "Postings") -> bytearray:
-        """Returns the weight of each of the documents, 0 where it has none; nothing when none has any."""
-        weights = bytearray(len(self.documents))
-        for run in postings.runs:
-            spot = self._rows.get(run.base)
-            if spot is not None:
-                run.put(weights, spot)
-        return weights if weights.count(0) < len(weights) else bytearray()
-
-
-class Run:
-    """Some documents that have a term in a field, in order: their numbers are `base` + `documents`.
-
-    length: places in the row that may be asked for; 0 when it is not to be made a table of, because others in the same
-    row stand beside it.
+    places: two bytes each, in the machine's order and rising. weights: a byte each.
     """
 
-    __slots__ = ("_asked", "_length", "_table", "base", "documents", "weights")
-
-    def __init__(self, base: int, documents: "array[int]", weights: bytes, length: int) -> None:
-        self.base, self.documents, self.weights = base, documents, weights
-        self._asked, self._length, self._table = 0, length, b""
-
-    def put(self, weights: bytearray, spot: "Spot") -> None:
-        """Writes the weights of the places that a spot asks for to where it has them; leaves the others as they are.
-
-        A table of the row is made once its places have been searched for as long as making it takes.
-        """
-        # A document that came after these were read has no place in the table.
-        if spot.places[-1] < self._length and (self._table or self._is_worth_a_table(len(spot.places))):
-            weights[spot.start : spot.start + len(spot.places)] = bytes(spot.of(self._table))
-            return
-        theirs, number_of = self.documents, spot.number_of
-        if len(theirs) < _FASTER * len(number_of):
-            for at in spot.wanted.intersection(theirs):
-                weights[number_of[at]] = self.weights[bisect_left(theirs, at)]
-            return
-        for at, number in number_of.items():
-            where = bisect_left(theirs, at)
-            if where < len(theirs) and theirs[where] == at:
-                weights[number] = self.weights[where]
-
-    def _is_worth_a_table(self, places: int) -> bool:
-        """Makes the table if it is."""
-        if len(self.documents) > _LONG:
-            self._asked += places
-            if _CHEAPER * self._asked > len(self.documents):
-                table = bytearray(self._length)
-                deque(map(table.__setitem__, self.documents, self.weights), maxlen=0)
-                self._table = bytes(table)
-        return bool(self._table)
+    base: int
+    places: bytes
+    weights: bytes
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, or may."""
-        return 3 * len(self.documents) + (self._length if len(self.documents) > _LONG else 0)
+        """Bytes that it takes."""
+        return len(self.places) + len(self.weights)
 
 
 @dataclass(slots=True)
@@ -316,8 +239,8 @@ class Waiting:
         if new:
             for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
                 numbers = list(its)
-                places = array("H", [number % BLOCK for number in numbers])
-                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers), 0))
+                places = array("H", [number % BLOCK for number in numbers]).tobytes()
+                postings.runs.append(Run(block * BLOCK, places, bytes(new[number] for number in numbers)))
             postings.count += len(new)
         postings.count -= self._gone[key]
 
@@ -329,9 +252,9 @@ class Waiting:
 class Reader:
     """Reads postings of one state of the index, and keeps those that were asked for last."""
 
-    def __init__(self, waiting: Waiting, numbers: Iterable[int], last: int) -> None:
-        """numbers: the fields. last: the highest number of a document."""
-        self._waiting, self._numbers, self._last = waiting, tuple(numbers), last
+    def __init__(self, waiting: Waiting, numbers: Iterable[int]) -> None:
+        """numbers: the fields."""
+        self._waiting, self._numbers = waiting, tuple(numbers)
         self._kept: dict[str, list[Postings]] = {}
         self._size = 0
 
@@ -346,16 +269,13 @@ class Reader:
             self._size -= _size(self._kept.pop(next(iter(self._kept))))
         return kept | fresh
 
-    def _length(self, block: int) -> int:
-        return min(BLOCK, self._last + 1 - block * BLOCK)
-
     def _fresh(self, db: "Connection", terms: Sequence[str]) -> dict[str, list[Postings]]:
         found: dict[tuple[str, int], Postings] = {}
         query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
             CROSS JOIN posting p ON p.term = asked.value"""
         for term, number, block, documents, weights in db.execute(query, (json.dumps(terms),)):
             its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
-            its.runs.append(Run(block * BLOCK, array("H", documents), weights, self._length(block)))
+            its.runs.append(Run(block * BLOCK, documents, weights))
             its.count += len(weights)
         for term in terms:
             for number in self._waiting.fields_of(term, self._numbers):

@@ -18,6 +18,7 @@ from evolvable_server.cli.state import TOOLS, spoken
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
 from evolvable_server.run import Serving
+from evolvable_store import sums
 from evolvable_store.objects import MAX_FILE, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -800,6 +801,14 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
     assert health["sqlite"]["journal"] in ("wal", "delete") and health["sqlite"]["why"]
     assert health["program"]["packages"]["mcp"]
     assert pdf("doctor").out.endswith("All is well.\n")
+
+
+@pytest.mark.parametrize(("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")])
+def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compiled, said):
+    monkeypatch.setattr(sums, "COMPILED", compiled)
+
+    assert pdf("doctor", "--json").json["program"]["compiled"] is compiled
+    assert said in pdf("doctor").out
 
 
 def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):

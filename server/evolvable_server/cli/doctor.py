@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 UNWELL = 1
 """The exit code of `doctor` when something is wrong."""
 
+_NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
+
 
 @command("doctor")
 @click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
@@ -70,6 +72,7 @@ def _program_rows(health: "Health") -> list[tuple[str, str]]:
         ("python", f"{program.python} ({program.executable}) on {program.platform}"),
         ("packages", packages),
         ("sqlite", f"{sqlite.version} of {sqlite.module}{journal}: {sqlite.why}"),
+        ("search", "compiled" if program.compiled else _NOT_COMPILED),
     ]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
-from evolvable_store import __version__, driver
+from evolvable_store import __version__, driver, sums
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
 from evolvable_store.migrations import LATEST, applied
@@ -37,13 +37,17 @@ PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAM
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs: versions of this program, of Python and of the packages it uses (None: not installed)."""
+    """What runs: versions of this program, of Python and of the packages it uses (None: not installed).
+
+    compiled: whether the loops of a search are, which a C compiler is needed for when this program is installed.
+    """
 
     evolvable: str
     python: str
     executable: str
     platform: str
     packages: dict[str, str | None]
+    compiled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,7 @@ def _program() -> Program:
         sys.executable,
         f"{platform.system()} {platform.machine()}",
         {name: _version_of(name) for name in PACKAGES},
+        sums.COMPILED,
     )
 
 

@@ -1,0 +1,79 @@
+"""The loops of a search over postings, for where no compiler was at hand: the same numbers, ten times slower."""
+
+import heapq
+from array import array
+from bisect import bisect_left
+
+_Bytes = bytes | bytearray | memoryview
+
+
+class Sums:
+    """What the terms of a query add to each place of a row: a score, and a share of what the query weighs.
+
+    Scores are added up in the order in which the terms are given, as doubles.
+    """
+
+    def __init__(self, length: int) -> None:
+        """Raises ValueError unless it has 1 to 65,536 places."""
+        if not 1 <= length <= 1 << 16:
+            raise ValueError("a row has 1 to 65536 places")
+        self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
+
+    def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
+        """Adds `factor` times its weight to the score of each place, and the share once for each term.
+
+        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings of one term in
+        several fields follow each other. Raises ValueError, and adds nothing, when they do not belong together or one
+        is beyond the row.
+        """
+        numbers = _numbers(places, weights)
+        if numbers and max(numbers) >= len(self._scores):
+            raise ValueError("there is a place beyond the row")
+        scores, shares, latest = self._scores, self._shares, self._latest
+        for at, weight in zip(numbers, weights, strict=True):
+            scores[at] += weight * factor
+            if latest[at] != term:
+                latest[at] = term
+                shares[at] += share
+
+    def cover(self, all_: float, part: float) -> None:
+        """Ends the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
+        rest = 1 - part
+        for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
+            if score or share:
+                self._shares[at] = covered = min(share / all_, 1.0)
+                self._scores[at] = score * (rest + part * covered)
+
+    def best(self, limit: int) -> list[tuple[int, float, float]]:
+        """Returns the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
+        there = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
+        return [self.at(at) for _, at in heapq.nsmallest(limit, there)]
+
+    def at(self, place: int) -> tuple[int, float, float]:
+        """Returns a place with its score and its share. Raises IndexError when there is none."""
+        if not 0 <= place < len(self._scores):
+            raise IndexError("there is no such place in the row")
+        return place, self._scores[place], self._shares[place]
+
+
+def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
+    """Returns the weight of each of the places that are asked for, 0 where it has none.
+
+    places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
+    """
+    if len(asked) % 2:
+        raise ValueError("a place takes two bytes")
+    numbers = _numbers(places, weights)
+    found = bytearray()
+    for at in array("H", bytes(asked)):
+        where = bisect_left(numbers, at)
+        found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
+    return bytes(found)
+
+
+def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
+    if len(places) != 2 * len(weights):
+        raise ValueError("there is not one weight for each place")
+    numbers = array("H")
+    numbers.frombytes(places)
+    return numbers
