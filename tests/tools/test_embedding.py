@@ -9,6 +9,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
 
+import psutil
 import pytest
 from embedding_place import (
     SKILLS,
@@ -198,12 +199,14 @@ def test_a_late_answer_does_not_confuse_the_next(connect: Connect, model: str, h
 def test_while_an_answer_is_late_the_next_task_is_told_so(connect: Connect, model: str, home: Path) -> None:
     client = connect(model, patience=0.2)
     until(client, complete)
-    os.kill(worker_of(home), signal.SIGSTOP)
+    worker = psutil.Process(worker_of(home))
+    worker.suspend()
     try:
+        poll(lambda: worker.status() == psutil.STATUS_STOPPED, "a process that stands still")
         assert ask(client).said == "the embedder did not answer within 200 ms"
         assert ask(client).said == "the embedder is still at an earlier task"
     finally:
-        os.kill(worker_of(home), signal.SIGCONT)
+        worker.resume()
 
     until(client, complete)
 
