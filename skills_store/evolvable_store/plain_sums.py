@@ -1,4 +1,4 @@
-"""The loops of a search over postings, for where no compiler was at hand: the same numbers, ten times slower."""
+"""The loops of a search over postings, for where no compiler was at hand: the same numbers, slower."""
 
 import heapq
 from array import array

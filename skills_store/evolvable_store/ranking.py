@@ -139,8 +139,9 @@ class Query:
         for clause in self._clauses:
             field = _NAMES[clause.field]
             for run in clause.postings.runs:
-                weights = weights_at(run.places, run.weights, asked) if run.base == base else b""
-                for parts, weight in zip(found, weights, strict=False):
+                if run.base != base:
+                    continue
+                for parts, weight in zip(found, weights_at(run.places, run.weights, asked), strict=True):
                     if weight:
                         parts.append(Part(clause.words, field, weight * clause.factor))
         return found
