@@ -114,7 +114,7 @@ def time_rows(name: str, embedder: bool, size: int, times: Times) -> list[Row]:
     rows.append(Row("  of which a trivial tool call, p50", ms(times.trivial)))
     what = f"{name}, {size:,} skills, 20,000 characters: p50"
     rows.append(at_most(what, times.long, 2 * goals[0], ms) if goals[0] else Row(what, ms(times.long)))
-    return [*rows, Row("  of what an ordinary task takes", ratio(times.long_ratio))]
+    return [*rows, at_most("  of what an ordinary task takes", times.long_ratio, 2.0, ratio)]
 
 
 def _beside_rows(goals: tuple[float | None, float | None], size: int, times: Times) -> list[Row]:

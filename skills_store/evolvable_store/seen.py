@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from evolvable_store.driver import Connection
 
 FEW = 400
-"""So many documents are looked at one by one; of more, candidates are chosen first."""
+"""So many documents are looked at one by one; of more, the best are looked up."""
 
 _MOST_KNOWN = 20_000  # documents, some two megabytes
 
