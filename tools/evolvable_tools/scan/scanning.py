@@ -10,6 +10,7 @@ from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, S
 from evolvable_tools.scan.gains import gains
 from evolvable_tools.scan.hidden import hidden
 from evolvable_tools.scan.instructions import instructions
+from evolvable_tools.scan.judging import judged
 from evolvable_tools.scan.secrets import cut, secrets
 from evolvable_tools.scan.shape import is_program, shape_of_bytes, shape_of_text
 from evolvable_tools.scan.views import View, view_of
@@ -37,6 +38,7 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     for path, data in after.items():
         if before.get(path) != data:
             found += _of_file(path, data, views.get(path), known.get(path))
+    found += judged(known, views, kind, is_new=not before)
     was = _capabilities(before, known, kind)
     has = _capabilities(after, views, kind)
     changed = CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))

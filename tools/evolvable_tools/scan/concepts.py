@@ -1,0 +1,82 @@
+"""Which concepts of the lexicon a sentence speaks of, in any of its languages."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from evolvable_tools.scan.lexicon import SPACED, UNSPACED
+
+_WORD = re.compile(r"\.?[^\W_][\w'’-]*")
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_MIN_STEM = 3
+
+
+def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list[tuple[tuple[str, ...], str]]]]:
+    words: dict[str, set[str]] = {}
+    stems: dict[str, set[str]] = {}
+    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for concept, entries in SPACED.items():
+        for entry in entries.split():
+            if "_" in entry and entry != "report_outcome":
+                parts = tuple(entry.split("_"))
+                phrases.setdefault(parts[0], []).append((parts[1:], concept))
+            elif entry.endswith("*"):
+                stems.setdefault(entry[:-1], set()).add(concept)
+            else:
+                words.setdefault(entry, set()).add(concept)
+    return words, stems, phrases
+
+
+_WORDS, _STEMS, _PHRASES = _entries()
+_LONGEST = max(map(len, _STEMS))
+_BY_CONCEPT = {
+    concept: re.compile("|".join(re.escape(entry.replace("_", " ")) for entry in entries.split()))
+    for concept, entries in UNSPACED.items()
+}
+
+
+def tokens(sentence: str) -> list[str]:
+    """Return the words of a lower-case sentence."""
+    return _WORD.findall(sentence.replace("’", "'"))
+
+
+@lru_cache(maxsize=8192)
+def of_word(word: str) -> frozenset[str]:
+    """Return the concepts of one word, by itself or by how it begins."""
+    found = set(_WORDS.get(word, ()))
+    for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
+        found |= _STEMS.get(word[:length], set())
+    return frozenset(found)
+
+
+def located(sentence: str) -> Iterator[tuple[str, int]]:
+    """Yield each concept of a sentence with the number of the word (or character) where it stands."""
+    words = tokens(sentence)
+    for number, word in enumerate(words):
+        for concept in of_word(word):
+            yield concept, number
+        for rest, concept in _PHRASES.get(word, ()):
+            if _continues(words, number + 1, rest):
+                yield concept, number
+    if not sentence.isascii() and _WIDE.search(sentence):
+        for concept, pattern in _BY_CONCEPT.items():
+            for match in pattern.finditer(sentence):
+                yield concept, match.start()
+
+
+def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
+    there = words[start : start + len(rest)]
+    if len(there) < len(rest):
+        return False
+    last = rest[-1]
+    return all(a == b for a, b in zip(there[:-1], rest[:-1], strict=True)) and (
+        there[-1].startswith(last[:-1]) if last.endswith("*") else there[-1] == last
+    )
+
+
+def concepts(sentence: str) -> dict[str, list[int]]:
+    """Return the concepts of a lower-case sentence, each with the places where it stands."""
+    found: dict[str, list[int]] = {}
+    for concept, place in located(sentence):
+        found.setdefault(concept, []).append(place)
+    return found
