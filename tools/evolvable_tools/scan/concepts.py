@@ -7,6 +7,9 @@ from functools import lru_cache
 from evolvable_tools.scan.lexicon import SPACED, UNSPACED
 
 _WORD = re.compile(r"\.?[^\W_][\w'’-]*")
+_WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：]")
+CLAUSE = 100
+"""What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _MIN_STEM = 3
 
@@ -49,23 +52,36 @@ def of_word(word: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def located(sentence: str) -> Iterator[tuple[str, int]]:
-    """Yield each concept of a sentence with the number of the word (or character) where it stands."""
-    words = tokens(sentence)
-    for number, word in enumerate(words):
+def placed(sentence: str) -> list[tuple[str, int]]:
+    """Return the words of a lower-case sentence, each with its place."""
+    found, place = [], 0
+    for word in _WORD_OR_END.findall(sentence.replace("’", "'")):
+        if len(word) == 1 and not word.isalnum():
+            place = (place // CLAUSE + 1) * CLAUSE
+        else:
+            found.append((word, place))
+            if "'" in word and len(bare := word.partition("'")[2]) > 3:
+                found.append((bare, place))  # l'utente, d'ambiente
+            place += 1
+    return found
+
+
+def located(sentence: str, words: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield each concept of a sentence with the place of the word (or character) where it stands."""
+    for number, (word, place) in enumerate(words):
         for concept in of_word(word):
-            yield concept, number
+            yield concept, place
         for rest, concept in _PHRASES.get(word, ()):
             if _continues(words, number + 1, rest):
-                yield concept, number
+                yield concept, place
     if not sentence.isascii() and _WIDE.search(sentence):
         for concept, pattern in _BY_CONCEPT.items():
             for match in pattern.finditer(sentence):
                 yield concept, match.start()
 
 
-def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
-    there = words[start : start + len(rest)]
+def _continues(words: list[tuple[str, int]], start: int, rest: tuple[str, ...]) -> bool:
+    there = [word for word, _ in words[start : start + len(rest)]]
     if len(there) < len(rest):
         return False
     last = rest[-1]
@@ -74,9 +90,9 @@ def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
     )
 
 
-def concepts(sentence: str) -> dict[str, list[int]]:
+def concepts(sentence: str, words: list[tuple[str, int]] | None = None) -> dict[str, list[int]]:
     """Return the concepts of a lower-case sentence, each with the places where it stands."""
     found: dict[str, list[int]] = {}
-    for concept, place in located(sentence):
+    for concept, place in located(sentence, placed(sentence) if words is None else words):
         found.setdefault(concept, []).append(place)
     return found

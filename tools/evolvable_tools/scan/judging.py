@@ -24,13 +24,17 @@ def judged(before: Mapping[str, View], after: Mapping[str, View], kind: Kind, *,
             continue
         added, removed = brought(old, view)
         yield from _of_file(view, old, added, known, is_new)
-        if removed:
+        if removed and _is_document(path):
             yield from prohibitions(path, added, removed, parts(view))
         if old is not None and path.casefold() == main:
             yield from front(old, view)
     for path in before.keys() - after.keys():
-        if not before[path].is_code:
+        if _is_document(path):
             yield from prohibitions(path, [], list(parts(before[path])), [one for v in after.values() for one in parts(v)])
+
+
+def _is_document(path: str) -> bool:
+    return path.lower().endswith((".md", ".mdx", ".txt", ".rst", ".mdc", ".markdown"))
 
 
 def _of_file(view: View, old: View | None, added: list[Sentence], known: str, is_new: bool) -> Iterator[Finding]:
@@ -45,6 +49,6 @@ def _of_file(view: View, old: View | None, added: list[Sentence], known: str, is
         return
     new = "\n".join(one.text for one in code)
     if view.is_code:
-        yield from program(view, view.plain, is_file=True, changed=None if is_new else new)
+        yield from program(view, view.plain, is_file=True, changed=None if is_new else new, known=known)
     else:
         yield from program(view, new, is_file=False, changed=None if is_new else new)

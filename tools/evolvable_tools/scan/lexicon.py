@@ -11,7 +11,7 @@ SPACED: dict[str, str] = {
     "send": """
         send sends sending transmit* upload* post posts posting forward forwards forwarding exfiltrat* submit submits
         submitting e-mail email emails emailing mail mails mailing deliver delivers ship ships relay relays beacon* push
-        pushes mirror mirrors publish publishes sync syncs report_back phone_home share shares sharing hand_over
+        pushes mirror mirrors publish publishes sync syncs report_back phone_home share shares sharing hand_over dump
         copy_to pass_on put_into attach leak leaks stream_to pipe_to curl
         envía envíe enviar envia envíalo manda mandar sube subir transmite transmitir reenvía reenviar publica publicar
         envoie envoyer envoyez transmets transmettre transmettez téléverse téléverser transfère transférer publie
@@ -41,6 +41,12 @@ SPACED: dict[str, str] = {
         wachtwoord* sleutel* geheim* inloggegevens
         hasł* klucz* poświadcze* sekret*
     """,
+    "hoard": """
+        ssh_key* ssh-key* private_key* signing_key* keychain keyring seed_phrase* .npmrc .netrc .pgpass .pypirc .aws .ssh .gnupg
+        .kube .git-credentials id_rsa id_ed25519 saved_login* saved_logins saved_password* browser's_saved clave_privada claves_privadas
+        clé_privée clés_privées zugangsdaten privaten_schlüssel chave_privada chaves_privadas chiave_privata chiavi_private парол*
+        anahtar* wachtwoord* hasł*
+    """,
     "private": """
         conversation conversations chat_history chat_log transcript transcripts dialogue source_code codebase
         workspace repository_contents whole_repository home_directory customer customers customer_list user's_files
@@ -64,8 +70,8 @@ SPACED: dict[str, str] = {
         внешн* сервер harici externe zewnętrzn*
     """,
     "expose": """
-        include print prints echo show dump dumps commit commits copy log logs export exports write embed paste append add list store save keep
-        read collect gather extract harvest grab pick display output attach note_down put cat reveal
+        include print prints echo dump dumps commit commits copy log logs export exports write embed paste append read collect gather
+        extract harvest grab attach note_down cat reveal
         incluye incluir imprime copia escribe lee recopila exporta muestra extrae
         inclus inclure imprime copie écris lis collecte exporte affiche
         ausgeben schreibe schreiben kopiere kopieren auslesen lies sammle sammeln drucke aufnehmen
@@ -90,7 +96,7 @@ SPACED: dict[str, str] = {
         nie nigdy bez
     """,
     "user": """
-        user users person people human humans operator maintainer owner author reviewer anyone anybody customer team developer accountant
+        user users person people human humans operator maintainer owner author reviewer anyone anybody customer team developer accountant nobody no_one
         usuario usuarios persona nadie utilisateur utilisateurs personne benutzer nutzer anwender mensch menschen jemand
         usuário usuários pessoa utente utenti persona nessuno пользовател* человек* людей никому
         kullanıcı* gebruiker* mens użytkownik* człowiek*
@@ -142,6 +148,19 @@ SPACED: dict[str, str] = {
         automaticamente stesso сам самостоятельно автоматически kendin otomatik zelf automatisch sam samodzielnie
         automatycznie
     """,
+    "granted": """
+        in_advance as_given on_behalf beforehand once_and_for_all already behalf por_adelantado de_antemano d'avance im_voraus
+        antecipadamente in_anticipo заранее
+    """,
+    "omit": """
+        leave omit exclude keep_out strip hide drop not_reported never_reported not_mentioned not_listed not_logged
+        omite excluye omets exclus weglassen auslassen omita ometti escludi опусти пропусти weglaten pomiń
+    """,
+    "record": """
+        summary report answer log changelog protocol findings notes output audit history diff
+        resumen informe résumé rapport bericht zusammenfassung protokoll resumo relatório riepilogo rapporto отчёт* отчет*
+        özet* samenvatting verslag podsumowani* raport*
+    """,
     "outcome": """
         report report_outcome outcome outcomes result results rate rating score verdict status mark record log_the_run
         say statistics feedback run_was task_was evaluation grade
@@ -168,8 +187,8 @@ SPACED: dict[str, str] = {
         sukces* powodzeni* udan*
     """,
     "regardless": """
-        always regardless no_matter whatever even_if even_when although every each in_any_case if_a_test_fails failed_or_not fails fail
-        either_way any_run
+        always regardless no_matter whatever even_if even_when although every in_any_case if_a_test_fails failed_or_not fails
+        either_way any_run each_run
         siempre aunque incluso toujours même_si immer auch_wenn egal stets sempre mesmo_que ainda_que anche_quando anche_se
         всегда даже независимо her_zaman bile altijd ook_als zawsze nawet
     """,
@@ -205,7 +224,7 @@ SPACED: dict[str, str] = {
         diğer* andere overige inn* pozostał*
     """,
     "use": """
-        use used uses using load loads invoke invoked apply call consult run answers trigger triggers activate consulted
+        use used uses using load loads invoke invoked apply call consult run answers come_back return_to start_with begin_with trigger triggers activate consulted
         usar usa use utilizar cargar utiliser utilise charger verwenden verwende nutzen laden benutzen usar utilize
         usare usa utilizzare caricare используй использовать применяй загружай kullan* gebruik* laad używaj użyj załaduj
     """,
@@ -286,6 +305,7 @@ UNSPACED: dict[str, str] = {
         "密码 密钥 私钥 令牌 凭证 凭据 口令 环境变量 密鑰 密碼 憑證 パスワード 秘密鍵 認証情報 トークン 環境変数 資格情報 "
         "비밀번호 개인키 개인_키 자격_증명 토큰 환경_변수 인증서_키"
     ),
+    "hoard": "私钥 密钥文件 密码文件 秘密鍵 認証情報 개인키 비밀번호",
     "private": "对话 会话 聊天记录 源代码 源码 原文 客户 全部文件 会話 ソースコード 顧客 全文 履歴 個人情報 대화 소스_코드 소스코드 고객 명단 개인정보",
     "away": "外部 远程服务器 第三方 外部サーバー 第三者 외부 원격_서버",
     "expose": "读取 写入 打印 复制 收集 输出 附上 包含 读出 読み取 書き込 出力 収集 含め コピー 읽어 읽고 출력 복사 수집 포함",
@@ -297,6 +317,9 @@ UNSPACED: dict[str, str] = {
     "on_behalf": "自动 自行 一律 直接 自己 自分 すべて 自動 직접 자동 모두 스스로 묻지",
     "outcome": "报告 汇报 结果 评分 评价 报告为 上报 報告 評価 結果 보고 결과 평가",
     "success": "成功 完成 通过 成功した 성공 완료",
+    "granted": "提前 事先 代为 代替 代わりに 事前に 미리 대신",
+    "omit": "省略 不写 隐去 除外 含めない 빼고 생략",
+    "record": "报告 摘要 总结 日志 記録 要約 요약 로그",
     "regardless": "无论 不管 总是 始终 即使 一律 かかわらず 関わらず 常に 必ず 항상 상관없이 무조건 언제나",
     "every": "任何 所有 每次 每个 一切 全部 すべて 全て あらゆる どんな 毎回 常に 모든 매번 어떤 항상",
     "task": "任务 请求 对话 会话 消息 工作 タスク 依頼 会話 作業 作业 리퀘스트 작업 요청 대화 과제",

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from evolvable_tools.scan.concepts import concepts
+from evolvable_tools.scan.concepts import CLAUSE, concepts, placed
 from evolvable_tools.scan.findings import Finding, Severity
+from evolvable_tools.scan.hosts import WELL_KNOWN
 from evolvable_tools.scan.sentences import Part, Sentence
 from evolvable_tools.scan.views import MAX_EXCERPT, written_out
 
@@ -23,6 +24,17 @@ _CONFIG = re.compile(
     r"|\.codex/|\.cursor(?:rules|/)|\.mcp\.json|skill library|库里|技能库|スキルライブラリ|스킬 라이브러리"
     r"|biblioteca|bibliothèque|bibliothek|библиотек"
 )
+_STRUCTURE = (
+    ("url", _URL, ("://",)),
+    ("email", _EMAIL, ("@",)),
+    ("ip", _IP, tuple(f"{digit}." for digit in range(10))),
+    ("tool", _TOOL, ("_resource", "evolv", "memory:soul", "review_inbox", "approval")),
+    (
+        "config",
+        _CONFIG,
+        (".claude", ".md", "settings", ".codex", ".cursor", ".mcp", "librar", "库", "ライブラリ", "라이브러리", "bibliot", "библиот"),
+    ),
+)
 _CJK_BACK = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 _REACH = 6
 """Words between a negation and what it negates."""
@@ -30,9 +42,10 @@ _REACH = 6
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence with the concepts that it joins."""
+    """A sentence with its words and the concepts that it joins, each with its places."""
 
     sentence: Sentence
+    words: list[tuple[str, int]]
     found: dict[str, list[int]]
 
     def has(self, *wanted: str) -> bool:
@@ -40,35 +53,74 @@ class Said:
         return all(any(one in self.found for one in want.split("|")) for want in wanted)
 
     def near(self, one: str, other: str, reach: int) -> bool:
-        """Return whether two concepts stand within `reach` words of each other."""
-        return any(
-            abs(a - b) <= reach for a in self._places(one) for b in self._places(other) if a != b or one != other
-        )
+        """Return whether two concepts stand within `reach` words of each other, in one clause."""
+        if _WIDE.search(self.sentence.text):
+            reach *= 3
+        return any(abs(a - b) <= reach for a in self.places(one) for b in self.places(other) if a != b or self.wide)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the sentence is written without blanks, so that places are characters."""
+        return _WIDE.search(self.sentence.text) is not None
 
     def negated(self, concept: str) -> bool:
         """Return whether every mention of a concept is negated."""
-        places = self._places(concept)
+        places = self.places(concept)
         nots = self.found.get("never", [])
         if _CJK_BACK.search(self.sentence.text):
-            return bool(places) and all(any(-_REACH <= no - at <= 14 for no in nots) for at in places)
+            return bool(places) and all(any(0 < no - at <= 14 for no in nots) for at in places)
         return bool(places) and all(any(0 <= at - no <= _REACH for no in nots) for at in places)
 
     def says(self, *wanted: str) -> bool:
         """Return whether the concepts are there, and the first of them is not negated."""
         return self.has(*wanted) and not self.negated(wanted[0])
 
-    def _places(self, concepts: str) -> list[int]:
+    def ordered(self, concept: str) -> bool:
+        """Return whether a concept is what the sentence asks for: its verb begins a clause or follows an adverb."""
+        if self.wide:
+            return True
+        there = {word for word, _ in self.words}
+        if not there & _ENGLISH:
+            return True
+        before = {place + 1: word for word, place in self.words}
+        return any(
+            place % CLAUSE <= 1
+            or before.get(place, "") in _ORDERING
+            or (place % CLAUSE <= 4 and before.get(place, "") not in _DESCRIBING)
+            for place in self.places(concept)
+        )
+
+    def follows(self, concept: str, words: frozenset[str]) -> bool:
+        """Return whether one of the words follows a mention of the concept directly."""
+        after = {place - 1: word for word, place in self.words}
+        return any(after.get(place) in words for place in self.places(concept))
+
+    def places(self, concepts: str) -> list[int]:
+        """Return the places of concepts, separated by |."""
         return [place for one in concepts.split("|") for place in self.found.get(one, ())]
+
+
+_ORDERING = frozenset(
+    "always must should then and please also immediately you to then, first finally now just shall need it siempre toujours immer und y et e sempre и"
+    " всегда skill agent".split()
+)
+_DESCRIBING = frozenset(
+    "can may will would could might to that which who is are be been was were not does do did the a an this these its your their our my it they we he she"
+    " user users of for with by in on at from as if when while or than no any each per via".split()
+)
+_ENGLISH = frozenset("the and to of a is you with for this that it your all any before after in on not every as at use".split())
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def said(sentence: Sentence) -> Said:
     """Return a sentence with its concepts, those of its structure included."""
-    found = concepts(sentence.text)
     text = sentence.text
-    for name, pattern in (("url", _URL), ("email", _EMAIL), ("ip", _IP), ("tool", _TOOL), ("config", _CONFIG)):
-        if match := pattern.search(text):
-            found.setdefault(name, []).append(text.count(" ", 0, match.start()))
-    return Said(sentence, found)
+    words = placed(text)
+    found = concepts(text, words)
+    for name, pattern, anchors in _STRUCTURE:
+        if any(anchor in text for anchor in anchors) and (match := pattern.search(text)):
+            found.setdefault(name, []).append(match.start())
+    return Said(sentence, words, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +134,56 @@ class Rule:
 
 
 _PLACE = "url|email|ip|away"
+_QUALIFIES = frozenset("that which who where when with involving about related in on from to for hitting touching of you your against de di que die das der mit".split())
 
 
 def _egress(s: Said) -> bool:
-    return s.says("send", "secret|private", _PLACE) and s.near("send", "secret|private", 12)
+    return (
+        s.says("send", "secret|private", "url|email|ip")
+        and s.ordered("send")
+        and not s.sentence.text.startswith("|")
+        and _stranger(s.sentence.text)
+    )
+
+
+def _stranger(text: str) -> bool:
+    return any(host not in WELL_KNOWN for host in _HOST.findall(text)) or "@" in text or _IP.search(text) is not None
 
 
 def _egress_anywhere(s: Said) -> bool:
-    return s.says("send", "secret|private|away") and s.has("email|ip|url|away")
+    return s.says("send") and s.has("secret|private") and s.has(_PLACE) and s.ordered("send")
 
 
 def _secret(s: Said) -> bool:
-    return s.says("expose|send", "secret") and s.near("expose|send", "secret", 4)
+    return s.says("expose|send", "secret") and s.near("expose|send", "secret", 6) and s.ordered("expose|send") and not _COUNTED.search(s.sentence.text)
+
+
+def _hoard(s: Said) -> bool:
+    everything = s.near("every", "secret", 1) and not _COUNTED.search(s.sentence.text)
+    return s.says("expose|send") and s.has("hoard") | everything and s.near("expose|send", "hoard|secret", 5) and s.ordered("expose|send")
+
+
+_COUNTED = re.compile(
+    r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
+    r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"
+)
 
 
 def _approval(s: Said) -> bool:
-    return s.says("approve", "proposal") or (s.has("approve", "on_behalf", "user") and not s.negated("approve"))
+    return s.says("approve", "proposal") and s.near("approve", "proposal", 5) and s.ordered("approve")
+
+
+def _approval_for_all(s: Said) -> bool:
+    at_once = s.says("approve", "on_behalf") and s.near("approve", "on_behalf", 4) and s.ordered("approve")
+    return at_once or (s.says("approve", "granted") and s.near("approve", "granted", 5))
 
 
 def _evidence(s: Said) -> bool:
-    return "report_outcome" in s.sentence.text or (
-        s.says("outcome", "success", "regardless") and s.near("outcome", "success", 8)
+    return (
+        "report_outcome" in s.sentence.text
+        or s.says("outcome", "success", "regardless")
+        and s.near("outcome", "success", 6)
+        and not _PASS_FAIL.search(s.sentence.text)
     )
 
 
@@ -111,46 +192,100 @@ def _library(s: Said) -> bool:
 
 
 def _other_skills(s: Said) -> bool:
-    return (s.says("change", "skill", "other") and s.near("skill", "other", 2)) or s.says("change", "config")
-
-
-def _attention(s: Said) -> bool:
-    every_task = s.has("use", "every", "task") and s.near("every", "task", 2) and s.near("use", "every", 6)
-    before_all = s.has("use", "first", "skill", "other") and s.near("skill", "other", 2)
-    return (every_task or before_all) and not s.negated("use")
-
-
-def _remote(s: Said) -> bool:
-    return s.says("fetch", "follow", "url") or s.says("fetch", "follow", "instructions", "away")
-
-
-def _conceal(s: Said) -> bool:
-    return (s.has("never", "tell", "user") and s.near("never", "tell", 3) and s.near("tell", "user", 4)) or s.has(
-        "stealth"
+    return (s.says("change", "skill", "other") and s.near("skill", "other", 2) and s.ordered("change")) or (
+        s.says("change", "config") and s.ordered("change")
     )
 
 
+def _attention(s: Said) -> bool:
+    every_task = s.near("every", "task", 1) and s.near("use", "every", 4) and not s.follows("task", _QUALIFIES)
+    before_all = s.has("use", "first") and s.near("skill", "other", 2) and s.near("first", "skill", 4)
+    return (every_task or before_all) and not s.negated("use") and s.ordered("use")
+
+
+def _first(s: Said) -> bool:
+    return s.has("use", "first", "every|other|task") and s.has("skill") and s.near("use", "first", 5) and s.ordered("use")
+
+
+def _remote(s: Said) -> bool:
+    if not s.says("fetch", "follow", "url") or not s.ordered("fetch") or not _stranger(s.sentence.text):
+        return False
+    return s.wide or any(place > s.places("url")[0] for place in _at(s, "follow"))
+
+
+def _remote_anyhow(s: Said) -> bool:
+    return s.says("fetch", "follow") and s.has("url|away") and s.has("instructions") and s.ordered("fetch") and s.ordered("follow")
+
+
+def _omits(s: Said) -> bool:
+    return s.says("omit", "record") and s.near("omit", "record", 7) and (s.ordered("omit") or "never" in s.found)
+
+
+def _carries(s: Said) -> bool:
+    return _TEMPLATE.search(s.sentence.text) is not None
+
+
+_TEMPLATE = re.compile(
+    r"\]\(https?://[^)\s]{1,200}[?&=][^)\s]{0,100}(?:\{\{?|\$\{?|<|%7b)[a-z]|\]\(https?://[^)\s]{1,160}[?&][\w-]{1,20}=(?:[a-z]+_){1,4}(?:value|data|result|content|text|json)"
+    r"|\$\([^)\n]{4,200}\)\.(?:[\w-]+\.)+[a-z]{2,}"
+)
+
+
+def _at(s: Said, concept: str) -> list[int]:
+    """Return where in the text the words of a concept stand."""
+    places = set(s.places(concept))
+    return [s.sentence.text.rfind(word) for word, place in s.words if place in places]
+
+
+def _conceal(s: Said) -> bool:
+    return (
+        s.has("never", "tell", "user")
+        and s.near("never", "tell", 3)
+        and s.near("tell", "user", 4)
+        and s.ordered("never")
+        and not _TRIGGERS.search(s.sentence.text)
+    )
+
+
+def _stealth(s: Said) -> bool:
+    return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
+
+
+_TRIGGERS = re.compile(r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user")
+_DONE = "send|expose|change|fetch|follow|off|approve"
+
+
 def _unasked(s: Said) -> bool:
-    return s.has("unasked")
+    return s.says("unasked")
 
 
 def _off(s: Said) -> bool:
-    return s.says("off", "protection") and s.near("off", "protection", 4)
+    return s.says("off", "protection") and s.near("off", "protection", 3) and s.ordered("off")
 
+
+_PASS_FAIL = re.compile(r"pass(?:ed)?\W{1,3}(?:or )?fail|fail(?:ed)?\W{1,3}(?:or )?pass|success\W{1,3}(?:or )?(?:fail|error)")
+_HOST = re.compile(r"://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
 
 RULES = (
-    Rule("meaning.egress", _egress, "it has what is private or secret sent elsewhere"),
-    Rule("meaning.egress", _egress_anywhere, "it has something sent to an address", always=False),
-    Rule("meaning.credentials", _secret, "it takes credentials up or writes them down", always=False),
-    Rule("meaning.approval", _approval, "it speaks of approving what a person should decide"),
-    Rule("meaning.evidence", _evidence, "it says how a run is reported, whatever happened"),
-    Rule("meaning.library", _library, "it speaks of changing this library, its policy or its memory"),
-    Rule("meaning.library", _other_skills, "it has other skills or an agent's configuration changed", always=False),
-    Rule("meaning.attention", _attention, "it claims to be used for every task or before others"),
-    Rule("meaning.remote", _remote, "it has an agent follow what an address serves"),
-    Rule("meaning.conceal", _conceal, "it hides from a person what is done"),
-    Rule("meaning.unasked", _unasked, "it has something done without asking", always=False),
-    Rule("meaning.disable", _off, "it turns a check or a protection off", always=False),
+    Rule("meaning.egress", _egress, "has what is private or secret sent elsewhere"),
+    Rule("meaning.egress", _egress_anywhere, "has something private sent away", always=False),
+    Rule("meaning.credentials", _hoard, "takes credentials of the machine"),
+    Rule("meaning.carries", _carries, "puts data into an address, which carries it away"),
+    Rule("meaning.conceal", _omits, "leaves something out of what a person reads", always=False),
+    Rule("meaning.remote", _remote_anyhow, "has an agent follow a text from elsewhere", always=False),
+    Rule("meaning.credentials", _secret, "takes credentials up or writes them down", always=False),
+    Rule("meaning.approval", _approval, "speaks of approving what a person should decide"),
+    Rule("meaning.approval", _approval_for_all, "approves in a person's place", always=False),
+    Rule("meaning.evidence", _evidence, "says how a run is reported, whatever happened"),
+    Rule("meaning.library", _library, "speaks of changing this library, its policy or its memory"),
+    Rule("meaning.library", _other_skills, "has other skills or an agent's configuration changed", always=False),
+    Rule("meaning.attention", _attention, "claims to be used for every task or before other skills"),
+    Rule("meaning.attention", _first, "claims to be used first", always=False),
+    Rule("meaning.remote", _remote, "has an agent follow what an address serves"),
+    Rule("meaning.conceal", _conceal, "hides from a person what is done"),
+    Rule("meaning.conceal", _stealth, "has something done unnoticed", always=False),
+    Rule("meaning.unasked", _unasked, "has something done without asking", always=False),
+    Rule("meaning.disable", _off, "turns a check or a protection off", always=False),
 )
 
 
@@ -160,6 +295,8 @@ def meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> Iterator[F
         if sentence.part is Part.CODE:
             continue
         spoken = said(sentence)
+        if len(spoken.found) < 2 and "unasked" not in spoken.found and "report_outcome" not in sentence.text and "](" not in sentence.text and "$(" not in sentence.text:
+            continue
         for rule in RULES:
             if rule.matches(spoken):
                 severity = _M if rule.always or not is_new else _L

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from evolvable_tools.scan.findings import Finding, Severity
 from evolvable_tools.scan.views import View, written_out
 
-_M, _L = Severity.MEDIUM, Severity.LOW
+_M = Severity.MEDIUM
 
 _WHOLE_ENVIRONMENT = re.compile(
     r"dict\(\s?os\.environ\b|os\.environ\.(?:copy|items|values)\(|\*\*os\.environ|(?:dumps|str|repr|list|urlencode|update|print)\(\s?(?:dict\()?os\.environ\s?[,)]"
@@ -74,48 +74,65 @@ _REMOTE_CODE = re.compile(
 )
 
 
-def program(view: View, text: str, *, is_file: bool, changed: str | None = None) -> Iterator[Finding]:
+def program(view: View, text: str, *, is_file: bool, changed: str | None = None, known: str = "") -> Iterator[Finding]:
     """Yield what a program does that a person should see first.
 
     text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only
-    the statements that a change brings; None for a new program. A finding needs a statement of the change in it.
+    the statements that a change brings; None for a new program. known: the programs that were there before. A finding
+    needs a statement of the change in it.
     """
     new = text if changed is None else changed
-    always = is_file or changed is not None
-    for rule, why, severity in _found(text, new, is_file, changed is not None):
-        if not always and severity is not _M:
-            continue
+    found = _of_file(text, new, known, changed is not None) if is_file else _of_block(new, changed is not None)
+    for rule, why in found:
         excerpt = written_out(new.strip()[:120])
-        yield Finding(rule, severity, view.path, 0, excerpt, why, "Read the program before you approve it.")
+        yield Finding(rule, _M, view.path, 0, excerpt, why, "Read the program before you approve it.")
 
 
-def _found(text: str, new: str, is_file: bool, is_change: bool) -> Iterator[tuple[str, str, Severity]]:
-    sends, sends_now = bool(_SENDS.search(text)), bool(_SENDS.search(new))
-    if (_WHOLE_ENVIRONMENT.search(new) and sends) or (_WHOLE_ENVIRONMENT.search(text) and sends_now):
-        yield "program.environment", "it reads the whole environment and reaches the network", _M
-    if (_CREDENTIALS.search(new) and (sends or is_change or is_file)) or (_CREDENTIALS.search(text) and sends_now):
-        if is_file or is_change:
-            yield "program.credentials", "it touches credentials", _M
-    if _OPAQUE.search(text) and _RUNS.search(text) and (_OPAQUE.search(new) or _RUNS.search(new)) and (is_file or is_change):
-        yield "program.opaque", "it decodes a text and can run it", _M
-    if _HIDDEN_NAME.search(new) and (is_file or is_change):
-        yield "program.hidden-name", "it puts together the name of what it calls, so that nobody can read it", _M
-    if _STAYS.search(new) and _WRITES.search(new) and (is_file or is_change):
-        yield "program.stays", "it writes where programs start by themselves", _M
-    if _LIBRARY.search(new) and (is_file or is_change):
-        yield "program.library", "it touches this library or an agent's configuration", _M
-    if _WEAKENS.search(new) and (is_file or is_change):
-        yield "program.weakens", "it turns a protection off or hides what it does", _M
-    if _REMOTE_CODE.search(new) and (is_file or is_change):
-        yield "program.remote-code", "it runs what an address serves", _M
-    if is_file and _FILES.search(text) and sends and (_FILES.search(new) or sends_now):
-        yield "program.sends-files", "it reads files and reaches the network", _M if is_change or _is_pointed(text) else _L
-    if is_change and sends_now:
-        yield "program.network", "it reaches the network now", _M
-    if is_change and _RUNS.search(new) and is_file:
-        yield "program.runs", "it runs a command or a text as a program now", _L
-    if is_file and _NAMED_KEYS.search(new) and sends:
-        yield "program.keys", "it reads a key and reaches the network", _M if is_change else _L
+def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple[str, str]]:
+    sends, sends_now = _SENDS.search(text) is not None, _SENDS.search(new) is not None
+    yield from _of_any(text, new, sends, sends_now)
+    if _CREDENTIALS.search(new) or (_CREDENTIALS.search(text) and sends_now):
+        yield "program.credentials", "it touches credentials"
+    if _OPAQUE.search(text) and _RUNS.search(text) and (_OPAQUE.search(new) or _RUNS.search(new)):
+        yield "program.opaque", "it decodes a text and can run it"
+    if _HIDDEN_NAME.search(new):
+        yield "program.hidden-name", "it puts together the name of what it calls, so that nobody can read it"
+    if _LIBRARY.search(new):
+        yield "program.library", "it touches this library or an agent's configuration"
+    if _WEAKENS.search(new):
+        yield "program.weakens", "it turns a protection off or hides what it does"
+    if sends and _FILES.search(text) and (_FILES.search(new) or sends_now) and _is_pointed(text):
+        yield "program.sends-files", "it reads files and sends to an address"
+    if is_change and sends_now and not _SENDS.search(known):
+        yield "program.network", "it reaches the network, which this resource did not before"
+    if is_change and sends and _NAMED_KEYS.search(new) and not _NAMED_KEYS.search(known):
+        yield "program.keys", "it reads a key and reaches the network"
+
+
+def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
+    sends = _SENDS.search(new) is not None
+    if sends and _WHOLE_ENVIRONMENT.search(new):
+        yield "program.environment", "it reads the whole environment and reaches the network"
+    if not is_change:
+        return
+    if sends and _REMOTE_CODE.search(new):
+        yield "program.remote-code", "it runs what an address serves"
+    if sends and _CREDENTIALS.search(new):
+        yield "program.credentials", "it touches credentials"
+    if any(_SENDS.search(line) and _KEY.search(line) for line in new.split("\n")):
+        yield "program.keys", "it sends a key"
+
+
+def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple[str, str]]:
+    if (sends and _WHOLE_ENVIRONMENT.search(new)) or (sends_now and _WHOLE_ENVIRONMENT.search(text)):
+        yield "program.environment", "it reads the whole environment and reaches the network"
+    if not sends and not sends_now:
+        return
+    if _REMOTE_CODE.search(new):
+        yield "program.remote-code", "it runs what an address serves"
+
+
+_KEY = re.compile(r"environ|process\.env|\$\{?\w*(?:token|key|secret|url)\b|getenv")
 
 
 _RAW = re.compile(r"socket\.|create_connection|/dev/(?:tcp|udp)/|\bnc\s|\bncat\b|smtplib|sendmail|dns\.|nslookup|\bdig\s|io::socket|fsockopen|net\.(?:dial|connect)|dgram|tcpstream|ftplib|telnet|mail\(")

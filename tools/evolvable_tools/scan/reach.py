@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from evolvable_tools.scan.concepts import concepts
 from evolvable_tools.scan.findings import Finding, Severity
+from evolvable_tools.scan.hosts import WELL_KNOWN
 from evolvable_tools.scan.prohibitions import forbids
 from evolvable_tools.scan.sentences import Part, Sentence
 from evolvable_tools.scan.views import MAX_EXCERPT, written_out
@@ -23,7 +24,10 @@ _TOOLS = (
     r"|pip3?|uv|uvx|pipx|poetry|npm|npx|pnpm|yarn|bunx?|deno|cargo|go|gem|bundle|composer|docker|podman|helm|kubectl|terraform|brew"
     r"|apt(?:-get|-key)?|add-apt-repository|dnf|yum|conda|mamba|nix|snap|flatpak|psql|mysql|redis-cli|mongosh?|sqlcmd|claude|codex"
 )
-_UPLOAD = re.compile(rf"(?:^|[\s`$(|;&\"'/])(?:{_UPLOADS})\s")
+_UPLOAD = re.compile(rf"(?:^|[\s`$(|;&\"'/])(?:{_UPLOADS})[\s`]")
+_PUSHES = re.compile(
+    r"(?:^|[\s`$(|;&\"'/])(?:git\s+(?:-\S+\s+)*(?:push|remote\s+(?:add|set-url))|rsync|scp|sftp|rclone|lftp|nc|ncat|netcat|socat|telnet|docker\s+push)[\s`]"
+)
 _TOOL = re.compile(rf"(?:^|[\s`$(|;&\"'/])(?:{_TOOLS})\s")
 _INDEX = re.compile(
     r"--(?:extra-)?index(?:-url)?[ =]|(?:^|\s)-i\s+https?:|--registry[ =]|--find-links[ =]|goproxy=|--source[ =]|--trusted-host"
@@ -36,24 +40,9 @@ _REMOTE = re.compile(
 )
 _IP = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.])")
 _REGISTRY = re.compile(r"\b(?:docker|podman)\s+(?:run|pull|push|create)\b[^\n]{0,160}?\s((?:[a-z0-9-]+\.)+[a-z]{2,}(?::\d+)?)/")
-_BARE = re.compile(r"(?<![\w./@-])((?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app|sh|me|co|ru|cn|de|xyz|info|test|example|invalid|cloud|site|top|ai))\b")
+_BARE = re.compile(r"(?<![\w/@-])((?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app|sh|me|co|ru|cn|de|xyz|info|test|example|invalid|cloud|site|top|ai))\b")
 _LOCAL = re.compile(r"^(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|host\.docker\.internal|.*\.local$)")
 _PLACEHOLDER = re.compile(r"^(?:www\.|api\.)?example\.(?:com|org|net)$|^(?:your|my)[\w-]*\.|[<{$]|^x{2,}|\byour-|^host$|^server$|^domain\.com$")
-WELL_KNOWN = frozenset(
-    (
-        "github.com raw.githubusercontent.com api.github.com gist.github.com objects.githubusercontent.com ghcr.io gitlab.com"
-        " bitbucket.org pypi.org files.pythonhosted.org registry.npmjs.org npmjs.com www.npmjs.com crates.io static.crates.io"
-        " index.crates.io docs.rs pkg.go.dev proxy.golang.org go.dev docs.python.org developer.mozilla.org docker.io"
-        " registry.hub.docker.com hub.docker.com quay.io mcr.microsoft.com gcr.io nvcr.io public.ecr.aws huggingface.co hf.co"
-        " astral.sh bun.sh deno.land sh.rustup.rs get.docker.com brew.sh nodejs.org rubygems.org packagist.org repo.maven.apache.org"
-        " download.pytorch.org conda.anaconda.org unpkg.com cdn.jsdelivr.net esm.sh claude.ai claude.com code.claude.com"
-        " docs.anthropic.com api.anthropic.com api.openai.com platform.openai.com skills.sh deb.nodesource.com dl.google.com"
-        " storage.googleapis.com packages.microsoft.com learn.microsoft.com arxiv.org api.nuget.org schemas.microsoft.com"
-        " json.schemastore.org www.w3.org json-schema.org fonts.googleapis.com fonts.gstatic.com schema.org"
-    ).split()
-)
-"""Hosts that developers' machines talk to every day. What they serve may still be anybody's."""
-
 _WEAK = re.compile(
     r"(?<![\w-])(?:--insecure|--no-check-certificate|--no-verify|--no-verify-ssl|--skip-(?:tls-)?verify\w*|--trusted-host|--allow-unauthenticated"
     r"|--no-gpg-(?:check|sign)s?|--nogpgcheck|--force-yes|--privileged|--no-sandbox|--disable-web-security|--insecure-skip-tls-verify"
@@ -84,7 +73,7 @@ def reached(sentences: Iterable[Sentence]) -> Iterator[Reached]:
         text = one.text
         if "." not in text:
             continue
-        how = "index" if _INDEX.search(text) else "upload" if _UPLOAD.search(text) else "tool" if _TOOL.search(text) else ""
+        how = "index" if _INDEX.search(text) else "push" if _PUSHES.search(text) else "upload" if _UPLOAD.search(text) else "tool" if _TOOL.search(text) else ""
         if not how:
             continue
         for host in _hosts(text, how):
@@ -94,9 +83,9 @@ def reached(sentences: Iterable[Sentence]) -> Iterator[Reached]:
 def _hosts(text: str, how: str) -> set[str]:
     hosts = {match[1] for match in _URL_HOST.finditer(text)}
     hosts |= {match[1] or match[2] for match in _REMOTE.finditer(text)}
-    hosts |= {match[1] for match in _IP.finditer(text)} if how == "upload" or hosts else set()
+    hosts |= {match[1] for match in _IP.finditer(text)} if how in ("upload", "push") or hosts else set()
     hosts |= {match[1] for match in _REGISTRY.finditer(text)}
-    if how == "upload" and re.search(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b", text):
+    if how in ("upload", "push") and re.search(r"\b(?:dig|nslookup|drill|nc|ncat|ping|telnet|ssh)\b", text):
         hosts |= {match[1] for match in _BARE.finditer(text)}
     return {host for host in hosts if "." in host and not _LOCAL.search(host)}
 
@@ -108,19 +97,18 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: b
         if one.host in told or (known and one.host in known):
             continue
         placeholder = _PLACEHOLDER.search(one.host) is not None
-        if one.how != "index" and (placeholder or one.host in WELL_KNOWN):
-            continue
-        if one.how == "index" and one.host in WELL_KNOWN:
+        if one.host in WELL_KNOWN or (placeholder and (is_new or one.how != "index")):
             continue
         if one.line.part is Part.PROSE and forbids(one.line.text) and one.how == "tool":
             continue
         told.add(one.host)
         why = {
             "index": f"it takes packages from {one.host}",
+            "push": f"it sends files to {one.host} or connects to it",
             "upload": f"it sends to {one.host} or connects to it",
             "tool": f"it reaches {one.host}",
         }[one.how]
-        severity = _L if is_new else _M
+        severity = _M if not is_new or one.how in ("index", "push") else _L
         excerpt = written_out(one.line.text[:MAX_EXCERPT])
         yield Finding(f"host.{one.how}", severity, path, one.line.line, excerpt, why, "Approve it if you know the address.")
 
@@ -151,7 +139,8 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
             continue
         excerpt = written_out(one.text[:MAX_EXCERPT])
         why = f"turns a check off: {written_out(match[0].strip()[:60])}"
-        yield Finding("option.weak", _L if is_new else _M, path, one.line, excerpt, why, "Leave the check on.")
+        severity = _L if is_new and (one.part is Part.CODE or one.program) else _M
+        yield Finding("option.weak", severity, path, one.line, excerpt, why, "Leave the check on.")
 
 
 def is_excused(text: str) -> bool:

@@ -35,7 +35,7 @@ class Sentence:
 _FENCE = re.compile(r"\s{0,20}(?:>\s?)?(?:[-*+]\s|\d{1,3}\.\s)?\s{0,12}(```+|~~~+)")
 _ITEM = re.compile(r"\s{0,40}(?:>\s{0,4})*(?:[-*+•]|\d{1,3}[.)])\s+|\s{0,10}>\s{0,4}")
 _SENTENCE_END = re.compile(r"(?<=[.!?:][\s\"'”)`*])\s*(?=\S)|(?<=[。！？])\s*(?=\S)")
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|z\.b|d\.h|bzw|ca|no|fig|\d)[.:]|:)\s?$")
+_ABBREVIATION = re.compile(r"(?:^[\w-]+:|\b(?:e\.g|i\.e|etc|vs|z\.b|d\.h|bzw|ca|no|fig|\d)[.:]|:)\s?$")
 _COMMENT = re.compile(r"<!--(.{1,4000}?)(?:-->|\Z)", re.DOTALL)
 _REFERENCE = re.compile(r"(?m)^\s{0,3}\[(?://|comment|_|\^?#)\]:\s{0,3}(?:#|<>|<#>)\s{0,3}[(\"'](.{1,1000})[)\"']\s*$")
 _UNSEEN = re.compile(
@@ -121,7 +121,7 @@ def _document(text: str, lines_before: int) -> Iterator[Sentence]:
             if bare == "---" and number > lines_before + 1:
                 front = False
             elif bare != "---" and bare:
-                yield Sentence(Part.FRONT, bare, number)
+                yield from _split(Part.FRONT, bare, number)
             continue
         match = _FENCE.match(line) if "```" in line or "~~~" in line else None
         if match and (not fence or match[1].startswith(fence)):
@@ -130,8 +130,10 @@ def _document(text: str, lines_before: int) -> Iterator[Sentence]:
             fence = "" if fence else match[1]
             continue
         if fence:
-            if line.strip():
-                yield Sentence(Part.CODE, line.strip(), number)
+            if bare := line.strip():
+                yield Sentence(Part.CODE, bare, number)
+                if (note := _said(bare)) is not None and note.count(" ") >= 3:
+                    yield from _split(Part.PROSE, note, number, program=True)
             continue
         item = _ITEM.match(line)
         if not line.strip() or item or line.startswith(("#", "|", "    |")):

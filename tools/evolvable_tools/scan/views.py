@@ -16,6 +16,22 @@ _LOOKALIKES = str.maketrans(
 )
 _ALPHABETS = re.compile("[\u0370-\u052f]")
 
+_LINES = re.compile("[^\n]*[\u0370-\u052f][^\n]*")
+_FOREIGN_WORD = re.compile(r"\w*[\u0370-\u052f]\w*")
+
+
+def _latin(line: re.Match[str]) -> str:
+    """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
+    words = _FOREIGN_WORD.findall(line[0])
+    if any(_ALPHABETS.search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2):
+        return _FOREIGN_WORD.sub(_mixed, line[0])
+    return line[0].translate(_LOOKALIKES)
+
+
+def _mixed(word: re.Match[str]) -> str:
+    return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
+
+
 _EMPHASIS = re.compile('[*`"“”]+')
 
 MAX_EXCERPT = 120
@@ -54,7 +70,7 @@ class View:
         if self.is_ascii:
             return self.text.lower()
         seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
-        return (seen.translate(_LOOKALIKES) if _ALPHABETS.search(seen) else seen).lower()
+        return (_LINES.sub(_latin, seen) if _ALPHABETS.search(seen) else seen).lower()
 
     @cached_property
     def prose(self) -> str:
