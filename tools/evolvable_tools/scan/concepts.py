@@ -8,6 +8,7 @@ from evolvable_tools.scan.lexicon import SPACED, UNSPACED
 
 _WORD = re.compile(r"\.?[^\W_][\w'’-]*")
 _WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：]")
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+]{1,10}://[^\s)\]>\"'`，。、]{1,400}")
 CLAUSE = 100
 """What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -55,6 +56,8 @@ def of_word(word: str) -> frozenset[str]:
 def placed(sentence: str) -> list[tuple[str, int]]:
     """Return the words of a lower-case sentence, each with its place."""
     found, place = [], 0
+    if "://" in sentence:
+        sentence = _ADDRESS.sub(" ", sentence)  # what stands in an address is not said
     for word in _WORD_OR_END.findall(sentence.replace("’", "'")):
         if len(word) == 1 and not word.isalnum():
             place = (place // CLAUSE + 1) * CLAUSE

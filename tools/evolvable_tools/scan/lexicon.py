@@ -12,7 +12,7 @@ SPACED: dict[str, str] = {
         send sends sending transmit* upload* post posts posting forward forwards forwarding exfiltrat* submit submits
         submitting e-mail email emails emailing mail mails mailing deliver delivers ship ships relay relays beacon* push
         pushes mirror mirrors publish publishes sync syncs report_back phone_home share shares sharing hand_over dump
-        copy_to pass_on put_into attach leak leaks stream_to pipe_to curl
+        copy_to pass_on put_into attach leak leaks stream_to pipe_to
         envía envíe enviar envia envíalo manda mandar sube subir transmite transmitir reenvía reenviar publica publicar
         envoie envoyer envoyez transmets transmettre transmettez téléverse téléverser transfère transférer publie
         sende senden schicke schicken verschicke hochladen lade übertrage übertragen übermittle übermitteln übermittelt
@@ -74,7 +74,7 @@ SPACED: dict[str, str] = {
         extract harvest grab attach note_down cat reveal
         incluye incluir imprime copia escribe lee recopila exporta muestra extrae
         inclus inclure imprime copie écris lis collecte exporte affiche
-        ausgeben schreibe schreiben kopiere kopieren auslesen lies sammle sammeln drucke aufnehmen
+        ausgeben schreibe schreiben kopiere kopieren auslesen lesen lies sammle sammeln drucke aufnehmen
         inclua imprima copie escreva leia colete exporte mostre
         includi stampa copia scrivi leggi raccogli esporta mostra
         прочитай прочитайте добавь добавьте запиши скопируй собери выведи распечатай покажи сохрани
@@ -116,7 +116,7 @@ SPACED: dict[str, str] = {
     """,
     "approve": """
         approve approves approved approving approval accept accepts accepting confirm confirms confirmed
-        authorise authorize consent sign_off signed_off adopt allow grant waive merge
+        authorise authorize consent sign_off signed_off adopt allow waive merge
         aprueba aprobar acepta aceptar confirma autoriza
         approuve approuver accepte accepter confirme autorise
         genehmige genehmigen freigeben bestätige bestätigen annehmen erlaube
@@ -313,7 +313,7 @@ UNSPACED: dict[str, str] = {
     "user": "用户 客户 作者 任何人 ユーザー 利用者 사용자 사람",
     "tell": "告诉 告知 提及 透露 说明 提到 伝え 教え 知らせ 言及 明か 알리 말하 언급 알려",
     "approve": "批准 同意 通过 确认 接受 承認 許可 確認済み 승인 허가 수락",
-    "proposal": "提案 建议 收件箱 待审 待批 受信箱 보류 제안 받은_편지함 대기_중인 승인_요청",
+    "proposal": "提案 收件箱 待审 待批 受信箱 보류 제안 받은_편지함 대기_중인 승인_요청",
     "on_behalf": "自动 自行 一律 直接 自己 自分 すべて 自動 직접 자동 모두 스스로 묻지",
     "outcome": "报告 汇报 结果 评分 评价 报告为 上报 報告 評価 結果 보고 결과 평가",
     "success": "成功 完成 通过 成功した 성공 완료",

@@ -56,20 +56,26 @@ class Said:
         """Return whether two concepts stand within `reach` words of each other, in one clause."""
         if _WIDE.search(self.sentence.text):
             reach *= 3
-        return any(abs(a - b) <= reach for a in self.places(one) for b in self.places(other) if a != b or self.wide)
+        return any(abs(a - b) <= reach for a in self.active(one) for b in self.places(other) if a != b or self.wide)
+
+    def active(self, concepts: str) -> list[int]:
+        """Return the places of concepts that are not negated."""
+        return [place for place in self.places(concepts) if concepts == "never" or not self._negates(place)]
+
+    def _negates(self, place: int) -> bool:
+        nots = self.found.get("never", ())
+        if _CJK_BACK.search(self.sentence.text):
+            return any(0 < no - place <= 14 for no in nots)
+        return any(0 <= place - no <= _REACH for no in nots)
 
     @property
     def wide(self) -> bool:
         """Whether the sentence is written without blanks, so that places are characters."""
         return _WIDE.search(self.sentence.text) is not None
 
-    def negated(self, concept: str) -> bool:
-        """Return whether every mention of a concept is negated."""
-        places = self.places(concept)
-        nots = self.found.get("never", [])
-        if _CJK_BACK.search(self.sentence.text):
-            return bool(places) and all(any(0 < no - at <= 14 for no in nots) for at in places)
-        return bool(places) and all(any(0 <= at - no <= _REACH for no in nots) for at in places)
+    def negated(self, concepts: str) -> bool:
+        """Return whether every mention of concepts is negated."""
+        return bool(self.places(concepts)) and not self.active(concepts)
 
     def says(self, *wanted: str) -> bool:
         """Return whether the concepts are there, and the first of them is not negated."""
@@ -108,7 +114,7 @@ _DESCRIBING = frozenset(
     "can may will would could might to that which who is are be been was were not does do did the a an this these its your their our my it they we he she"
     " user users of for with by in on at from as if when while or than no any each per via".split()
 )
-_ENGLISH = frozenset("the and to of a is you with for this that it your all any before after in on not every as at use".split())
+_ENGLISH = frozenset("the and to of you with this that your before after not every use when it".split())
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -160,9 +166,11 @@ def _secret(s: Said) -> bool:
 
 def _hoard(s: Said) -> bool:
     everything = s.near("every", "secret", 1) and not _COUNTED.search(s.sentence.text)
-    return s.says("expose|send") and s.has("hoard") | everything and s.near("expose|send", "hoard|secret", 5) and s.ordered("expose|send")
+    taken = s.says("expose|send") and (s.has("hoard") or everything) and s.near("expose|send", "hoard|secret", 5)
+    return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
 
 
+_HANDLED = re.compile(r"export (?:your|the|a)? ?private key|share credentials|^\||decodes? to|severity|attacker|\bevil\b|e\.g\.|detect|malicious")
 _COUNTED = re.compile(
     r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
     r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"
@@ -241,8 +249,8 @@ def _conceal(s: Said) -> bool:
     return (
         s.has("never", "tell", "user")
         and s.near("never", "tell", 3)
-        and s.near("tell", "user", 4)
-        and s.ordered("never")
+        and any(abs(a - b) <= (20 if s.wide else 6) for a in s.places("tell") for b in s.places("user"))
+        and (s.ordered("never") or "no need" in s.sentence.text)
         and not _TRIGGERS.search(s.sentence.text)
     )
 
@@ -251,7 +259,7 @@ def _stealth(s: Said) -> bool:
     return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
 
 
-_TRIGGERS = re.compile(r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user")
+_TRIGGERS = re.compile(r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user|\b(?:cannot|can't|could not|couldn't)\b")
 _DONE = "send|expose|change|fetch|follow|off|approve"
 
 

@@ -101,7 +101,7 @@ def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple
         yield "program.library", "it touches this library or an agent's configuration"
     if _WEAKENS.search(new):
         yield "program.weakens", "it turns a protection off or hides what it does"
-    if sends and _FILES.search(text) and (_FILES.search(new) or sends_now) and _is_pointed(text):
+    if sends_now and _FILES.search(text) and _is_pointed(new):
         yield "program.sends-files", "it reads files and sends to an address"
     if is_change and sends_now and not _SENDS.search(known):
         yield "program.network", "it reaches the network, which this resource did not before"

@@ -139,7 +139,8 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
             continue
         excerpt = written_out(one.text[:MAX_EXCERPT])
         why = f"turns a check off: {written_out(match[0].strip()[:60])}"
-        severity = _L if is_new and (one.part is Part.CODE or one.program) else _M
+        shown = one.part is Part.CODE or one.program or one.text.startswith("|") or "dangerously" in match[0]
+        severity = _L if is_new and shown else _M
         yield Finding("option.weak", severity, path, one.line, excerpt, why, "Leave the check on.")
 
 
