@@ -91,6 +91,11 @@ def capabilities(views: Mapping[str, View], main: str) -> frozenset[Capability]:
     return frozenset(found)
 
 
+def of_texts(views: Mapping[str, View]) -> frozenset[Capability]:
+    """Return what the texts have the means to do, their heads and settings left out."""
+    return frozenset(one for view in views.values() for one in _of_text(view))
+
+
 def _of_text(view: View) -> Iterator[Capability]:
     low = view.plain
     if "://" in low:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from evolvable_tools.scan.lexicon import SPACED, UNSPACED
 
 _WORD = re.compile(r"\.?[^\W_][\w'’-]*")
-_WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：]")
+_WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：→⇒+\"]")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+]{1,10}://[^\s)\]>\"'`，。、]{1,400}")
 CLAUSE = 100
 """What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""

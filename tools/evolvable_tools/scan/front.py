@@ -35,7 +35,7 @@ _EVERYTHING = frozenset(("*", "**", ".*", "any", "all", "anything", "everything"
 
 def front(before: View | None, after: View) -> Iterator[Finding]:
     """Yield a finding for each thing that the head of a main file gives the resource and did not before."""
-    if before is None or _head(before.text) == _head(after.text):
+    if before is None or head(before.text) == head(after.text):
         return
     was, now = _fields(before), _fields(after)
     yield from _tools(was, now, after.path)
@@ -80,7 +80,8 @@ def _split(text: str) -> list[str]:
     return [*found, text[start:]]
 
 
-def _head(text: str) -> str:
+def head(text: str) -> str:
+    """Return the head of a main file as it is written, '' without one."""
     if not text.startswith("---"):
         return ""
     return text[: max(text.find("\n---", 3), 0)]

@@ -120,7 +120,7 @@ PHRASES = (
         "instruction.exfiltrate",
         _M,
         "http|@|webhook|external|remote server|attacker",
-        r"(?:send|upload|post|forward|transmit|exfiltrate|export|leak|email|e-mail|submit|report|copy|append"
+        r"(?<!only.)(?:send|upload|post|forward|transmit|exfiltrate|export|leak|email|e-mail|submit|report|copy|append"
         r"|include) (?:(?:all|any|every|the|your|their|its|user's|user|my|full|of|contents?|these|found|a copy"
         rf"|stored) ){{0,4}}{_SECRETS}[^\n.]{{0,60}}?\b(?:to|at|in|via|into|with) [^\n]{{0,40}}?{_AWAY}",
         "it has what is confidential sent elsewhere",

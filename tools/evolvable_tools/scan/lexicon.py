@@ -224,7 +224,7 @@ SPACED: dict[str, str] = {
         diğer* andere overige inn* pozostał*
     """,
     "use": """
-        use used uses using load loads invoke invoked apply call consult run answers come_back return_to start_with begin_with trigger triggers activate consulted
+        use used uses using load loads invoke invoked consult answers come_back return_to start_with begin_with activate consulted
         usar usa use utilizar cargar utiliser utilise charger verwenden verwende nutzen laden benutzen usar utilize
         usare usa utilizzare caricare используй использовать применяй загружай kullan* gebruik* laad używaj użyj załaduj
     """,

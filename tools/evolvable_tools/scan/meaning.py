@@ -147,9 +147,12 @@ def _egress(s: Said) -> bool:
     return (
         s.says("send", "secret|private", "url|email|ip")
         and s.ordered("send")
-        and not s.sentence.text.startswith("|")
+        and not _GUARDED.search(s.sentence.text)
         and _stranger(s.sentence.text)
     )
+
+
+_GUARDED = re.compile(r"\bonly send\b|^\||\{ ?\"|target\.com")
 
 
 def _stranger(text: str) -> bool:
@@ -165,7 +168,7 @@ def _secret(s: Said) -> bool:
 
 
 def _hoard(s: Said) -> bool:
-    everything = s.near("every", "secret", 1) and not _COUNTED.search(s.sentence.text)
+    everything = any(0 < b - a <= 2 for a in s.places("every") for b in s.places("secret")) and not _COUNTED.search(s.sentence.text)
     taken = s.says("expose|send") and (s.has("hoard") or everything) and s.near("expose|send", "hoard|secret", 5)
     return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
 
@@ -178,7 +181,11 @@ _COUNTED = re.compile(
 
 
 def _approval(s: Said) -> bool:
-    return s.says("approve", "proposal") and s.near("approve", "proposal", 5) and s.ordered("approve")
+    by_person = _BY_PERSON.search(s.sentence.text) is not None
+    return s.says("approve", "proposal") and s.near("approve", "proposal", 5) and s.ordered("approve") and not by_person
+
+
+_BY_PERSON = re.compile(r"(?:user|person|human|they|owner|maintainer)s? (?:to |can |must |may |should |will |has |have )?(?:approve|accept|confirm)")
 
 
 def _approval_for_all(s: Said) -> bool:
@@ -217,6 +224,8 @@ def _first(s: Said) -> bool:
 
 def _remote(s: Said) -> bool:
     if not s.says("fetch", "follow", "url") or not s.ordered("fetch") or not _stranger(s.sentence.text):
+        return False
+    if "guide to" in s.sentence.text or "onboarding" in s.sentence.text:
         return False
     return s.wide or any(place > s.places("url")[0] for place in _at(s, "follow"))
 

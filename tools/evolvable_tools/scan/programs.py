@@ -9,10 +9,10 @@ from evolvable_tools.scan.views import View, written_out
 _M = Severity.MEDIUM
 
 _WHOLE_ENVIRONMENT = re.compile(
-    r"dict\(\s?os\.environ\b|os\.environ\.(?:copy|items|values)\(|\*\*os\.environ|(?:dumps|str|repr|list|urlencode|update|print)\(\s?(?:dict\()?os\.environ\s?[,)]"
-    r"|json\.stringify\(\s?process\.env\b(?!\.)|(?:entries|values|keys|assign)\([^)\n]{0,20}process\.env\s?[,)]|\{\s?\.\.\.process\.env"
-    r"|process\.env\s?[,)}]|(?:get-childitem|gci|dir|ls)\s+env:|\benv\.to_h\b|\benv\.(?:inspect|map|each)|os\.environ\(\)|%env\b|join[^\n]{0,20}%env"
-    r"|system\.getenv\(\)|\$_env\b|\$_server\b|getenv\(\)|(?:^|[\s`$(])(?:printenv|env|export -p|set)\s?(?:\||>|\)|$)|/proc/(?:self|\d+)/environ"
+    r"dict\(\s?os\.environ\b|os\.environ\.(?:items|values)\(|(?<!env=)(?<!env = )os\.environ\.copy\(|(?<!env={)(?<!env=dict\()\*\*os\.environ|(?:dumps|str|repr|list|urlencode|update|print)\(\s?(?:dict\()?os\.environ\s?[,)]"
+    r"|json\.stringify\(\s?process\.env\b(?!\.)|(?:entries|values|keys|assign)\([^)\n]{0,20}process\.env\s?[,)]"
+    r"|(?<!env: )(?<!env:)(?<!\.\.\.)process\.env\s?[,)]|(?:get-childitem|gci|dir|ls)\s+env:|\benv\.to_h\b|\benv\.(?:inspect|map|each)|os\.environ\(\)|%env\b|join[^\n]{0,20}%env"
+    r"|system\.getenv\(\)|\$_env\b|\$_server\b|getenv\(\)|(?:^|[\s`$(;])(?:printenv|env|export -p|set)\s{0,3}\||\$\((?:printenv|env|export -p)\s?[)|]|`(?:printenv|env)`|\bprintenv\b|/proc/(?:self|\d+)/environ"
     r"|for\s+\w+(?:\s?,\s?\w+)?\s+in\s+os\.environ"
 )
 _CREDENTIALS = re.compile(

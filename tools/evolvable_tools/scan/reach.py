@@ -30,7 +30,7 @@ _PUSHES = re.compile(
 )
 _TOOL = re.compile(rf"(?:^|[\s`$(|;&\"'/])(?:{_TOOLS})\s")
 _INDEX = re.compile(
-    r"--(?:extra-)?index(?:-url)?[ =]|(?:^|\s)-i\s+https?:|--registry[ =]|--find-links[ =]|goproxy=|--source[ =]|--trusted-host"
+    r"--(?:extra-)?index(?:-url)?[ =]|\bpip3?\s[^\n]{0,80}\s-i\s+https?:|--registry[ =]|--find-links[ =]|goproxy=|--source[ =]|--trusted-host"
     r"|index-url\s*=|registry\s*=|--add-repo|\btap\s|--channel\s|(?:pip|npm|yarn|pnpm|cargo|poetry)\s+(?:config|source)\s|--repo[ =]"
     r"|registry\s+set|set\s+registry|uv_index\w*=|pip_index_url=|npm_config_registry="
 )
@@ -139,9 +139,14 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
             continue
         excerpt = written_out(one.text[:MAX_EXCERPT])
         why = f"turns a check off: {written_out(match[0].strip()[:60])}"
-        shown = one.part is Part.CODE or one.program or one.text.startswith("|") or "dangerously" in match[0]
+        asked = _RECOMMENDS.search(one.text) and not _CAUTIONS.search(one.text) and not forbids(one.text)
+        shown = not asked or one.part is Part.CODE or one.program or one.text.startswith("|") or "dangerously" in match[0]
         severity = _L if is_new and shown else _M
         yield Finding("option.weak", severity, path, one.line, excerpt, why, "Leave the check on.")
+
+
+_RECOMMENDS = re.compile(r"\b(?:use|pass|set|add|run|with|commit|push|fetch|call|append|include|quicker|faster|then)\b|`")
+_CAUTIONS = re.compile(r"careful|danger|refuse|warning|avoid|bypass|never|risk|insecure\b(?! -)|alternative to|attack|vulnerab|audit|detect|check for|postgres://")
 
 
 def is_excused(text: str) -> bool:

@@ -1,19 +1,20 @@
 """The scan of one change: every rule over every file that is new or has another content."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.commands import commands
 from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, ordered
+from evolvable_tools.scan.front import head
 from evolvable_tools.scan.gains import gains
 from evolvable_tools.scan.hidden import hidden
 from evolvable_tools.scan.instructions import instructions
 from evolvable_tools.scan.judging import judged
 from evolvable_tools.scan.secrets import cut, secrets
 from evolvable_tools.scan.shape import is_program, shape_of_bytes, shape_of_text
-from evolvable_tools.scan.views import View, view_of
+from evolvable_tools.scan.views import View, sparse, view_of
 
 _RULES = (hidden, secrets, instructions, commands, shape_of_text)
 
@@ -35,33 +36,61 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     old = {path: views[path] if before[path] is after.get(path) else view_of(path, before[path]) for path in before}
     known = {path: view for path, view in old.items() if view is not None}
     found: list[Finding] = []
-    for path, data in after.items():
-        if before.get(path) != data:
-            found += _of_file(path, data, views.get(path), known.get(path))
+    changed = [path for path, data in after.items() if before.get(path) != data]
+    parts = {path: sparse(known.get(path), views[path]) for path in changed if path in views}
+    for path in changed:
+        if path in views:
+            found += _of_text(views[path], known.get(path), parts[path])
+        else:
+            found += shape_of_bytes(path, after[path])
     found += judged(known, views, kind, is_new=not before)
-    was = _capabilities(before, known, kind)
-    has = _capabilities(after, views, kind)
-    changed = CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
-    found += gains(changed.added, is_new=not before)
-    return Scan(ordered(cut(found))[:MAX_FINDINGS], changed)
+    difference = _difference(before, known, after, views, parts, kind)
+    found += gains(difference.added, is_new=not before)
+    return Scan(ordered(cut(found))[:MAX_FINDINGS], difference)
 
 
-def _of_file(path: str, data: bytes, view: View | None, known: View | None) -> Iterator[Finding]:
-    """Yields at most MAX_TOLD findings of each rule, and none that the known content has as often."""
-    if view is None:
-        yield from shape_of_bytes(path, data)
-        return
-    told: Counter[str] = Counter()
+def _of_text(view: View, known: View | None, part: View) -> Iterator[Finding]:
+    """Yield at most MAX_TOLD findings of each rule, and none that the known content has as often.
+
+    part: the lines that are new. Only a rule that finds something there reads both texts whole.
+    """
     for rule in _RULES:
-        was = (
-            Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known else Counter[tuple[str, str]]()
-        )
+        if known is not None and next(iter(rule(part if rule is not hidden else view)), None) is None:
+            continue
+        was = Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known is not None else Counter()
+        told: Counter[str] = Counter()
         for finding in rule(view):
             same = (finding.rule, finding.excerpt)
             was[same] -= 1
             told[finding.rule] += was[same] < 0
             if was[same] < 0 and told[finding.rule] <= MAX_TOLD:
                 yield finding
+
+
+def _difference(
+    before: Mapping[str, bytes],
+    known: Mapping[str, View],
+    after: Mapping[str, bytes],
+    views: Mapping[str, View],
+    parts: Mapping[str, View],
+    kind: Kind,
+) -> CapabilityDiff:
+    """Return the capabilities that a change adds and takes away; both texts are read only where a line has one."""
+    if before and before.keys() == after.keys() and not views.keys() ^ known.keys():
+        gone = {path: sparse(views[path], known[path]) for path in parts}
+        if not any(means.of_texts(some) for some in (parts, gone)) and not _other_heads(known, views, parts):
+            return CapabilityDiff()
+    was = _capabilities(before, known, kind)
+    has = _capabilities(after, views, kind)
+    return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
+
+
+def _other_heads(known: Mapping[str, View], views: Mapping[str, View], changed: Iterable[str]) -> bool:
+    """Return whether a head or a file of settings is another one."""
+    for path in changed:
+        if path.endswith(".json") or head(known[path].text) != head(views[path].text):
+            return True
+    return False
 
 
 def _capabilities(files: Mapping[str, bytes], views: Mapping[str, View], kind: Kind) -> frozenset[Capability]:

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -33,6 +34,9 @@ def _mixed(word: re.Match[str]) -> str:
 
 
 _EMPHASIS = re.compile('[*`"“”]+')
+
+_AROUND = 4
+"""Lines around a new line that are read with it."""
 
 MAX_EXCERPT = 120
 """Characters."""
@@ -102,6 +106,24 @@ def view_of(path: str, data: bytes) -> View | None:
     except UnicodeDecodeError:
         return None
     return View(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+
+
+def sparse(before: View | None, after: View) -> View:
+    """Return a file with the lines that a change brings and those around them; all others are empty."""
+    if before is None:
+        return after
+    known = Counter(before.text.split("\n"))
+    lines = after.text.split("\n")
+    keep = [False] * len(lines)
+    for number, line in enumerate(lines):
+        known[line] -= 1
+        if known[line] < 0:
+            for near in range(max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)):
+                keep[near] = True
+    if lines[0].startswith("#!"):
+        keep[0] = True
+    text = "\n".join(line if kept else "" for line, kept in zip(lines, keep, strict=True))
+    return View(after.path, text, after.lines_before)
 
 
 def written_out(text: str) -> str:
