@@ -70,8 +70,10 @@ def report(edits: list[dict], missing: int) -> int:
         held = sum(edit["verdict"] != "live" for edit in mine)
         repositories = len({edit["repository"] for edit in mine})
         refused = sum(edit["verdict"] == "refused" for edit in mine)
-        print(f"half {name}: {len(mine)} edits of {repositories} repositories, {held} held ({held / len(mine):.1%}), "
-              f"{refused} of them refused")
+        print(
+            f"half {name}: {len(mine)} edits of {repositories} repositories, {held} held ({held / len(mine):.1%}), "
+            f"{refused} of them refused"
+        )
         rules = Counter(rule for edit in mine for rule in edit["rules"])
         print("  " + ", ".join(f"{rule} {number}" for rule, number in rules.most_common(40)))
         failed |= held > MOST_HELD * len(mine)
@@ -140,17 +142,34 @@ def collected(clones: Path) -> list[dict]:
                 continue
             of_commit[commit] += 1
             taken += 1
-            edits.append({
-                "repository": repository, "commit": commit, "path": path, "before": sha256(before),
-                "after": sha256(after), "companions": companions(where, commit, path),
-            })
+            edits.append(
+                {
+                    "repository": repository,
+                    "commit": commit,
+                    "path": path,
+                    "before": sha256(before),
+                    "after": sha256(after),
+                    "companions": companions(where, commit, path),
+                }
+            )
     return edits
 
 
 def changes(where: Path) -> Iterator[tuple[str, str]]:
     """Yield commit and path of every modification of a SKILL.md in the history of HEAD, merges left out."""
-    text = git(where, "log", "--no-merges", "--no-renames", "--diff-filter=M", "--format=%x00%H", "--name-only", "-z",
-               "HEAD", "--", "*SKILL.md").decode("utf-8", "replace")
+    text = git(
+        where,
+        "log",
+        "--no-merges",
+        "--no-renames",
+        "--diff-filter=M",
+        "--format=%x00%H",
+        "--name-only",
+        "-z",
+        "HEAD",
+        "--",
+        "*SKILL.md",
+    ).decode("utf-8", "replace")
     commit = ""
     for part in text.replace("\n", "\0").split("\0"):
         if len(part) == 40 and "/" not in part and "." not in part:

@@ -11,6 +11,7 @@ from evolvable_tools.memory import content, says_already
 from evolvable_tools.review.candidates import MAX_EDIT, MAX_EDITS, MAX_FACT, MAX_FILES, Candidate, Op, What
 from evolvable_tools.review.classes import never_kept
 from evolvable_tools.review.evidence import Kept, shingles
+from evolvable_tools.review.grounding import follows
 from evolvable_tools.review.origins import ECHOED, TYPED, UNTRUSTED
 from evolvable_tools.review.packet import Packet
 from evolvable_tools.sessions.redact import Redactor
@@ -41,6 +42,8 @@ class Bench:
     expires: str
     boot: tuple[str, ...] = ()
     cost: Mapping[str, Any] | None = None
+    judge: Callable[[str, Candidate], bool] | None = None
+    """A model that says whether a change follows from the quoted words; asked when they share too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,16 @@ def somebody_vouches(case: Case) -> None:
         raise Breach("nobody_vouches", "Neither did the user say so, nor did a check that failed pass later.")
 
 
+def change_follows(case: Case) -> None:
+    """The change is about what the quoted words are about."""
+    verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
+    quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
+    if follows(quotes, case.candidate):
+        return
+    if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
+        raise Breach("does_not_follow", "The change shares no words or names with what it quotes; quote what it rests on.")
+
+
 def nothing_foreign(case: Case) -> None:
     """What would be kept was not copied from third parties."""
     if any(mark in case.bench.packet.foreign for mark in shingles(case.candidate.content)):
@@ -169,6 +182,7 @@ RULES: tuple[Rule, ...] = (
     somebody_vouches,
     not_of_a_class,
     nothing_foreign,
+    change_follows,
     facts_were_stated,
     outcome_is_settled,
     a_new_skill_was_earned,

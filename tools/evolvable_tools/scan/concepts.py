@@ -74,9 +74,11 @@ def located(sentence: str, words: list[tuple[str, int]]) -> Iterator[tuple[str, 
     for number, (word, place) in enumerate(words):
         for concept in of_word(word):
             yield concept, place
-        for rest, concept in _PHRASES.get(word, ()):
-            if _continues(words, number + 1, rest):
-                yield concept, place
+        if number + 1 < len(words) and (follow := _PHRASES.get(word)):
+            following = words[number + 1][0]
+            for rest, concept in follow:
+                if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
+                    yield concept, place
     if not sentence.isascii() and _WIDE.search(sentence):
         for concept, pattern in _BY_CONCEPT.items():
             for match in pattern.finditer(sentence):

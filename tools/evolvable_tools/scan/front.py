@@ -30,7 +30,9 @@ _POWERS = {
 }
 _LIMITS = ("disallowedTools", "disallowed-tools", "disable-model-invocation", "readonly", "read-only", "paths", "globs")
 _HINT = "Approve it if the resource needs that; otherwise leave it out."
-_EVERYTHING = frozenset(("*", "**", ".*", "any", "all", "anything", "everything", "always", "every message", "every task", ""))
+_EVERYTHING = frozenset(
+    ("*", "**", ".*", "any", "all", "anything", "everything", "always", "every message", "every task", "")
+)
 
 
 def front(before: View | None, after: View) -> Iterator[Finding]:
@@ -55,7 +57,12 @@ def _tools(was: Mapping[str, object], now: Mapping[str, object], path: str) -> I
         if key not in was and key not in now:
             continue
         if key in was and key not in now and not any(other in now for other in _TOOLS):
-            yield _finding("front.tools", path, f"{key}: {was[key]}", f"takes the list of tools away ({key}), so that every tool may be used")
+            yield _finding(
+                "front.tools",
+                path,
+                f"{key}: {was[key]}",
+                f"takes the list of tools away ({key}), so that every tool may be used",
+            )
         elif key in now and (key in was or any(other in was for other in _TOOLS)):
             known = {tool for other in _TOOLS for tool in _list(was.get(other))}
             more = [tool for tool in _list(now[key]) if tool not in known]

@@ -30,7 +30,9 @@ def judged(before: Mapping[str, View], after: Mapping[str, View], kind: Kind, *,
             yield from front(old, view)
     for path in before.keys() - after.keys():
         if _is_document(path):
-            yield from prohibitions(path, [], list(parts(before[path])), [one for v in after.values() for one in parts(v)])
+            yield from prohibitions(
+                path, [], list(parts(before[path])), [one for v in after.values() for one in parts(v)]
+            )
 
 
 def _is_document(path: str) -> bool:

@@ -32,7 +32,20 @@ _STRUCTURE = (
     (
         "config",
         _CONFIG,
-        (".claude", ".md", "settings", ".codex", ".cursor", ".mcp", "librar", "库", "ライブラリ", "라이브러리", "bibliot", "библиот"),
+        (
+            ".claude",
+            ".md",
+            "settings",
+            ".codex",
+            ".cursor",
+            ".mcp",
+            "librar",
+            "库",
+            "ライブラリ",
+            "라이브러리",
+            "bibliot",
+            "библиот",
+        ),
     ),
 )
 _CJK_BACK = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
@@ -107,14 +120,119 @@ class Said:
 
 
 _ORDERING = frozenset(
-    "always must should then and please also immediately you to then, first finally now just shall need it siempre toujours immer und y et e sempre и"
-    " всегда skill agent".split()
+    [
+        "always",
+        "must",
+        "should",
+        "then",
+        "and",
+        "please",
+        "also",
+        "immediately",
+        "you",
+        "to",
+        "then,",
+        "first",
+        "finally",
+        "now",
+        "just",
+        "shall",
+        "need",
+        "it",
+        "siempre",
+        "toujours",
+        "immer",
+        "und",
+        "y",
+        "et",
+        "e",
+        "sempre",
+        "и",
+        "всегда",
+        "skill",
+        "agent",
+    ]
 )
 _DESCRIBING = frozenset(
-    "can may will would could might to that which who is are be been was were not does do did the a an this these its your their our my it they we he she"
-    " user users of for with by in on at from as if when while or than no any each per via".split()
+    [
+        "can",
+        "may",
+        "will",
+        "would",
+        "could",
+        "might",
+        "to",
+        "that",
+        "which",
+        "who",
+        "is",
+        "are",
+        "be",
+        "been",
+        "was",
+        "were",
+        "not",
+        "does",
+        "do",
+        "did",
+        "the",
+        "a",
+        "an",
+        "this",
+        "these",
+        "its",
+        "your",
+        "their",
+        "our",
+        "my",
+        "it",
+        "they",
+        "we",
+        "he",
+        "she",
+        "user",
+        "users",
+        "of",
+        "for",
+        "with",
+        "by",
+        "in",
+        "on",
+        "at",
+        "from",
+        "as",
+        "if",
+        "when",
+        "while",
+        "or",
+        "than",
+        "no",
+        "any",
+        "each",
+        "per",
+        "via",
+    ]
 )
-_ENGLISH = frozenset("the and to of you with this that your before after not every use when it".split())
+_ENGLISH = frozenset(
+    [
+        "the",
+        "and",
+        "to",
+        "of",
+        "you",
+        "with",
+        "this",
+        "that",
+        "your",
+        "before",
+        "after",
+        "not",
+        "every",
+        "use",
+        "when",
+        "it",
+    ]
+)
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -123,6 +241,8 @@ def said(sentence: Sentence) -> Said:
     text = sentence.text
     words = placed(text)
     found = concepts(text, words)
+    if "report_outcome" in text:
+        found["reported"] = [0]
     for name, pattern, anchors in _STRUCTURE:
         if any(anchor in text for anchor in anchors) and (match := pattern.search(text)):
             found.setdefault(name, []).append(match.start())
@@ -135,12 +255,44 @@ class Rule:
 
     name: str
     matches: Callable[[Said], bool]
+    needs: str
+    """Concepts of which a sentence has one, separated by |; '' where the rule looks at any sentence."""
     why: str
     always: bool = True
 
 
 _PLACE = "url|email|ip|away"
-_QUALIFIES = frozenset("that which who where when with involving about related in on from to for hitting touching of you your against de di que die das der mit".split())
+_QUALIFIES = frozenset(
+    [
+        "that",
+        "which",
+        "who",
+        "where",
+        "when",
+        "with",
+        "involving",
+        "about",
+        "related",
+        "in",
+        "on",
+        "from",
+        "to",
+        "for",
+        "hitting",
+        "touching",
+        "of",
+        "you",
+        "your",
+        "against",
+        "de",
+        "di",
+        "que",
+        "die",
+        "das",
+        "der",
+        "mit",
+    ]
+)
 
 
 def _egress(s: Said) -> bool:
@@ -164,16 +316,25 @@ def _egress_anywhere(s: Said) -> bool:
 
 
 def _secret(s: Said) -> bool:
-    return s.says("expose|send", "secret") and s.near("expose|send", "secret", 6) and s.ordered("expose|send") and not _COUNTED.search(s.sentence.text)
+    return (
+        s.says("expose|send", "secret")
+        and s.near("expose|send", "secret", 6)
+        and s.ordered("expose|send")
+        and not _COUNTED.search(s.sentence.text)
+    )
 
 
 def _hoard(s: Said) -> bool:
-    everything = any(0 < b - a <= 2 for a in s.places("every") for b in s.places("secret")) and not _COUNTED.search(s.sentence.text)
+    everything = any(0 < b - a <= 2 for a in s.places("every") for b in s.places("secret")) and not _COUNTED.search(
+        s.sentence.text
+    )
     taken = s.says("expose|send") and (s.has("hoard") or everything) and s.near("expose|send", "hoard|secret", 5)
     return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
 
 
-_HANDLED = re.compile(r"export (?:your|the|a)? ?private key|share credentials|^\||decodes? to|severity|attacker|\bevil\b|e\.g\.|detect|malicious")
+_HANDLED = re.compile(
+    r"\.pub\b|authorized_keys|\bcsr\b|^connected|grant, |export (?:your|the|a)? ?private key|share credentials|^\||decodes? to|severity|attacker|\bevil\b|e\.g\.|detect|malicious"
+)
 _COUNTED = re.compile(
     r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
     r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"
@@ -182,10 +343,14 @@ _COUNTED = re.compile(
 
 def _approval(s: Said) -> bool:
     by_person = _BY_PERSON.search(s.sentence.text) is not None
-    return s.says("approve", "proposal") and s.near("approve", "proposal", 5) and s.ordered("approve") and not by_person
+    if by_person or not s.says("approve", "proposal") or not s.ordered("approve"):
+        return False
+    return s.near("approve", "proposal", 5) or s.has("on_behalf|granted|unasked")
 
 
-_BY_PERSON = re.compile(r"(?:user|person|human|they|owner|maintainer)s? (?:to |can |must |may |should |will |has |have )?(?:approve|accept|confirm)")
+_BY_PERSON = re.compile(
+    r"(?:user|person|human|they|owner|maintainer)s? (?:to |can |must |may |should |will |has |have )?(?:approve|accept|confirm)"
+)
 
 
 def _approval_for_all(s: Said) -> bool:
@@ -206,6 +371,15 @@ def _library(s: Said) -> bool:
     return s.has("tool", "change|approve|off")
 
 
+def _every_skill(s: Said) -> bool:
+    return (
+        s.says("change", "skill", "other")
+        and s.near("change", "skill", 5)
+        and s.near("skill", "other", 1)
+        and s.has("config|tool")
+    )
+
+
 def _other_skills(s: Said) -> bool:
     return (s.says("change", "skill", "other") and s.near("skill", "other", 2) and s.ordered("change")) or (
         s.says("change", "config") and s.ordered("change")
@@ -219,7 +393,9 @@ def _attention(s: Said) -> bool:
 
 
 def _first(s: Said) -> bool:
-    return s.has("use", "first", "every|other|task") and s.has("skill") and s.near("use", "first", 5) and s.ordered("use")
+    return (
+        s.has("use", "first", "every|other|task") and s.has("skill") and s.near("use", "first", 5) and s.ordered("use")
+    )
 
 
 def _remote(s: Said) -> bool:
@@ -231,7 +407,13 @@ def _remote(s: Said) -> bool:
 
 
 def _remote_anyhow(s: Said) -> bool:
-    return s.says("fetch", "follow") and s.has("url|away") and s.has("instructions") and s.ordered("fetch") and s.ordered("follow")
+    return (
+        s.says("fetch", "follow")
+        and s.has("url|away")
+        and s.has("instructions")
+        and s.ordered("fetch")
+        and s.ordered("follow")
+    )
 
 
 def _omits(s: Said) -> bool:
@@ -268,7 +450,9 @@ def _stealth(s: Said) -> bool:
     return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
 
 
-_TRIGGERS = re.compile(r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user|\b(?:cannot|can't|could not|couldn't)\b")
+_TRIGGERS = re.compile(
+    r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user|\b(?:cannot|can't|could not|couldn't)\b"
+)
 _DONE = "send|expose|change|fetch|follow|off|approve"
 
 
@@ -280,30 +464,38 @@ def _off(s: Said) -> bool:
     return s.says("off", "protection") and s.near("off", "protection", 3) and s.ordered("off")
 
 
-_PASS_FAIL = re.compile(r"pass(?:ed)?\W{1,3}(?:or )?fail|fail(?:ed)?\W{1,3}(?:or )?pass|success\W{1,3}(?:or )?(?:fail|error)")
+_PASS_FAIL = re.compile(
+    r"pass(?:ed)?\W{1,3}(?:or )?fail|fail(?:ed)?\W{1,3}(?:or )?pass|success\W{1,3}(?:or )?(?:fail|error)"
+)
 _HOST = re.compile(r"://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
 
 RULES = (
-    Rule("meaning.egress", _egress, "has what is private or secret sent elsewhere"),
-    Rule("meaning.egress", _egress_anywhere, "has something private sent away", always=False),
-    Rule("meaning.credentials", _hoard, "takes credentials of the machine"),
-    Rule("meaning.carries", _carries, "puts data into an address, which carries it away"),
-    Rule("meaning.conceal", _omits, "leaves something out of what a person reads", always=False),
-    Rule("meaning.remote", _remote_anyhow, "has an agent follow a text from elsewhere", always=False),
-    Rule("meaning.credentials", _secret, "takes credentials up or writes them down", always=False),
-    Rule("meaning.approval", _approval, "speaks of approving what a person should decide"),
-    Rule("meaning.approval", _approval_for_all, "approves in a person's place", always=False),
-    Rule("meaning.evidence", _evidence, "says how a run is reported, whatever happened"),
-    Rule("meaning.library", _library, "speaks of changing this library, its policy or its memory"),
-    Rule("meaning.library", _other_skills, "has other skills or an agent's configuration changed", always=False),
-    Rule("meaning.attention", _attention, "claims to be used for every task or before other skills"),
-    Rule("meaning.attention", _first, "claims to be used first", always=False),
-    Rule("meaning.remote", _remote, "has an agent follow what an address serves"),
-    Rule("meaning.conceal", _conceal, "hides from a person what is done"),
-    Rule("meaning.conceal", _stealth, "has something done unnoticed", always=False),
-    Rule("meaning.unasked", _unasked, "has something done without asking", always=False),
-    Rule("meaning.disable", _off, "turns a check or a protection off", always=False),
+    Rule("meaning.egress", _egress, "send", "has what is private or secret sent elsewhere"),
+    Rule("meaning.egress", _egress_anywhere, "send", "has something private sent away", always=False),
+    Rule("meaning.credentials", _hoard, "expose|send", "takes credentials of the machine"),
+    Rule("meaning.carries", _carries, "", "puts data into an address, which carries it away"),
+    Rule("meaning.conceal", _omits, "omit", "leaves something out of what a person reads", always=False),
+    Rule("meaning.remote", _remote_anyhow, "follow", "has an agent follow a text from elsewhere", always=False),
+    Rule("meaning.credentials", _secret, "secret", "takes credentials up or writes them down", always=False),
+    Rule("meaning.approval", _approval, "approve", "speaks of approving what a person should decide"),
+    Rule("meaning.approval", _approval_for_all, "approve", "approves in a person's place", always=False),
+    Rule("meaning.evidence", _evidence, "success|reported", "says how a run is reported, whatever happened"),
+    Rule("meaning.library", _library, "tool", "speaks of changing this library, its policy or its memory"),
+    Rule("meaning.library", _every_skill, "change", "has other skills of the library changed"),
+    Rule(
+        "meaning.library", _other_skills, "change", "has other skills or an agent's configuration changed", always=False
+    ),
+    Rule("meaning.attention", _attention, "use", "claims to be used for every task or before other skills"),
+    Rule("meaning.attention", _first, "first", "claims to be used first", always=False),
+    Rule("meaning.remote", _remote, "follow", "has an agent follow what an address serves"),
+    Rule("meaning.conceal", _conceal, "tell", "hides from a person what is done"),
+    Rule("meaning.conceal", _stealth, "stealth", "has something done unnoticed", always=False),
+    Rule("meaning.unasked", _unasked, "unasked", "has something done without asking", always=False),
+    Rule("meaning.disable", _off, "off", "turns a check or a protection off", always=False),
 )
+
+
+_GATED = tuple((rule, frozenset(rule.needs.split("|")) - {""}) for rule in RULES)
 
 
 def meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -312,10 +504,20 @@ def meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> Iterator[F
         if sentence.part is Part.CODE:
             continue
         spoken = said(sentence)
-        if len(spoken.found) < 2 and "unasked" not in spoken.found and "report_outcome" not in sentence.text and "](" not in sentence.text and "$(" not in sentence.text:
+        if (
+            len(spoken.found) < 2
+            and "unasked" not in spoken.found
+            and "report_outcome" not in sentence.text
+            and "](" not in sentence.text
+            and "$(" not in sentence.text
+        ):
             continue
-        for rule in RULES:
+        for rule, needs in _GATED:
+            if needs.isdisjoint(spoken.found) and needs:
+                continue
             if rule.matches(spoken):
                 severity = _M if rule.always or not is_new else _L
                 excerpt = written_out(sentence.text[:MAX_EXCERPT])
-                yield Finding(rule.name, severity, path, sentence.line, excerpt, rule.why, "Approve it if it should be so.")
+                yield Finding(
+                    rule.name, severity, path, sentence.line, excerpt, rule.why, "Approve it if it should be so."
+                )

@@ -57,7 +57,9 @@ _STAYS = re.compile(
     r"(?:\.bashrc|\.zshrc|\.bash_profile|\.profile|\.zprofile|config\.fish|\.git/hooks|core\.hookspath|authorized_keys|launchagents|launchdaemons|systemd/(?:system|user)|/etc/(?:cron|profile|rc|init|sudoers)"
     r"|crontab\s|currentversion\\run|schtasks|register-scheduledtask|new-service|autostart|startup\\|\.pth\b|sitecustomize|usercustomize|\.vscode/tasks|profile\.ps1|\$profile\b|\.ssh/config|/etc/hosts)"
 )
-_WRITES = re.compile(r">>?|write|append|tee\b|copy|symlink|\bcp\s|\bmv\s|install|chmod|add-content|set-content|out-file|crontab\s+-|open\([^)\n]{0,80}['\"][aw]|new-item|register|schtasks|\(crontab")
+_WRITES = re.compile(
+    r">>?|write|append|tee\b|copy|symlink|\bcp\s|\bmv\s|install|chmod|add-content|set-content|out-file|crontab\s+-|open\([^)\n]{0,80}['\"][aw]|new-item|register|schtasks|\(crontab"
+)
 _LIBRARY = re.compile(
     r"\.evolvable\b|evolvable_home|library\.db|evolvable\s+(?:approve|adopt|proposals?|trust|policy|inbox|import|memory|undo|approvals?)|report_outcome"
     r"|\.claude/(?:settings|hooks|agents|skills|commands|claude\.md)|claude\.md|agents\.md|\.mcp\.json|\.codex/(?:config|agents)|settings\.local\.json|bypasspermissions|dangerously-skip"
@@ -111,7 +113,8 @@ def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple
 
 def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends = _SENDS.search(new) is not None
-    if sends and _WHOLE_ENVIRONMENT.search(new):
+    whole = _WHOLE_ENVIRONMENT.search(new)
+    if whole and _SENDS.search(new, max(0, whole.start() - 200), whole.end() + 200):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not is_change:
         return
@@ -135,7 +138,9 @@ def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple
 _KEY = re.compile(r"environ|process\.env|\$\{?\w*(?:token|key|secret|url)\b|getenv")
 
 
-_RAW = re.compile(r"socket\.|create_connection|/dev/(?:tcp|udp)/|\bnc\s|\bncat\b|smtplib|sendmail|dns\.|nslookup|\bdig\s|io::socket|fsockopen|net\.(?:dial|connect)|dgram|tcpstream|ftplib|telnet|mail\(")
+_RAW = re.compile(
+    r"socket\.|create_connection|/dev/(?:tcp|udp)/|\bnc\s|\bncat\b|smtplib|sendmail|dns\.|nslookup|\bdig\s|io::socket|fsockopen|net\.(?:dial|connect)|dgram|tcpstream|ftplib|telnet|mail\("
+)
 _ADDRESS = re.compile(r"(?:https?|wss?)://[a-z0-9]|(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _POST = re.compile(r"post|put|upload|data=|body|--data|-d\s|-f\s|-t\s|urlencode")
 

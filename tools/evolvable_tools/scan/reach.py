@@ -39,10 +39,18 @@ _REMOTE = re.compile(
     r"(?<![\w./-])(?:[\w.-]{1,40}@)([a-z0-9][a-z0-9.-]{1,100})(?=:|\s|$|`|/)|(?<![\w./@-])([a-z0-9-]+(?:\.[a-z0-9-]+)+)::?(?=[\w/~])"
 )
 _IP = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.])")
-_REGISTRY = re.compile(r"\b(?:docker|podman)\s+(?:run|pull|push|create)\b[^\n]{0,160}?\s((?:[a-z0-9-]+\.)+[a-z]{2,}(?::\d+)?)/")
-_BARE = re.compile(r"(?<![\w/@-])((?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app|sh|me|co|ru|cn|de|xyz|info|test|example|invalid|cloud|site|top|ai))\b")
-_LOCAL = re.compile(r"^(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|host\.docker\.internal|.*\.local$)")
-_PLACEHOLDER = re.compile(r"^(?:www\.|api\.)?example\.(?:com|org|net)$|^(?:your|my)[\w-]*\.|[<{$]|^x{2,}|\byour-|^host$|^server$|^domain\.com$")
+_REGISTRY = re.compile(
+    r"\b(?:docker|podman)\s+(?:run|pull|push|create)\b[^\n]{0,160}?\s((?:[a-z0-9-]+\.)+[a-z]{2,}(?::\d+)?)/"
+)
+_BARE = re.compile(
+    r"(?<![\w/@-])((?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|app|sh|me|co|ru|cn|de|xyz|info|test|example|invalid|cloud|site|top|ai))\b"
+)
+_LOCAL = re.compile(
+    r"^(?:localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|host\.docker\.internal|.*\.local$)"
+)
+_PLACEHOLDER = re.compile(
+    r"^(?:www\.|api\.)?example\.(?:com|org|net)$|^(?:your|my)[\w-]*\.|[<{$]|^x{2,}|\byour-|^host$|^server$|^domain\.com$"
+)
 _WEAK = re.compile(
     r"(?<![\w-])(?:--insecure|--no-check-certificate|--no-verify|--no-verify-ssl|--skip-(?:tls-)?verify\w*|--trusted-host|--allow-unauthenticated"
     r"|--no-gpg-(?:check|sign)s?|--nogpgcheck|--force-yes|--privileged|--no-sandbox|--disable-web-security|--insecure-skip-tls-verify"
@@ -73,7 +81,17 @@ def reached(sentences: Iterable[Sentence]) -> Iterator[Reached]:
         text = one.text
         if "." not in text:
             continue
-        how = "index" if _INDEX.search(text) else "push" if _PUSHES.search(text) else "upload" if _UPLOAD.search(text) else "tool" if _TOOL.search(text) else ""
+        how = (
+            "index"
+            if _INDEX.search(text)
+            else "push"
+            if _PUSHES.search(text)
+            else "upload"
+            if _UPLOAD.search(text)
+            else "tool"
+            if _TOOL.search(text)
+            else ""
+        )
         if not how:
             continue
         for host in _hosts(text, how):
@@ -110,7 +128,9 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: b
         }[one.how]
         severity = _M if not is_new or one.how in ("index", "push") else _L
         excerpt = written_out(one.line.text[:MAX_EXCERPT])
-        yield Finding(f"host.{one.how}", severity, path, one.line.line, excerpt, why, "Approve it if you know the address.")
+        yield Finding(
+            f"host.{one.how}", severity, path, one.line.line, excerpt, why, "Approve it if you know the address."
+        )
 
 
 def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Iterator[Finding]:
@@ -119,7 +139,11 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Itera
         if one.part is Part.CODE or "://" not in one.text:
             continue
         hosts = {match[1] for match in _URL_HOST.finditer(one.text)}
-        hosts = {host for host in hosts if host not in known and "." in host and not _LOCAL.search(host) and host not in WELL_KNOWN}
+        hosts = {
+            host
+            for host in hosts
+            if host not in known and "." in host and not _LOCAL.search(host) and host not in WELL_KNOWN
+        }
         if not hosts or _LINKED.fullmatch(one.text.strip()):
             continue
         if set(concepts(one.text)) & {"send", "follow"} and not forbids(one.text):
@@ -128,7 +152,9 @@ def new_addresses(path: str, sentences: Iterable[Sentence], known: str) -> Itera
             yield Finding("host.address", _M, path, one.line, excerpt, why, "Approve it if you know the address.")
 
 
-_LINKED = re.compile(r"(?:\W{0,4}(?:see|docs?|documentation|reference|source|link|full|more)?\b[^.]{0,40})?\[[^\]]{1,120}\]\([^)]{1,300}\)[^a-z]{0,5}.{0,160}")
+_LINKED = re.compile(
+    r"(?:\W{0,4}(?:see|docs?|documentation|reference|source|link|full|more)?\b[^.]{0,40})?\[[^\]]{1,120}\]\([^)]{1,300}\)[^a-z]{0,5}.{0,160}"
+)
 
 
 def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
@@ -140,13 +166,19 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
         excerpt = written_out(one.text[:MAX_EXCERPT])
         why = f"turns a check off: {written_out(match[0].strip()[:60])}"
         asked = _RECOMMENDS.search(one.text) and not _CAUTIONS.search(one.text) and not forbids(one.text)
-        shown = not asked or one.part is Part.CODE or one.program or one.text.startswith("|") or "dangerously" in match[0]
+        shown = (
+            not asked or one.part is Part.CODE or one.program or one.text.startswith("|") or "dangerously" in match[0]
+        )
         severity = _L if is_new and shown else _M
         yield Finding("option.weak", severity, path, one.line, excerpt, why, "Leave the check on.")
 
 
-_RECOMMENDS = re.compile(r"\b(?:use|pass|set|add|run|with|commit|push|fetch|call|append|include|quicker|faster|then)\b|`")
-_CAUTIONS = re.compile(r"careful|danger|refuse|warning|avoid|bypass|never|risk|insecure\b(?! -)|alternative to|attack|vulnerab|audit|detect|check for|postgres://")
+_RECOMMENDS = re.compile(
+    r"\b(?:use|pass|set|add|run|with|commit|push|fetch|call|append|include|quicker|faster|then)\b|`"
+)
+_CAUTIONS = re.compile(
+    r"careful|danger|refuse|warning|avoid|bypass|never|risk|insecure\b(?! -)|alternative to|attack|vulnerab|audit|detect|check for|postgres://"
+)
 
 
 def is_excused(text: str) -> bool:

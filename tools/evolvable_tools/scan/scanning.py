@@ -87,10 +87,7 @@ def _difference(
 
 def _other_heads(known: Mapping[str, View], views: Mapping[str, View], changed: Iterable[str]) -> bool:
     """Return whether a head or a file of settings is another one."""
-    for path in changed:
-        if path.endswith(".json") or head(known[path].text) != head(views[path].text):
-            return True
-    return False
+    return any(path.endswith(".json") or head(known[path].text) != head(views[path].text) for path in changed)
 
 
 def _capabilities(files: Mapping[str, bytes], views: Mapping[str, View], kind: Kind) -> frozenset[Capability]:

@@ -12,7 +12,21 @@ _MARK = re.compile(
     r"\s*(?:prettier|eslint|markdownlint|textlint|cspell|spell|vale|toc\b|/?toc|begin|end\b|start\b|copyright|spdx|licen[cs]e|\(c\)"
     r"|generated|auto-?generated|@|region|endregion|#|todo|fixme|source:|from:|ref:|see |version|last updated|updated|more)"
 )
-_STEERS = ("assistant", "never", "every", "send", "secret", "approve", "follow", "unasked", "stealth", "off", "url", "tool", "config")
+_STEERS = (
+    "assistant",
+    "never",
+    "every",
+    "send",
+    "secret",
+    "approve",
+    "follow",
+    "unasked",
+    "stealth",
+    "off",
+    "url",
+    "tool",
+    "config",
+)
 _MIN_WORDS = 4
 
 
@@ -30,4 +44,12 @@ def unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> Iterato
         severity = Severity.MEDIUM if not is_new or addressed or steers >= 2 else Severity.LOW
         excerpt = written_out(one.text[:MAX_EXCERPT])
         why = "hides text that can instruct from whoever reads the page"
-        yield Finding("hidden.comment", severity, path, one.line, excerpt, why, "Write it where a person sees it, or leave it out.")
+        yield Finding(
+            "hidden.comment",
+            severity,
+            path,
+            one.line,
+            excerpt,
+            why,
+            "Write it where a person sees it, or leave it out.",
+        )
