@@ -176,6 +176,16 @@ def m010_principals(db: Any) -> None:
     """)
 
 
+def m011_signatures(db: Any) -> None:
+    """Signatures of decisions, and up to which operation none is needed."""
+    db.executescript("""
+        CREATE TABLE signature (operation INTEGER PRIMARY KEY, key TEXT NOT NULL, signature BLOB NOT NULL) STRICT;
+        CREATE TABLE baseline (
+            key TEXT PRIMARY KEY, operation INTEGER NOT NULL, digest TEXT NOT NULL, signature BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID;
+    """)
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -187,6 +197,7 @@ STEPS = (
     m008_findings,
     m009_times,
     m010_principals,
+    m011_signatures,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -34,6 +34,7 @@ SECTIONS = {
         "undo": "changing",
         "review": "reviewing",
         "inbox": "inbox",
+        "approvals": "approvals",
         "memory": "memory",
         "compress": "compressing",
         "publish": "publishing",
