@@ -9,8 +9,9 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
+from evolvable_store.swap import unknown_entries
 from evolvable_store.sync import Sync
-from evolvable_store.working_copy import WorkingCopy
+from evolvable_store.working_copy import WorkingCopy, notes_of
 
 
 class WorkingCopies:
@@ -64,6 +65,14 @@ class WorkingCopies:
             if progress:
                 progress(number, len(absent))
         return sync
+
+    def unknown_entries(self) -> list[Path]:
+        """Return the entries in staging folders that this library did not make; see `staging.unknown_entries`."""
+        return [
+            entry
+            for folder in self.folders()
+            for entry in unknown_entries(folder.path, notes_of(self._store.home, folder))
+        ]
 
     def copy(self, folder: Folder) -> WorkingCopy:
         """Returns the working copy of a folder, always the same one."""
