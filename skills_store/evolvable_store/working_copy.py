@@ -148,7 +148,9 @@ class WorkingCopy:
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         try:
-            with FileLock(place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
+            with FileLock(
+                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
+            ):
                 yield
         except Timeout:
             raise LibraryBusy(

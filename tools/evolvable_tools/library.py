@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
+from evolvable_store.home import Registered, no_homes
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
@@ -60,12 +61,15 @@ class Library:
         home: Path,
         *,
         create: bool = False,
+        registered: Registered = no_homes,
         means: Means | None = None,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies)
+        library = cls(
+            Store.open(home, create=create, registered=registered), means, redactor=redactor, policies=policies
+        )
         try:
             yield library
         finally:

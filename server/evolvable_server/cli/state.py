@@ -78,6 +78,7 @@ class State:
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
         """Yields the open library, and the person at this terminal as its caller. Raises as Store.open."""
         from evolvable_server.app import caller
+        from evolvable_server.homes import registered_homes
         from evolvable_server.means import opened
         from evolvable_server.memory_text import bring_up
         from evolvable_server.redaction import Redaction
@@ -89,7 +90,14 @@ class State:
         redactor, kinds = Redaction(config.home).redactor, policies(config)
         with (
             opened(config) as means,
-            Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
+            Library.open(
+                config.home,
+                create=create,
+                registered=registered_homes,
+                means=means,
+                redactor=redactor,
+                policies=kinds,
+            ) as library,
         ):
             sequence = library.store.sequence()
             yield library, caller(config, library, Actor.HUMAN)
