@@ -18,7 +18,7 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
-from evolvable_store.operation import Actor, Head
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
@@ -72,9 +72,13 @@ class _Edit:
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
-    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0) -> None:
-        """grace: seconds that a vanished directory may take to come back before its resource is removed."""
+    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0, identity: Identity | None = None) -> None:
+        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk.
+        """
         self.store, self.folder, self.grace = store, folder, grace
+        self._identity = identity or Identity(Principal.UNKNOWN, "file")
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
@@ -312,7 +316,7 @@ class WorkingCopy:
                 sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
-        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
+        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence, identity=self._identity)
 
     def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
