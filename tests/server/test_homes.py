@@ -118,3 +118,34 @@ def others(home: Path) -> dict[str, str]:
         if mode & 0o077:
             found[str(path.relative_to(home))] = oct(stat.S_IMODE(mode))
     return found
+
+
+def registered(line: CommandLine, home: Path) -> str:
+    """Has the person of this machine register a home; returns the account's folder, as tests name it."""
+    account = line.root / "account"
+    file = account / ".config/evolvable/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"homes = [{json.dumps(str(home))}]\n", encoding="utf-8")
+    file.chmod(0o600)
+    return str(account)
+
+
+def test_a_home_in_a_work_tree_that_the_person_registered_is_used(tmp_path):
+    line = CommandLine(tmp_path)
+    (line.project / ".git").mkdir()
+    home = line.project / ".library"
+    account = registered(line, home)
+    line("init", "--yes", EVOLVABLE_HOME=str(home), EVOLVABLE_TEST_ACCOUNT=account)
+    line("token", "add", "x", EVOLVABLE_HOME=str(home), EVOLVABLE_TEST_ACCOUNT=account)
+
+    assert others(home) == {}
+    line("list", code=None, EVOLVABLE_HOME=str(home)).err.index("a repository may have named it")
+
+
+def test_the_usual_home_may_lie_in_a_work_tree_as_when_a_home_directory_is_one(tmp_path):
+    line = CommandLine(tmp_path)
+    (line.user / ".git").mkdir()
+    user = str(line.user)
+    line("init", "--yes", EVOLVABLE_HOME="", EVOLVABLE_TEST_ACCOUNT=user)
+
+    assert (line.user / ".evolvable/library.db").exists()
