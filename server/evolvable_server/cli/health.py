@@ -229,7 +229,7 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := main_left_out(folder.kind, name, reading):
+    if why := main_left_out(folder.kind, name, reading) or reading.cut_short:
         return [why]
     found = problems(folder.kind, name, reading.files)
     return [str(problem) for problem in refused(found, strict=False)]
