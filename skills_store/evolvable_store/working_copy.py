@@ -166,7 +166,9 @@ class WorkingCopy:
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         try:
-            with FileLock(place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
+            with FileLock(
+                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
+            ):
                 yield
         except Timeout:
             raise LibraryBusy(
@@ -255,6 +257,11 @@ class WorkingCopy:
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False
+        if cut := look.reading.cut_short:
+            # A part of a resource is no version of it: what is known stays as it is.
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(Refusal(look.directory, (cut,)))
+            return False
         unread = self._unread(look)
         if unread:
             sync.refused.append(Refusal(look.directory, unread))
@@ -285,6 +292,8 @@ class WorkingCopy:
         assert look.reading is not None
         texts = [str(problem) for problem in found]
         texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
+        linked = "it has another name by a hard link, and may be a private file"
+        texts += [f"{path}: {linked}" for path in look.reading.linked]
         if texts:
             sync.warnings.append(Refusal(look.directory, tuple(texts)))
 
