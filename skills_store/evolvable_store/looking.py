@@ -18,6 +18,7 @@ from evolvable_store.folder import (
     single_signature,
 )
 from evolvable_store.objects import File, Files, Manifest, manifest_of
+from evolvable_store.openat import first_link
 from evolvable_store.operation import Head
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, slugify
 from evolvable_store.store import Store
@@ -120,15 +121,18 @@ class Looker:
         return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
 
     def signature(self, directory: str) -> Signature | None:
-        """Returns the fingerprint of what is there now, None for nothing."""
+        """Returns the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
+        link = first_link(place) if "/" in directory else None
+        if link is not None:
+            return signature(link)
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
     def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> Reading:
         place = self._folder.path / directory
         if not is_single(self._folder.kind, directory):
-            return read_folder(place, now)
-        reading = read_single(place, SINGLE)
+            return read_folder(place, now, real=True)
+        reading = read_single(place, SINGLE, real=True)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
 

@@ -18,6 +18,7 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
+from evolvable_store.openat import first_link
 from evolvable_store.operation import Actor, Head
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
@@ -336,6 +337,10 @@ class WorkingCopy:
 
     def _tombstone(self, look: Look, sync: Sync) -> None:
         since = self._looker.missing.setdefault(look.directory, time.monotonic())
+        if first_link(self.folder.path / look.directory) is not None:
+            # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
+            sync.missing.append(look.directory)
+            return
         if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return
