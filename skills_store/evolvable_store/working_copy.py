@@ -111,7 +111,7 @@ class WorkingCopy:
                 survey = self._looker.everything()
                 directories, sync.stale = survey.directories, survey.gone
                 sync.refused += [Refusal(directory, (why,)) for directory, why in survey.left_out.items()]
-            wanted = sorted(set(directories)) if not sync.stale else []
+            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -122,10 +122,19 @@ class WorkingCopy:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
         return self._looker.directories_at(places)
 
+    def _without_links(self, directories: set[str]) -> set[str]:
+        """Return the directories without those that are links to another folder's resources; these are not bound."""
+        linked = self._looker.linked(directories)
+        for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
+            self._bindings.unbind(binding)
+        return directories - linked
+
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = Sync(self.folder)
         directory = single_name(head.kind, head.name)
+        if self._looker.linked([directory]):
+            return sync  # it is written into the folder that the link leads to
         if os.path.lexists(self.folder.path / directory):
             sync.refused.append(Refusal(directory, (f"it is in the way of {head.ref}, which is not written here",)))
             return sync
