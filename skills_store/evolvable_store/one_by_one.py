@@ -3,16 +3,13 @@
 Readers may see a mix meanwhile; a crash in between is finished by the next sweep.
 """
 
-import os
-import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 from evolvable_store.folder import is_disposable, tracked, untracked
-from evolvable_store.openat import BY_DESCRIPTOR, PathAt
-from evolvable_store.rename import rename
+from evolvable_store.openat import PathAt
+from evolvable_store.rename import copy_file, rename
 from evolvable_store.staging import Note, Slot, sync_folder
 
 
@@ -91,21 +88,8 @@ def _back_up(path: PathAt, kept: PathAt) -> None:
         path.link_to(kept)
     except OSError:
         part = PathAt(kept.base, f"{kept.name}.part.tmp")
-        _copy(path, part)
+        copy_file(path, part)
         rename(part, kept)
-
-
-def _copy(path: PathAt, copy: PathAt) -> None:
-    """Copy a file with its times and permissions."""
-    read, write = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(path.open(read), "rb") as source, open(copy.open(write, 0o600), "wb") as target:
-        shutil.copyfileobj(source, target)
-        target.flush()
-        status = os.fstat(source.fileno())
-        if BY_DESCRIPTOR:
-            os.fchmod(target.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
-        where = target.fileno() if os.utime in os.supports_fd else os.fspath(copy)
-        os.utime(where, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _set_aside(path: PathAt, kept: PathAt) -> None:

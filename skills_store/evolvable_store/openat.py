@@ -225,6 +225,16 @@ class PathAt:
         with self.located() as (name, fd), other.located() as (new, new_fd):
             os.link(name, new, src_dir_fd=fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
+    def read_link(self) -> str:
+        """Return what a link says."""
+        with self.located() as (name, fd):
+            return os.readlink(name, dir_fd=fd)
+
+    def make_link(self, says: str) -> None:
+        """Make a symbolic link."""
+        with self.located() as (name, fd):
+            os.symlink(says, name, dir_fd=fd)
+
     def chmod_directory(self, mode: int) -> None:
         """Set the permissions of the directory that is there."""
         with self.entered() as directory:

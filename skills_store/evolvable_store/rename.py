@@ -3,13 +3,15 @@
 import errno
 import os
 import platform
+import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from evolvable_store.openat import PathAt
+from evolvable_store.openat import BY_DESCRIPTOR, PathAt
 
 REFUSED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 """What a system or a file system answers that cannot do it."""
@@ -48,6 +50,48 @@ def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
         if target.exists() if isinstance(target, PathAt) else os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         rename(source, target)
+
+
+def move(source: PathAt, target: PathAt) -> None:
+    """Move a file, a link or a directory to a place that does not exist, also to another file system.
+
+    Raise OSError; then `source` is still there, and what was copied of it stays at `target`.
+    """
+    try:
+        rename_new(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_tree(source, target)
+        source.remove_tree()
+
+
+def copy_file(source: PathAt, target: PathAt) -> None:
+    """Copy a regular file with its times and permissions, replacing one that is there. Raise OSError."""
+    # Should somebody put a pipe there now, opening it must not wait for its other end.
+    read, write = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(source.open(read), "rb") as stream, open(target.open(write, 0o600), "wb") as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.flush()
+        status = os.fstat(stream.fileno())
+        if BY_DESCRIPTOR:
+            os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
+        where = copy.fileno() if os.utime in os.supports_fd else os.fspath(target)
+        os.utime(where, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_tree(source: PathAt, target: PathAt) -> None:
+    """Copy what versions of a folder leave out too; pipes, sockets and devices are not copied."""
+    status = source.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        target.make_link(source.read_link())
+    elif stat.S_ISREG(status.st_mode):
+        copy_file(source, target)
+    elif stat.S_ISDIR(status.st_mode):
+        target.mkdir(0o700)
+        for name in source.names():
+            _copy_tree(source / name, target / name)
+        target.chmod_directory(stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
 
 
 @contextmanager

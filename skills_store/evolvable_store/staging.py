@@ -71,6 +71,13 @@ class OpenStaging:
 
 
 @contextmanager
+def open_root(root: Path) -> Iterator[Directory]:
+    """Open a watched root. Raise Refused when it is a symbolic link or lies below one; OSError."""
+    with _refusing_links(root), open_real(root) as directory:
+        yield directory
+
+
+@contextmanager
 def opened(staging: Staging) -> Iterator[OpenStaging]:
     """Open a watched root and its staging folder.
 
@@ -78,16 +85,11 @@ def opened(staging: Staging) -> Iterator[OpenStaging]:
     than was looked at; OSError when they cannot be opened.
     """
     with ExitStack() as stack:
-        try:
-            root = stack.enter_context(open_real(staging.root))
-            directory = stack.enter_context((root / _INSIDE).entered()) if _lies_inside(staging) else None
-            if directory is None:
-                parent = stack.enter_context(open_real(staging.path.parent))
-                directory = stack.enter_context((parent / staging.path.name).entered())
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise _through_link(staging.root, error) from None
-            raise
+        root = stack.enter_context(open_root(staging.root))
+        with _refusing_links(staging.root):
+            inside = staging.path.parent == staging.root
+            parent = root if inside else stack.enter_context(open_real(staging.path.parent))
+            directory = stack.enter_context((parent / staging.path.name).entered())
         if staging.inode not in (0, root.status().st_ino):
             raise Refused(
                 f"{staging.root} was replaced by another directory just now; nothing was written.",
@@ -96,8 +98,14 @@ def opened(staging: Staging) -> Iterator[OpenStaging]:
         yield OpenStaging(staging, root, directory)
 
 
-def _lies_inside(staging: Staging) -> bool:
-    return staging.path.parent == staging.root
+@contextmanager
+def _refusing_links(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _through_link(root, error) from None
+        raise
 
 
 def _through_link(root: Path, error: OSError) -> Refused:
@@ -126,14 +134,10 @@ def staging_for(root: Path, notes: Path) -> Staging:
     the root is atomic. notes: the folder for recovery notes, in the library's home; made when it does not exist.
     Raise Refused when the staging folder can be made in neither place, or the root lies below a symbolic link.
     """
-    try:
-        with open_real(root) as directory:
-            inode = directory.status().st_ino
-            path = _first_usable(root, directory)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _through_link(root, error) from None
-        path = None
+    path, inode = None, 0
+    with suppress(OSError), open_root(root) as directory:
+        inode = directory.status().st_ino
+        path = _first_usable(root, directory)
     if path is None:
         raise Refused(
             f"Nothing can be written into {root} or beside it.",

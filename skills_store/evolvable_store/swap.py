@@ -24,6 +24,7 @@ from evolvable_store.staging import (
     abandoned,
     clear_part,
     new_note,
+    open_root,
     opened,
     staging_for,
     stems,
@@ -37,6 +38,8 @@ __all__ = [
     "Replaced",
     "Staging",
     "discard",
+    "open_root",
+    "opened",
     "read_back",
     "remove_folder",
     "remove_single",
@@ -52,6 +55,10 @@ SINGLE = "AGENT.md"
 """What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
 
 _IMPOSSIBLE = REFUSED | {errno.EXDEV}
+
+
+Keep = Callable[[PathAt, str], object]
+"""Takes a directory that was removed and its name below the root, and moves away what is to be kept of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,8 @@ def sweep(
     now: float,
     keep_seconds: float = 60.0,
     still_as_believed: Callable[[Path, str], bool] = still_holds,
+    keep: Keep | None = None,
+    only: str | None = None,
 ) -> list[Recovered]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
@@ -189,6 +198,9 @@ def sweep(
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
     version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
     now is left for the next sweep.
+
+    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
+    before the rest is deleted. only: look at the swaps of this directory alone.
     """
     found: list[Recovered] = []
     known = stems(staging.notes)
@@ -197,18 +209,25 @@ def sweep(
     with opened(staging) as place:
         for stem in known:
             with suppress(OSError, Refused):
-                recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed)
+                recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed, keep, only)
                 if recovered:
                     found.append(recovered)
     return found
 
 
 def _sweep_slot(
-    slot: Slot, now: float, keep_seconds: float, still_as_believed: Callable[[Path, str], bool]
+    slot: Slot,
+    now: float,
+    keep_seconds: float,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Keep | None,
+    only: str | None,
 ) -> Recovered | None:
     note = slot.read_note()
     if note is None:
         clear_part(slot, now)
+        return None
+    if only is not None and note.target != only:
         return None
     slot.delete(slot.gone)
     at_work = not slot.old.exists() or slot.ready.exists()
@@ -218,7 +237,7 @@ def _sweep_slot(
     if not slot.old.exists():
         slot.clear()
         return None
-    return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed)
+    return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
 
 
 def _checked(target: Path, place: OpenStaging, single: bool = False) -> PathAt:
@@ -347,12 +366,20 @@ def _settle(slot: Slot, note: Note) -> None:
         rename(slot.ready, slot.old)
 
 
-def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
+def _sweep_old(
+    slot: Slot,
+    note: Note,
+    due: bool,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Keep | None,
+) -> Recovered | None:
     target = slot.target(note)
     stuck = carry(slot.old, target, successor=bool(note.written))
     if not due:
         return None
     if not stuck and any(still_as_believed(slot.old.path, tree) for tree in (note.believed, note.written) if tree):
+        if keep is not None and not note.written:
+            keep(slot.old, note.target)
         slot.clear()
         return None
     reading = read_back(slot.old.path)

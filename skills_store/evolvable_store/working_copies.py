@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import EvolvableError
-from evolvable_store.operation import Head
+from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
 from evolvable_store.swap import unknown_entries
@@ -34,9 +34,14 @@ class WorkingCopies:
         scope: str = USER_SCOPE,
         kind: Kind = Kind.SKILL,
         progress: Callable[[int, int], None] | None = None,
+        identity: Identity | None = None,
     ) -> Sync:
-        """Watches a folder from now on and takes in what is there. Raises AlreadyExists, InvalidArgument."""
-        return self.copy(self.bindings.add_folder(path, scope, kind)).sync(progress=progress)
+        """Watch a folder from now on and import what it holds. Raise AlreadyExists, InvalidArgument.
+
+        identity: who answers for what it holds now; later changes on disk are of an unknown principal.
+        """
+        folder = self.bindings.add_folder(path, scope, kind)
+        return WorkingCopy(self._store, folder, grace=self._grace, identity=identity).sync(progress=progress)
 
     def check_out(
         self,

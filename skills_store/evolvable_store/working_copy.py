@@ -18,8 +18,8 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
-from evolvable_store.openat import first_link
-from evolvable_store.operation import Actor, Head
+from evolvable_store.openat import PathAt, first_link
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
@@ -29,6 +29,7 @@ from evolvable_store.swap import (
     Recovered,
     Staging,
     discard,
+    opened,
     read_back,
     remove_folder,
     remove_single,
@@ -40,6 +41,7 @@ from evolvable_store.swap import (
 )
 from evolvable_store.sync import Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
+from evolvable_store.trash import Trash
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -73,12 +75,17 @@ class _Edit:
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
-    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0) -> None:
-        """grace: seconds that a vanished directory may take to come back before its resource is removed."""
+    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0, identity: Identity | None = None) -> None:
+        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk.
+        """
         self.store, self.folder, self.grace = store, folder, grace
+        self._identity = identity or Identity(Principal.UNKNOWN, "file")
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
+        self._trash = Trash(store.home)
 
     def sync(
         self,
@@ -150,6 +157,19 @@ class WorkingCopy:
         """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
         # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
         return staging_for(self.folder.path, notes_of(self.store.home, self.folder))
+
+    def _keep(self, old: PathAt, directory: str) -> None:
+        self._trash.put(old, self.folder.path, directory, time.time())
+
+    def _bring_back(self, directory: str) -> None:
+        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        with contextlib.suppress(EvolvableError, OSError):
+            staging = self._staging()
+            sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
+            entry = self._trash.newest_of(self.folder.path, directory)
+            if entry is not None:
+                with opened(staging) as place:
+                    self._trash.put_back(entry.id, place.target(directory), all_files=False)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -320,7 +340,7 @@ class WorkingCopy:
                 sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
-        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
+        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence, identity=self._identity)
 
     def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
@@ -399,6 +419,8 @@ class WorkingCopy:
             replaced = write_folder(place, files, staging, believed=believed, now=now)
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
+        if look.tree is None and not self._is_single(look.directory):
+            self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
@@ -438,7 +460,7 @@ class WorkingCopy:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
         found: list[Recovered] = []
         with contextlib.suppress(EvolvableError, OSError):
-            found = sweep(self._staging(), time.time(), KEEP_SECONDS)
+            found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep)
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):

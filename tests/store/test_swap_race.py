@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from swap_children import version
 from evolvable_store import swap
 from evolvable_store.errors import EvolvableError
 from evolvable_store.folder import read_folder
+from evolvable_store.openat import open_real
+from evolvable_store.rename import move
 from evolvable_store.staging import opened
 
 pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="looks names up in open directories")
@@ -139,3 +142,20 @@ def test_permissions_of_a_staging_folder_that_others_may_write_are_taken_back(tm
     staging.chmod(0o777)
     assert swap.staging_for(root, tmp_path / "notes").path == staging
     assert staging.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a second file system")
+def test_a_directory_is_moved_to_another_file_system_with_its_links_and_permissions(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "bin").mkdir(parents=True)
+    (source / "bin" / "run").write_text("x")
+    (source / "bin" / "run").chmod(0o755)
+    (source / "link").symlink_to("nowhere")
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as other,
+        open_real(tmp_path) as here,
+        open_real(Path(other)) as far,
+    ):
+        before = snapshot(source)
+        move(here / "source", far / "moved")
+        assert snapshot(Path(other) / "moved") == before and not source.exists()
