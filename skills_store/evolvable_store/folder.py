@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
+from evolvable_store.openat import PathAt, is_link, open_real
 from evolvable_store.paths import MAX_DEPTH, path_problem
 
 DISPOSABLE = (
@@ -97,18 +98,19 @@ def _names(patterns: Iterable[str]) -> re.Pattern[str]:
 _IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
 
 
-def read_folder(folder: Path, before: Signature | None = None) -> Reading:
+def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> Reading:
     """Returns the files of `folder` as they were at one moment, and what was left out and why.
 
     Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
     its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
-    has just been taken. Raises FileNotFoundError when there is no folder.
+    has just been taken. real: no component of the path may be a link either, as in a work tree, where anybody can
+    put one at any moment. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        files, left_out, linked = _read(folder)
+        files, left_out, linked = _read(folder, real)
         reading = Reading(files, left_out, before.digest, before.newest, linked)
         after = signature(folder)
         if before == after:
@@ -137,13 +139,19 @@ def signature(folder: Path) -> Signature | None:
     return Signature(_digest(lines), newest)
 
 
-def read_single(file: Path, name: str) -> Reading:
+def read_single(file: Path, name: str, *, real: bool = False) -> Reading:
     """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
 
-    Raises FileNotFoundError when there is no file.
+    real: as for `read_folder`. Raises FileNotFoundError when there is no file.
     """
     seen = single_signature(file)
-    found = _read_file(_Place(os.fspath(file.parent), None), file.name) if seen else ""
+    found: File | str = ""
+    if seen:
+        try:
+            with _opened(file.parent, real) as place:
+                found = _read_file(place, file.name)
+        except OSError as error:
+            found = _why(error)
     if seen is None or found == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
     if isinstance(found, File):
@@ -163,12 +171,12 @@ def single_signature(file: Path) -> Signature | None:
     return Signature(_digest([_line(".", status)]), _changed_ns(status))
 
 
-def tracked(folder: Path) -> list[str]:
+def tracked(folder: Path | PathAt) -> list[str]:
     """Returns the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
     return [found.path for found in _survey(folder) if not found.reason]
 
 
-def untracked(folder: Path) -> list[str]:
+def untracked(folder: Path | PathAt) -> list[str]:
     """Returns the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
 
     These are ignored names, empty folders and everything left out: what a new version does not bring along.
@@ -256,12 +264,12 @@ class _Tally:
         return ""
 
 
-def _read(folder: Path) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
+def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
     files: dict[str, File] = {}
     left_out: dict[str, str] = {}
     linked: list[str] = []
     size = 0
-    with closing(_walk_top(folder)) as walk:
+    with closing(_walk_top(folder, real)) as walk:
         for found in walk:
             reason = found.reason
             if not reason:
@@ -280,7 +288,7 @@ def _read(folder: Path) -> tuple[dict[str, File], dict[str, str], tuple[str, ...
     return files, left_out, tuple(linked)
 
 
-def _survey(folder: Path) -> Iterator[_Found]:
+def _survey(folder: Path | PathAt) -> Iterator[_Found]:
     for found in _walk_top(folder):
         if found.path == ".":
             return
@@ -290,14 +298,28 @@ def _survey(folder: Path) -> Iterator[_Found]:
             yield _Found(found.path, _UNREADABLE, found.place, found.name)
 
 
-def _walk_top(folder: Path) -> Generator[_Found, None, None]:
+@contextmanager
+def _opened(folder: Path | PathAt, real: bool) -> Iterator[_Place]:
+    """Open a folder that is no link. Raise OSError."""
+    if isinstance(folder, PathAt):
+        with folder.entered() as directory:
+            yield _Place(os.fspath(folder), directory.fd)
+    elif real:
+        with open_real(folder, readable=True) as directory:
+            yield _Place(os.fspath(folder), directory.fd)
+    else:
+        with _Place("", None).enter(os.fspath(folder)) as place:
+            yield place
+
+
+def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_Found, None, None]:
     path = os.fspath(folder)
     outside = _Place("", None)
     try:
-        if is_link(os.lstat(path)):
+        if is_link(folder.lstat()):
             yield _Found(".", _SYMLINK, outside, path)
             return
-        with outside.enter(path) as place:
+        with _opened(folder, real) as place:
             yield from _walk(place, "", _Tally())
     except OSError as error:
         reason = _why(error)
@@ -441,12 +463,6 @@ def _folder_problem(path: str) -> str:
     if path.count("/") + 2 > MAX_DEPTH:
         return f"a bad path: more than {MAX_DEPTH} components"
     return _bad_path(path)
-
-
-def is_link(status: os.stat_result) -> bool:
-    """Returns whether this (of lstat) is a link to somewhere else."""
-    # On Windows junctions are links too: reparse points with the name surrogate bit.
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & 0x20000000)
 
 
 def _is_junction(entry: "os.DirEntry[str]") -> bool:

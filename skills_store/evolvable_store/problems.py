@@ -92,6 +92,8 @@ def main_left_out(kind: Kind, name: str, reading: Reading) -> str:
     """Returns why the main file, which is there, was not read; empty when one was read, or none is there."""
     if main_path(kind, name, reading.files):
         return ""
+    if "." in reading.left_out:
+        return f"it is {reading.left_out['.']}"
     expected = main_file(kind, name).casefold()
     return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
