@@ -26,11 +26,17 @@ def authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[
     with backend.reading() as db:
         rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _NEWEST)).fetchall()
     found: dict[int, list[Author]] = {}
-    for resource, version, actor, session, evidence in rows:
+    for resource, version, actor, session, evidence, imported in rows:
         proposed = any(
             text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
         )
-        found.setdefault(resource, []).append(Author(Actor(actor), version, session, proposed))
+        # An archive says itself who made what it holds, so whoever it names vouches for nothing here.
+        made = (
+            Author(Actor.IMPORT, version, session, False)
+            if imported
+            else Author(Actor(actor), version, session, proposed)
+        )
+        found.setdefault(resource, []).append(made)
     return found
 
 
@@ -39,6 +45,6 @@ _AUTHORS = """WITH newest AS (
             SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
         WHERE r.id IN (SELECT value FROM json_each(?1))
     )
-    SELECT n.id, c.latest, o.actor, o.session, o.evidence FROM newest n
+    SELECT n.id, c.latest, o.actor, o.session, o.evidence, i.operation FROM newest n
     JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
-    JOIN operation o ON o.id = c.operation ORDER BY c.sequence DESC"""
+    JOIN operation o ON o.id = c.operation LEFT JOIN imported i ON i.operation = o.id ORDER BY c.sequence DESC"""

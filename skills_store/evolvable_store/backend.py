@@ -83,6 +83,9 @@ class Writer(Protocol):
     def add_operation(self, identity: int, last: int, intent: Intent) -> None:
         """Keeps an operation whose changes have the sequences `identity` to `last`."""
 
+    def add_imported(self, operations: Sequence[int]) -> None:
+        """Keep that an archive brought these operations: whoever they name vouches for nothing here."""
+
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:

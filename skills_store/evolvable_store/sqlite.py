@@ -336,6 +336,9 @@ class SqliteWriter:
             (identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
         )
 
+    def add_imported(self, operations: Sequence[int]) -> None:
+        self.db.executemany("INSERT INTO imported VALUES (?)", [(operation,) for operation in operations])
+
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:

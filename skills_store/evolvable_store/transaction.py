@@ -197,6 +197,7 @@ def replay(
             for skill, (before, after) in publication.skills.items():
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
+            writer.add_imported([operation.id for operation in done])
             moves(writer, done[-1].id)
             note = Note(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
             writer.follow(note, skills)

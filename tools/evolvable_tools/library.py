@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first."""
+    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
+
+    connection: the server's own name of the connection that the call came over, None where it cannot tell connections
+    apart. A caller chooses its session, never this.
+    """
 
     actor: Actor
     session: str | None = None
     scopes: tuple[str, ...] = (USER_SCOPE,)
+    connection: str | None = None
 
 
 class Library:
@@ -95,6 +100,11 @@ class Library:
     def folders(self) -> list[Folder]:
         """Returns the folders that mirror the library, in the order they were added."""
         return Bindings(self.store.backend).folders()
+
+    def note_session(self, caller: Caller) -> None:
+        """Keep that the server saw the caller's session; written a moment later."""
+        if caller.session and caller.connection:
+            self.shown.note_session(caller.session, caller.connection, self.store.now())
 
     def redacted(self, text: str) -> str:
         """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
-from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.bearer import connection_of, session_of
 from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
@@ -257,7 +257,10 @@ class Tools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        connection = connection_of(request.request, self._caller.connection)
+        caller = replace(self._caller, session=session_of(request.request, session), connection=connection)
+        self._library.note_session(caller)
+        return caller
 
 
 report = usage.report_outcome
@@ -277,6 +280,8 @@ def document(loaded: usage.Loaded) -> str:
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
     if loaded.trust:
         parts.append(f"({loaded.trust})")
+    if loaded.reported or loaded.verified:
+        parts.append(f"(known ends of uses: {loaded.verified} verified, {loaded.reported} reported)")
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from evolvable_store.attempts import Attempt, Proof, Seen, attempts, shown, without_any
+from evolvable_store.attempts import Attempt, Proof, Seen, attempts, one_of_each_connection, shown, without_any
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Outcome
+from evolvable_store.evidence import Outcome, Tally
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
 from evolvable_store.transaction import iso
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.measures.maturity import maturity_of
+from evolvable_tools.measures.maturity import earned
 from evolvable_tools.measures.utility import utilities
 from evolvable_tools.measures.wilson import interval
 
@@ -57,7 +57,9 @@ class TaskUtility:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used.
+    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used, those whose end
+    counts; verified: of these, the verified ones, one of each connection; reported: the others. maturity: by verified.
+    not_counted: ends that are kept as history.
 
     verdict: helps, harms, dead, or open while the evidence does not say; why: what it rests on, or what is missing.
     Times are ISO 8601 in UTC, None for never.
@@ -75,6 +77,9 @@ class Line:
     versions: list[Part]
     task_types: list[TaskUtility]
     why: str
+    reported: Share
+    verified: Share
+    not_counted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +131,14 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     nobody = without_any(store.backend)
     by_version = _grouped(attempts(store.backend, [head.id for head in heads], versions=True))
-    by_resource = _grouped(whole)
+    by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
     lines, found, base = [], [], _base(nobody, whole, None)
     for head in heads:
         mine = by_resource.get(head.id, [])
         against = _base(nobody, whole, head.id)
-        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against)
-        if ref is not None or line.shown or mine:
+        history = tallies.get(head.id, Tally()).not_counted
+        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
+        if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
     if ref is not None:
@@ -148,8 +154,12 @@ def _grouped(all_of_them: Iterable[Attempt]) -> dict[int, list[Attempt]]:
     return grouped
 
 
+def _ended(some: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+
+
 def _proof(some: Iterable[Attempt]) -> Proof:
-    ends = [attempt.outcome for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+    ends = [attempt.outcome for attempt in _ended(some)]
     return Proof(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
@@ -169,8 +179,9 @@ def _line(
     since: str,
     days: int,
     base: Base | None,
+    not_counted: int,
 ) -> Line:
-    helped = share_of(_proof(mine))
+    helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
     opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
     last = max(opened, default=None)
     dead = (
@@ -179,7 +190,7 @@ def _line(
     verdict, why = _verdict(helped, base, sum(attempt.used for attempt in mine), dead)
     return Line(
         str(head.ref),
-        maturity_of(helped.successes, helped.n),
+        earned(verified.successes, verified.n, helped.n),
         verdict,
         seen.times if seen is not None else 0,
         sum(attempt.loaded for attempt in mine),
@@ -190,6 +201,9 @@ def _line(
         _parts(versions),
         _task_types(mine),
         why,
+        share_of(Proof(helped.n - verified.n, helped.successes - verified.successes)),
+        verified,
+        not_counted,
     )
 
 
