@@ -45,8 +45,8 @@ class EvidenceSummary:
     loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for each session and
     version. success: the share of successes among the known ends of these. maturity: by verified ends; reported ones
     make it Growing at most. reported, verified: known ends of uses by grade, verified ones once for each connection.
-    not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note: why
-    not, '' when it does.
+    not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note:
+    why not, '' when it does.
     """
 
     ref: str

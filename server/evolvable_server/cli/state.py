@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.terminal import safe
+from evolvable_server.cli.terminal import remark, safe
 from evolvable_server.config import Config, read_config
 from evolvable_store.errors import EvolvableError, InvalidResource
 from evolvable_store.resource import Kind, Ref
@@ -91,6 +91,7 @@ class State:
             opened(config) as means,
             Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
         ):
+            _say_what_fell(library)
             sequence = library.store.sequence()
             yield library, caller(config, library, Actor.HUMAN)
             if library.store.sequence() != sequence:
@@ -118,6 +119,18 @@ class State:
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
         if hint:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
+
+
+def _say_what_fell(library: "Library") -> None:
+    """Say once, on stderr, which resources stand lower since evidence is graded."""
+    if library.store.read_only or not library.evidence.regraded(unsaid=True):
+        return
+    from evolvable_tools.evidence.regrading import fallen, lines
+
+    found = fallen(library, unsaid=True)
+    library.evidence.regrading_said()
+    for line in lines(found) if found else ():
+        remark(line)
 
 
 class HomeType(click.Path):
