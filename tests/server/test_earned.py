@@ -1,4 +1,4 @@
-"""Evidence that is earned: what a token, a session's name, a transcript or an archive claims counts for nothing alone."""
+"""Evidence that is earned: what a token, a session's name, a transcript or an archive claims alone counts nothing."""
 
 import json
 import lzma
@@ -26,8 +26,8 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import trusts
 
 OLD = Path(__file__).parents[1] / "data/library_schema_9.db.xz"
-"""A library made at commit fac0cda. skill:pdf is proven and Proficient by 12 sessions' own words, skill:csv Proficient by
-ten reports of a client that never loaded it, skill:letters has one failure; a proposal waits."""
+"""A library made at commit fac0cda: skill:pdf is proven and Proficient by 12 sessions' own words, skill:csv is
+Proficient by ten reports of a client that never loaded it, skill:letters has one failure, and a proposal waits."""
 
 CLIENT = Path(__file__).parents[1] / "support/stdio_client.py"
 

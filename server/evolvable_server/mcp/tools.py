@@ -110,7 +110,8 @@ class Tools:
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> usage.EvidenceSummary:
-        """Tell what came of a task in which a skill was loaded. Returns what is known of that skill so far."""
+        """Tell what came of a task in which a skill was loaded; it counts where this session loaded that version.
+        Returns what is known of that skill so far."""
         return report(
             self._library,
             self._who(ctx),
