@@ -165,6 +165,17 @@ def m009_times(db: Any) -> None:
     db.execute("ALTER TABLE proposal ADD COLUMN times INTEGER NOT NULL DEFAULT 1")
 
 
+def m010_principals(db: Any) -> None:
+    """On whose behalf an operation was made, how that is known, and whether it came with an archive."""
+    db.executescript("""
+        ALTER TABLE operation ADD COLUMN principal TEXT;
+        ALTER TABLE operation ADD COLUMN via TEXT;
+        ALTER TABLE operation ADD COLUMN arrived INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE proposal ADD COLUMN principal TEXT;
+        ALTER TABLE proposal ADD COLUMN via TEXT;
+    """)
+
+
 # Frozen: how evidence was counted before it was graded.
 _WROTE = """EXISTS (SELECT 1 FROM change c JOIN operation o ON o.id = c.operation
     WHERE c.resource = fact.resource AND c.latest = fact.version AND c.manifest IS NOT NULL AND o.session = fact.key)"""
@@ -187,8 +198,8 @@ _WORTH = """WITH fact AS (
         WHERE used AND kinds = 1 GROUP BY resource, version"""
 
 
-def m010_earned(db: Any) -> None:
-    """What an outcome counts as, who was served, and which operations an archive brought.
+def m011_earned(db: Any) -> None:
+    """What an outcome counts as, who was served, and what came with an archive.
 
     Older rows do not say who was served, so none of them is verified. `regraded` keeps what they were worth before, for
     all versions together (version 0) and for each one without the sessions that wrote it, so that a person is told once
@@ -220,7 +231,6 @@ def m010_earned(db: Any) -> None:
         CREATE TABLE client_session (
             session TEXT NOT NULL, connection TEXT NOT NULL, at TEXT NOT NULL, PRIMARY KEY (session, connection)
         ) STRICT, WITHOUT ROWID;
-        CREATE TABLE imported (operation INTEGER PRIMARY KEY) STRICT;
         UPDATE outcome SET grade = 'reported',
             voter = coalesce(session, (SELECT session FROM use WHERE id = outcome.use), use)
             WHERE EXISTS (SELECT 1 FROM use u WHERE u.resource = outcome.resource AND u.version = outcome.version
@@ -242,7 +252,8 @@ STEPS = (
     m007_sightings,
     m008_findings,
     m009_times,
-    m010_earned,
+    m010_principals,
+    m011_earned,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class Caller:
     """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
 
+    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
     connection: the server's own name of the connection that the call came over, None where it cannot tell connections
     apart. A caller chooses its session, never this.
     """
@@ -33,7 +34,20 @@ class Caller:
     actor: Actor
     session: str | None = None
     scopes: tuple[str, ...] = (USER_SCOPE,)
+    principal: Principal | None = None
+    via: str = ""
     connection: str | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """Who answers for the operations of this caller."""
+        implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(self.actor, Principal.AGENT)
+        return Identity(self.principal or implied, self.via)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the caller may decide what is a person's to decide: a person, or a script with that permission."""
+        return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 class Library:

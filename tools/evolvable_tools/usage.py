@@ -9,7 +9,7 @@ from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.evidence import Grade, Outcome, Tally, Told, Usage, Use
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor, Head
+from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
@@ -100,14 +100,8 @@ def note_load(library: Library, caller: Caller, resource: int, version: int, *, 
 
 
 def _use(library: Library, caller: Caller, identity: str, resource: int, version: int, search_id: str | None) -> Use:
-    by = (caller.session, principal_of(caller), caller.connection)
+    by = (caller.session, caller.identity.principal, caller.connection)
     return Use(identity, library.store.now(), resource, version, search_id, *by)
-
-
-def principal_of(caller: Caller) -> str:
-    """Return who calls, as it is kept with evidence."""
-    known = getattr(caller, "principal", None)
-    return str(known) if known is not None else "person" if caller.actor is Actor.HUMAN else "agent"
 
 
 def get(library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None) -> Loaded:
@@ -165,12 +159,11 @@ def report_outcome(
     usage: str | None = None,
     task_type: str | None = None,
     evidence: str | None = None,
-    in_person: bool = False,
 ) -> EvidenceSummary:
     """Keep what came of a use, its texts without secrets, and return the resource's summary.
 
     It counts when the server served that version to this principal in this session; otherwise it is kept as history,
-    and the summary says so. in_person: a person says it at a terminal, so it counts and is verified.
+    and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
     Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
     if (use_id is None) == (ref is None):
@@ -185,7 +178,7 @@ def report_outcome(
         head = store.head(ref, caller.scopes)
         version = ref.version or head.latest
         store.version(head, version)
-    grade, voter = _counted(library, caller, head.id, version, use, in_person=in_person)
+    grade, voter = _counted(library, caller, head.id, version, use)
     told = Told(
         store.now(),
         head.id,
@@ -196,7 +189,7 @@ def report_outcome(
         _short(library, "task_type", task_type, 80),
         _short(library, "evidence", evidence, 2000),
         caller.session,
-        principal_of(caller),
+        caller.identity.principal,
         grade,
         voter,
     )
@@ -209,11 +202,11 @@ def report_outcome(
 
 
 def _counted(
-    library: Library, caller: Caller, resource: int, version: int, use: Use | None, *, in_person: bool
+    library: Library, caller: Caller, resource: int, version: int, use: Use | None
 ) -> tuple[Grade, str | None]:
     """Return how far an outcome counts, and whose one vote it is."""
-    principal = principal_of(caller)
-    if in_person:
+    principal = caller.identity.principal
+    if caller.principal is Principal.PERSON:  # known to be one, not only implied by the actor
         own = use and (use.session or use.id)
         return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
     if use is not None:

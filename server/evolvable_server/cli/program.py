@@ -59,6 +59,7 @@ SECTIONS = {
         "scan": "scanning",
         "fsck": "caring",
         "gc": "caring",
+        "trash": "trash",
         "backup": "archives",
         "export": "archives",
         "import": "archives",

@@ -1,8 +1,6 @@
 """The command that tells what came of a task: report."""
 
 import re
-import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +9,6 @@ from evolvable_server.cli.terminal import say
 from evolvable_store.evidence import Outcome, Usage
 from evolvable_store.resource import Ref
 from evolvable_tools import usage as verbs
-
-if TYPE_CHECKING:
-    from evolvable_tools.library import Caller
 
 _USE = re.compile(r"use-[0-9a-f]{12}")
 
@@ -42,17 +37,8 @@ def report_command(
             usage=usage,
             task_type=task_type,
             evidence=evidence,
-            in_person=_in_person(caller),
         )
     state.show(summary, lambda: _show_summary(summary))
-
-
-def _in_person(caller: "Caller") -> bool:
-    """Return whether a person says it at a terminal."""
-    known = getattr(caller, "principal", None)
-    if known is not None:
-        return str(known) == "person"
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _show_summary(summary: verbs.EvidenceSummary) -> None:
