@@ -27,9 +27,8 @@ _REASONS = {
 def stats_command(state: State, ref: str | None, days: int) -> None:
     """Show what is used, what helps, what harms and what is dead.
 
-    Maturity goes by verified ends.
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
-    model and task type.
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by the verified
+    ends. With REF also by version, model and task type.
     """
     with state.library() as (library, caller):
         found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
