@@ -65,31 +65,34 @@ class Seen:
     last: str
 
 
-# Of the words of one voter about a version the best and then the last one counts. Words about a skill that was not
-# followed say nothing of it. `ends` are the ends that are known; a session may bring several, which agree or do not.
+_GRADES = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
+_OUTCOMES = {None: None, **{outcome.value: outcome for outcome in Outcome}}
+
+# Of the words of one voter about a version one counts. Words about a skill that was not followed say nothing of it. An
+# end that is `known` has a grade; a session may bring several, which agree or do not.
 _FACTS = """
     WITH asked AS (SELECT value AS id FROM json_each(?1)),
     fact AS (
-        SELECT o.resource, o.version, o.voter AS key, o.at, NULL AS model, lower(trim(o.task_type)) AS task_type,
-            0 AS loaded, coalesce(o.usage, 'used') IN ('used', 'partially_used') AS used,
-            CASE WHEN coalesce(o.usage, 'used') IN ('used', 'partially_used') THEN o.outcome END AS outcome,
-            o.grade, NULL AS link
-        FROM (SELECT *, row_number() OVER (
-                PARTITION BY resource, version, voter ORDER BY grade DESC, at DESC, id DESC) AS place
-            FROM outcome WHERE grade <> '' AND {among}) o WHERE o.place = 1
+        SELECT resource, version, voter AS key, at, NULL AS model, lower(trim(task_type)) AS task_type, 0 AS loaded,
+            1 AS used, outcome, grade, NULL AS link
+        FROM outcome WHERE counts AND coalesce(usage, 'used') IN ('used', 'partially_used') AND {among}
         UNION ALL
         SELECT resource, version, session, at, model, NULL, loaded, used, CASE WHEN grade <> '' THEN outcome END,
             grade, link
         FROM sighting WHERE origin IS NULL AND {among}
         {more}
     )"""
-# Loading proves nothing, so it is left out where only the proof is asked for.
+# Neither loading nor what was said of a skill that was not followed proves anything: both are left out where only the
+# proof is asked for.
 _LOADED = """UNION ALL SELECT resource, version, coalesce(session, id), at, NULL, NULL, 1, 0, NULL, '', NULL
-    FROM use WHERE origin IS NULL AND {among}"""
-_KNOWN = "CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN outcome END"
-_GRADED = "max(CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN grade END)"
-_ATTEMPT = f"""SELECT resource, {{version}}, key, min(at), max(loaded), max(used), max(task_type),
-        count(DISTINCT {_KNOWN}), max({_KNOWN}), max(outcome), max(model), {_GRADED}, max(link)
+    FROM use WHERE origin IS NULL AND {among}
+    UNION ALL SELECT resource, version, voter, at, NULL, lower(trim(task_type)), 0, 0, NULL, '', NULL
+    FROM outcome WHERE counts AND usage IN ('ignored', 'inapplicable') AND {among}"""
+_KNOWN = "CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN {} END"
+_ENDS = f"""min({_KNOWN.format("outcome")}) AS least, max({_KNOWN.format("outcome")}) AS known,
+    max({_KNOWN.format("grade")}) AS grade"""
+_ATTEMPT = f"""SELECT resource, {{version}}, key, min(at), max(loaded), max(used), max(task_type), {_ENDS},
+        max(outcome), max(model), max(link)
     FROM fact GROUP BY resource, key{{also}}"""
 
 
@@ -111,31 +114,34 @@ def attempts(
     return [
         Attempt(
             *(resource, version, key, at, model or models.get(key), task_type, loaded == 1, used == 1),
-            _outcome(kinds, known, anything),
-            Grade(grade or "") if kinds == 1 else Grade.HISTORY,
+            _outcome(least, known, anything),
+            _GRADES[grade] if least == known else Grade.HISTORY,
             link,
         )
-        for resource, version, key, at, loaded, used, task_type, kinds, known, anything, model, grade, link in rows
+        for resource, version, key, at, loaded, used, task_type, least, known, grade, anything, model, link in rows
     ]
 
 
 def proofs(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, Proof]:
     """Returns the proof of those of these resources that have any."""
     facts = _FACTS.format(among="resource IN asked", more="")
-    query = f"""{facts} SELECT resource, count(*), sum(known = 'succeeded'),
-            sum(grade = 'verified' AND place = 1), sum(grade = 'verified' AND place = 1 AND known = 'succeeded')
-        FROM (
-            SELECT *, row_number() OVER (
-                PARTITION BY resource, grade, coalesce(link, key) ORDER BY at DESC, key) AS place
-            FROM (
-                SELECT resource, key, max(at) AS at, max(used) AS used, count(DISTINCT {_KNOWN}) AS kinds,
-                    max({_KNOWN}) AS known, {_GRADED} AS grade, max(link) AS link
+    query = f"""{facts}, attempt AS MATERIALIZED (
+            SELECT resource, key, at, link, known, grade FROM (
+                SELECT resource, key, max(at) AS at, max(link) AS link, max(used) AS used, {_ENDS}
                 FROM fact GROUP BY resource, key)
-            WHERE used AND kinds = 1)
+            WHERE used AND least = known)
+        SELECT resource, 0, count(*), sum(known = 'succeeded') FROM attempt GROUP BY resource
+        UNION ALL
+        SELECT resource, 1, count(*), sum(known = 'succeeded') FROM (
+            SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
+            GROUP BY resource, coalesce(link, key))
         GROUP BY resource"""
     with backend.reading() as db:
         rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
-    return {resource: Proof(*counts) for resource, *counts in rows}
+    found: dict[int, tuple[int, ...]] = {}
+    for resource, _, ends, successes in rows:  # the verified ones come after all of them
+        found[resource] = (*found.get(resource, ()), ends, successes)
+    return {resource: Proof(*counts) for resource, counts in found.items()}
 
 
 def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
@@ -174,8 +180,7 @@ def _models(backend: SqliteBackend) -> dict[str, str]:
         return dict(db.execute("SELECT session, model FROM taken WHERE model IS NOT NULL").fetchall())
 
 
-def _outcome(kinds: int, known: str | None, anything: str | None) -> Outcome | None:
-    if kinds > 1:
+def _outcome(least: str | None, known: str | None, anything: str | None) -> Outcome | None:
+    if least != known:
         return Outcome.UNKNOWN
-    text = known or anything
-    return None if text is None else Outcome(text)
+    return _OUTCOMES[known or anything]

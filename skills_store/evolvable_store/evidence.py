@@ -164,6 +164,7 @@ class EvidenceLog:
         fields = ", ".join(field.name for field in dataclass_fields(told))
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            settle_votes(db, told.voter, told.resource)
 
     def regraded(self, *, unsaid: bool = False) -> list[Regraded]:
         """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
@@ -204,6 +205,19 @@ def note_session(db: "Connection", session: str | None, connection: str | None, 
         db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
 
 
+def settle_votes(db: "Connection", voter: str | None, resource: int | None = None) -> None:
+    """Have the best and then the last word of a voter about each version count, and no other one."""
+    if voter is None:
+        return
+    where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
+    db.execute(
+        f"""UPDATE outcome SET counts = id IN (SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY resource, version ORDER BY grade DESC, at DESC, id DESC) AS place
+            FROM outcome WHERE {where}) WHERE place = 1) WHERE {where}""",
+        (voter, resource),
+    )
+
+
 # What a transcript shows is counted where no call told it already.
 _LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
     SELECT resource, count(*) FROM (
@@ -214,11 +228,8 @@ _LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
     ) GROUP BY resource"""
 _TOLD = """WITH asked AS (SELECT value FROM json_each(?1))
     SELECT resource, outcome, count(*) FROM (
-        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome FROM (
-            SELECT resource, outcome, grade, grade <> '' AND row_number() OVER (PARTITION BY
-                resource, version, grade <> '', voter ORDER BY grade DESC, at DESC, id DESC) > 1 AS replaced
-            FROM outcome WHERE resource IN asked)
-        WHERE NOT replaced
+        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
+        FROM outcome WHERE resource IN asked AND (counts OR grade = '')
         UNION ALL
         SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
         WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (

@@ -217,9 +217,11 @@ def m011_earned(db: Any) -> None:
         ALTER TABLE use ADD COLUMN connection TEXT;
         ALTER TABLE use ADD COLUMN origin TEXT;
         -- grade: '' for history that counts nothing, else reported or verified. voter: whose one vote it is.
+        -- counts: it is that vote, so that no reader has to look for the last word.
         ALTER TABLE outcome ADD COLUMN principal TEXT;
         ALTER TABLE outcome ADD COLUMN grade TEXT NOT NULL DEFAULT '';
         ALTER TABLE outcome ADD COLUMN voter TEXT;
+        ALTER TABLE outcome ADD COLUMN counts INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE outcome ADD COLUMN origin TEXT;
         -- link: the connection over which the server saw the session.
         ALTER TABLE sighting ADD COLUMN grade TEXT NOT NULL DEFAULT '';
@@ -236,6 +238,10 @@ def m011_earned(db: Any) -> None:
             WHERE EXISTS (SELECT 1 FROM use u WHERE u.resource = outcome.resource AND u.version = outcome.version
                 AND (u.id = outcome.use AND (outcome.session IS NULL OR u.session IS outcome.session)
                     OR outcome.use IS NULL AND u.session = outcome.session));
+        UPDATE outcome SET counts = 1 WHERE id IN (SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY resource, version, voter ORDER BY at DESC, id DESC) AS place
+            FROM outcome WHERE grade <> '') WHERE place = 1);
+        CREATE INDEX outcome_voter ON outcome (voter, resource) WHERE grade <> '';
         UPDATE sighting SET grade = 'reported' WHERE EXISTS (
             SELECT 1 FROM use u WHERE u.session = sighting.session AND u.resource = sighting.resource
                 AND u.version = sighting.version);

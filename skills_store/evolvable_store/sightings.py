@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.evidence import Grade, Outcome, Usage
+from evolvable_store.evidence import Grade, Outcome, Usage, settle_votes
 from evolvable_store.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class SightingLog:
                     f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
                     (taken.session, json.dumps(list(ids))),
                 )
+            if uses:
+                settle_votes(db, taken.session)
         return True
 
     def taken(self, session: str) -> Taken | None:

@@ -27,7 +27,7 @@ _REASONS = {
 def stats_command(state: State, ref: str | None, days: int) -> None:
     """Show what is used, what helps, what harms and what is dead.
 
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by the verified
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
     ends. With REF also by version, model and task type.
     """
     with state.library() as (library, caller):

@@ -1,7 +1,7 @@
 """What the library's evidence says: what is used, what helps, what harms, what is dead, and where a review may look."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -132,17 +132,18 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     nobody = without_any(store.backend)
     by_version = _grouped(attempts(store.backend, [head.id for head in heads], versions=True))
     by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
-    lines, found, base = [], [], _base(nobody, whole, None)
+    total = _proof(whole)
+    lines, found, base = [], [], _base(nobody, total, None)
     for head in heads:
         mine = by_resource.get(head.id, [])
-        against = _base(nobody, whole, head.id)
+        against = _base(nobody, total, _proof(mine))
         history = tallies.get(head.id, Tally()).not_counted
         line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
         if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
     if ref is not None:
-        base = _base(nobody, whole, heads[0].id)
+        base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])))
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
     return Stats(days, lines, found, base)
 
@@ -163,12 +164,14 @@ def _proof(some: Iterable[Attempt]) -> Proof:
     return Proof(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
-def _base(nobody: Proof, whole: Sequence[Attempt], but: int | None) -> Base | None:
-    """Returns what a resource is compared with; None while too little is known of anything else."""
+def _base(nobody: Proof, whole: Proof, but: Proof | None) -> Base | None:
+    """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
     if nobody.ends >= ENOUGH:
         return Base("sessions without any", share_of(nobody))
-    others = _proof(attempt for attempt in whole if attempt.resource != but)
-    return Base("other resources", share_of(others)) if but is not None and others.ends >= ENOUGH else None
+    if but is None:
+        return None
+    others = Proof(whole.ends - but.ends, whole.successes - but.successes)
+    return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
 
 
 def _line(
