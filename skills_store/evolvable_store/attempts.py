@@ -65,8 +65,8 @@ class Seen:
     last: str
 
 
-_GRADES = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
-_OUTCOMES = {None: None, **{outcome.value: outcome for outcome in Outcome}}
+_GRADES: dict[str | None, Grade] = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
+_OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{outcome.value: outcome for outcome in Outcome}}
 
 # Of the words of one voter about a version one counts. Words about a skill that was not followed say nothing of it. An
 # end that is `known` has a grade; a session may bring several, which agree or do not.
