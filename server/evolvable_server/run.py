@@ -5,12 +5,14 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import anyio
 
 from evolvable_server.app import caller, lock_of
 from evolvable_server.config import Config
+from evolvable_server.connection import client_connection, shared_connection
 from evolvable_server.homes import registered_homes
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
@@ -62,7 +64,8 @@ class Serving:
         self.client_log = ClientLog(self._notifier)
         self._home = config.home
         self._reloader = Reloader(self.library, self._changed)
-        client = caller(config, self.library, Identity(Principal.AGENT, "mcp"))
+        connection = shared_connection() if shared else client_connection()
+        client = replace(caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         extensions = [SkillsExtension(self.library, client)]
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = Sessions(None if shared else config.session, shared=shared)

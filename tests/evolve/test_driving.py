@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from driving_place import AGENT, LETTERS, PERSON, RUBRIC, RUN, driving, judged, letters
+from earned import verified
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import resources, usage
+from evolvable_tools import resources
 from evolvable_tools.evolve.asking import status_of
 from evolvable_tools.evolve.ledger import Ledger, LedgerError
 from evolvable_tools.evolve.report.writing import report
@@ -113,13 +114,11 @@ def test_commands_that_only_an_agent_vouches_for_end_a_run_before_it_begins(plac
     assert not (place.library.store.home / "evolve").exists()
 
 
-def test_agents_that_say_how_well_it_did_do_not_vouch_for_its_commands(place):
+def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place):
     scorer = {"type": "command", "args": {"argv": ["{python}", "-c", "raise SystemExit"]}}
     place.save(letters(scorer), AGENT)
     for n in range(6):
-        who = replace(AGENT, session=f"other-{n}")
-        loaded = usage.load(place.library, who, LETTERS)
-        usage.report_outcome(place.library, who, outcome="succeeded", use_id=loaded.use_id, usage="used")
+        verified(place.library, str(LETTERS), f"other-{n}", "succeeded")
 
     head = place.library.store.head(LETTERS)
     assert trusts(place.library, [head.id])[head.id] is Trust.PROVEN

@@ -31,6 +31,8 @@ class Caller:
 
     principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
     signer: signs the caller's decisions, where the person locked approvals.
+    connection: the server's own name of the connection that the call came over, None where it cannot tell connections
+    apart. A caller chooses its session, never this.
     """
 
     actor: Actor
@@ -39,6 +41,7 @@ class Caller:
     principal: Principal | None = None
     via: str = ""
     signer: Signer | None = None
+    connection: str | None = None
 
     @property
     def identity(self) -> Identity:
@@ -136,6 +139,11 @@ class Library:
     def folders(self) -> list[Folder]:
         """Returns the folders that mirror the library, in the order they were added."""
         return Bindings(self.store.backend).folders()
+
+    def note_session(self, caller: Caller) -> None:
+        """Keep that the server saw the caller's session; written a moment later."""
+        if caller.session and caller.connection:
+            self.shown.note_session(caller.session, caller.connection, self.store.now())
 
     def redacted(self, text: str) -> str:
         """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""

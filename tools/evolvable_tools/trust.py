@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from evolvable_store.attempts import attempts
+from evolvable_store.attempts import Attempt, attempts, connections_of, one_of_each_connection
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
 from evolvable_store.operation import Actor, Principal
@@ -11,7 +11,7 @@ from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
 CARRIED = 0.5
-"""The lower bound of the share of successes from which on evidence vouches for what an agent wrote: 4 of 4."""
+"""The lower bound of the share of verified successes from which on evidence vouches for what an agent wrote: 4 of 4."""
 
 _ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
 
@@ -26,7 +26,7 @@ class Trust(StrEnum):
     """Somebody else wrote it, and a person approved it."""
 
     PROVEN = "proven"
-    """An agent wrote it, and sessions of others succeeded with this very version."""
+    """An agent wrote it, and verified uses by others succeeded with this very version."""
 
     IMPORT = "import"
     """It came from elsewhere, when a person took it in."""
@@ -99,12 +99,18 @@ def _by_author(author: Author, vouched: set[int] | None) -> Trust:
 
 
 def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[Author]]) -> list[int]:
-    """Returns those whose content succeeded often enough in sessions that had no part in writing it."""
-    ends: dict[int, list[Outcome]] = {}
-    wrote = {resource: {author.session for author in known[resource]} for resource in resources}
-    versions = {resource: {author.version for author in known[resource]} for resource in resources}
-    for one in attempts(library.store.backend, resources, versions=True):
-        resource = one.resource
-        if one.used and one.version in versions[resource] and one.key not in wrote[resource] and one.outcome in _ENDS:
-            ends.setdefault(resource, []).append(one.outcome)
-    return [r for r, all_of in ends.items() if lower_bound(all_of.count(Outcome.SUCCEEDED), len(all_of)) >= CARRIED]
+    """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
+    backend, carried = library.store.backend, []
+    verified: dict[int, list[Attempt]] = {}
+    for one in attempts(backend, resources, versions=True):
+        if one.verified and one.used and one.outcome in _ENDS:
+            verified.setdefault(one.resource, []).append(one)
+    for resource, some in verified.items():
+        versions = {author.version for author in known[resource]}
+        wrote = {author.session for author in known[resource] if author.session is not None}
+        wrote |= connections_of(backend, wrote)
+        others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
+        ends = [one.outcome for one in one_of_each_connection(others)]
+        if lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
+            carried.append(resource)
+    return carried

@@ -25,6 +25,7 @@ from evolvable_store.swap import read_back
 from evolvable_store.vectors import progress
 from evolvable_tools import publishing
 from evolvable_tools.embedding.embedder import installed
+from evolvable_tools.evidence.regrading import fallen, lines
 from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def examine(home: Path) -> Health:
             health.warnings = [*_warnings(library.store), *_left_out(library)]
             health.doubles = doubles(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
+            lower = fallen(library)
+            health.notes += lines(lower) if lower else []
     except EvolvableError as error:
         health.problems.append(Problem(str(error), error.hint))
     health.problems += _problems(health)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.terminal import safe
+from evolvable_server.cli.terminal import remark, safe
 from evolvable_server.config import Config, read_config
 from evolvable_server.principals import cli_identity
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
@@ -105,6 +105,7 @@ class State:
                 lock=lock_of(config),
             ) as library,
         ):
+            _say_what_fell(library)
             sequence = library.store.sequence()
             yield library, replace(caller(config, library, self.identity), signer=self.signer())
             if library.store.sequence() != sequence:
@@ -160,6 +161,18 @@ class State:
 def _ask_passphrase() -> str:
     asked: str = click.prompt("Passphrase of the approvals lock", hide_input=True, err=True)
     return asked
+
+
+def _say_what_fell(library: "Library") -> None:
+    """Say once, on stderr, which resources stand lower since evidence is graded."""
+    if library.store.read_only or not library.evidence.regraded(unsaid=True):
+        return
+    from evolvable_tools.evidence.regrading import fallen, lines
+
+    found = fallen(library, unsaid=True)
+    library.evidence.regrading_said()
+    for line in lines(found) if found else ():
+        remark(line)
 
 
 class HomeType(click.Path):

@@ -6,6 +6,7 @@ from typing import Any
 
 from evolvable_server.app import caller
 from evolvable_server.config import read_config
+from evolvable_server.connection import client_connection
 from evolvable_server.homes import registered_homes
 from evolvable_server.hooks.answers import NOTHING, Hooks
 from evolvable_store.operation import Identity, Principal
@@ -19,6 +20,7 @@ def answered(payload: Mapping[str, Any]) -> str:
     # Words alone: a person waits, and an embedder would have to be found first.
     means = Means(fits=FITS if config.fits is None else config.fits)
     with Library.open(config.home, registered=registered_homes, means=means) as library:
-        one = dataclasses.replace(caller(config, library, Identity(Principal.AGENT, "hook")), session=None)
+        who = caller(config, library, Identity(Principal.AGENT, "hook"))
+        one = dataclasses.replace(who, session=None, connection=client_connection())
         answer = Hooks(config, library, one).answer(payload)
     return "" if answer == NOTHING else answer

@@ -15,9 +15,13 @@ SCOPE = "evolvable:"
 
 
 class Permission(StrEnum):
-    """What a bearer may do: read and report, change the library, decide about proposals."""
+    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
+
+    Whoever may write may report.
+    """
 
     READ = "read"
+    REPORT = "report"
     WRITE = "write"
     APPROVE = "approve"
 
@@ -52,7 +56,8 @@ def permissions_of(request: Any) -> frozenset[Permission]:
     user = _user(request.scope) if request is not None else None
     if user is None:
         return frozenset(Permission)
-    return frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    return given | {Permission.REPORT} if Permission.WRITE in given else given
 
 
 def session_of(request: Any, session: str | None) -> str | None:
@@ -65,6 +70,11 @@ def session_of(request: Any, session: str | None) -> str | None:
         return of_client(session)
     # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
     return of_bearer(name if name.startswith(BEARERS) else f"token:{name}", session)
+
+
+def connection_of(request: Any, connection: str | None) -> str | None:
+    """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
+    return connection if name_of(request) is None else None
 
 
 def decider_of(caller: Caller, request: Any) -> Caller:
