@@ -23,6 +23,7 @@ from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
+from evolvable_store.staging import is_inside
 from evolvable_store.store import Store
 from evolvable_store.swap import (
     SINGLE,
@@ -107,7 +108,7 @@ class WorkingCopy:
             sync.stale = True
             self._looker.missing.clear()
             return sync
-        if os.path.realpath(self.folder.path) != os.fspath(self.folder.path):
+        if first_link(self.folder.path) is not None:
             # Whoever put the link there decides what it leads to; nothing is read or removed because of it.
             sync.stale = True
             sync.refused.append(Refusal(".", ("the folder is a symbolic link now, or lies below one; not followed",)))
@@ -131,10 +132,11 @@ class WorkingCopy:
 
     def _without_links(self, directories: set[str]) -> set[str]:
         """Return the directories without those that are links to another folder's resources; these are not bound."""
-        linked = self._looker.linked(directories)
+        linked = self._looker.linked(filter(is_inside, directories))
         for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
             self._bindings.unbind(binding)
-        return directories - linked
+        # A row of the library's file may say anything; only names below the folder are looked at.
+        return {directory for directory in directories - linked if is_inside(directory)}
 
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""

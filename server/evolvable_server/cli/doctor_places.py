@@ -17,6 +17,7 @@ from evolvable_server.memory_text import text_of
 from evolvable_server.redaction import Redaction, own_patterns
 from evolvable_store.errors import EvolvableError
 from evolvable_store.home import exposed
+from evolvable_store.openat import first_link
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
@@ -170,14 +171,20 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[Problem]:
 
 
 def _staging(home: Path) -> Iterator[Problem]:
-    """Yield a problem for entries in staging folders that the library did not make."""
+    """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
     if not (home / FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
-            entries = WorkingCopies(store).unknown_entries()
+            copies = WorkingCopies(store)
+            entries, folders = copies.unknown_entries(), copies.folders()
     except EvolvableError:
         return
+    for link in sorted({link for folder in folders if (link := first_link(folder.path))}):
+        yield Problem(
+            f"{link} is a symbolic link now; the watched folder there is neither read nor written.",
+            "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+        )
     for folder in sorted({entry.parent for entry in entries}):
         names = sorted(entry.name for entry in entries if entry.parent == folder)
         shown = ", ".join(ascii(name)[1:-1] for name in names[:MOST]) + (" and more" if len(names) > MOST else "")
