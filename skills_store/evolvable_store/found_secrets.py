@@ -1,0 +1,117 @@
+"""What a search for secrets found in which blob: kept by the hash of the content, so that nothing is read twice."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.resource import Kind, Ref
+
+if TYPE_CHECKING:
+    from evolvable_store.store import Store
+
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One secret in a blob. id: the same for the same secret anywhere. line: counted from 1, 0 for a whole file."""
+
+    id: str
+    kind: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A secret, and one file of a version that holds it. newest: the version is the resource's head."""
+
+    found: Found
+    ref: Ref
+    version: int
+    path: str
+    sha256: str
+    newest: bool
+
+
+Look = Callable[[bytes], list[Found]]
+
+
+class FoundSecrets:
+    """The findings of a library. rules: a number that changes with the rules; blobs seen by others are seen again."""
+
+    def __init__(self, store: "Store", look: Look, rules: int) -> None:
+        self._store, self._look, self._rules = store, look, rules
+
+    def catch_up(self) -> int:
+        """Look at every blob that was not looked at by these rules; return how many there were.
+
+        A library that cannot be written is looked at again each time. Raises LibraryError as the store does.
+        """
+        query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256 AND l.rules = ?
+            WHERE l.sha256 IS NULL AND b.codec NOT IN ('purged', 'absent') ORDER BY b.id"""
+        with self._store.backend.reading() as db:
+            unseen = [sha256 for (sha256,) in db.execute(query, (self._rules,))]
+        for start in range(0, len(unseen), _BATCH):
+            rows = list(self._rows(unseen[start : start + _BATCH]))
+            if not self._store.read_only:
+                with self._store.backend.writing() as writer:
+                    writer.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?)", rows)
+        return len(unseen)
+
+    def _rows(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:
+        for name in names:
+            data = self._store.backend.blob(name)
+            found = self._look(data) if data is not None else []
+            said = json.dumps([[one.id, one.kind, one.line] for one in found]) if found else ""
+            yield name, self._rules, said
+
+    def of_blob(self, sha256: str) -> list[Found]:
+        """Return what is in one blob and was not accepted, looking at it when nobody did."""
+        query = "SELECT found FROM looked WHERE sha256 = ? AND rules = ?"
+        with self._store.backend.reading() as db:
+            row = db.execute(query, (sha256, self._rules)).fetchone()
+        if row is None:
+            row = (next(self._rows([sha256]))[2],)
+        accepted = self.accepted()
+        return [one for one in _parsed(row[0]) if one.id not in accepted]
+
+    def accepted(self) -> dict[str, str]:
+        """Return the ids that a person accepted, each with the reason."""
+        with self._store.backend.reading() as db:
+            return dict(db.execute("SELECT id, reason FROM accepted").fetchall())
+
+    def accept(self, id: str, actor: str, reason: str) -> None:
+        """Note that a person knows of a finding and keeps it."""
+        with self._store.backend.writing() as db:
+            db.execute("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?)", (id, self._store.now(), actor, reason))
+
+    def held(self, *, everything: bool = False) -> list[Held]:
+        """Return every finding that was not accepted, with every file of a version that holds it; with `everything`
+        accepted ones too.
+        """
+        accepted = {} if everything else self.accepted()
+        with self._store.backend.reading() as db:
+            rows = db.execute(
+                """SELECT l.sha256, l.found FROM looked l JOIN blob b ON b.sha256 = l.sha256
+                WHERE l.found <> '' AND b.codec NOT IN ('purged', 'absent')"""
+            ).fetchall()
+            by_blob = {sha256: [one for one in _parsed(found) if one.id not in accepted] for sha256, found in rows}
+            places = self._places(db, [sha256 for sha256, found in by_blob.items() if found])
+        held = [Held(one, *place) for place in places for one in by_blob[place[3]]]
+        return sorted(held, key=lambda one: (str(one.ref), -one.version, one.path, one.found.line))
+
+    def _places(self, db: Any, names: list[str]) -> list[tuple[Ref, int, str, str, bool]]:
+        query = """SELECT r.kind, r.name, r.scope, c.latest, f.key, f.value ->> 0, c.latest = (
+                SELECT h.after FROM change h WHERE h.resource = c.resource ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
+            FROM change c, json_each(c.manifest) f JOIN resource r ON r.id = c.resource
+            WHERE c.manifest IS NOT NULL AND f.value ->> 0 IN (SELECT value FROM json_each(?))"""
+        rows = db.execute(query, (json.dumps(names),)).fetchall() if names else []
+        return [
+            (Ref(Kind(kind), name, scope), version, path, sha256, bool(newest))
+            for kind, name, scope, version, path, sha256, newest in rows
+        ]
+
+
+def _parsed(said: str) -> list[Found]:
+    return [Found(*fields) for fields in json.loads(said)] if said else []
