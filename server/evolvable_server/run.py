@@ -29,7 +29,7 @@ from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
-from evolvable_store.operation import Actor, Change
+from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
@@ -60,7 +60,7 @@ class Serving:
         self.client_log = ClientLog(self._notifier)
         self._home = config.home
         self._reloader = Reloader(self.library, self._changed)
-        client = caller(config, self.library, Actor.AGENT)
+        client = caller(config, self.library, Identity(Principal.AGENT, "mcp"))
         extensions = [SkillsExtension(self.library, client)]
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = Sessions(None if shared else config.session, shared=shared)

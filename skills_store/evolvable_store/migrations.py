@@ -165,7 +165,18 @@ def m009_times(db: Any) -> None:
     db.execute("ALTER TABLE proposal ADD COLUMN times INTEGER NOT NULL DEFAULT 1")
 
 
-def m010_secrets(db: Any) -> None:
+def m010_principals(db: Any) -> None:
+    """On whose behalf an operation was made, how that is known, and whether it came with an archive."""
+    db.executescript("""
+        ALTER TABLE operation ADD COLUMN principal TEXT;
+        ALTER TABLE operation ADD COLUMN via TEXT;
+        ALTER TABLE operation ADD COLUMN arrived INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE proposal ADD COLUMN principal TEXT;
+        ALTER TABLE proposal ADD COLUMN via TEXT;
+    """)
+
+
+def m011_secrets(db: Any) -> None:
     """What was found in which blob, what a person said of it, and purges that have not ended."""
     db.executescript("""
         -- Every blob that was looked at, by its hash: what was found in it as JSON, '' for nothing.
@@ -195,7 +206,8 @@ STEPS = (
     m007_sightings,
     m008_findings,
     m009_times,
-    m010_secrets,
+    m010_principals,
+    m011_secrets,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -57,6 +57,6 @@ def unpack_tombstone(packed: bytes) -> Tombstone:
     try:
         fields = json.loads(zlib.decompress(packed))
         content = base64.b64decode(fields["content"], validate=True)
-        return Tombstone(*(str(fields[key]) for key in ("at", "actor", "reason", "kind")), content)
+        return Tombstone(str(fields["at"]), str(fields["actor"]), str(fields["reason"]), str(fields["kind"]), content)
     except (ValueError, TypeError, KeyError) as error:
         raise zlib.error(f"it is no tombstone: {error}") from error

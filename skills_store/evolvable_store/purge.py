@@ -60,7 +60,7 @@ def pending(store: "Store") -> list[Job]:
     with store.backend.reading() as db:
         rows = db.execute("SELECT id, at, actor, reason, kind, texts, blobs FROM purging ORDER BY id").fetchall()
     return [
-        Job(*row[:5], tuple(base64.b64decode(text) for text in json.loads(row[5])), tuple(json.loads(row[6])))
+        Job(*row[:5], texts=tuple(map(base64.b64decode, json.loads(row[5]))), blobs=tuple(json.loads(row[6])))
         for row in rows
     ]
 

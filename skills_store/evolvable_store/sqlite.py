@@ -20,7 +20,7 @@ from evolvable_store.errors import (
     NoLibrary,
 )
 from evolvable_store.objects import Manifest, Version, blob_hash
-from evolvable_store.operation import Actor, Change, Head, Intent, Operation
+from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.packing import TOMBSTONES, unpack
 from evolvable_store.resource import Kind
 
@@ -49,7 +49,8 @@ _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, 
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
 _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
-_OPERATION = "SELECT id, at, actor, reason, session, evidence, undoes FROM operation"
+_OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
+    FROM operation"""
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
 
@@ -330,12 +331,15 @@ class SqliteWriter:
             (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text),
         )
 
-    def add_operation(self, identity: int, last: int, intent: Intent) -> None:
+    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
         evidence = json.dumps(intent.evidence) if intent.evidence else None
         undoes = json.dumps(intent.undoes) if intent.undoes else None
         self.db.execute(
-            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+                *(intent.principal, intent.via or None, int(arrived)),
+            ),
         )
 
     def bind(
@@ -445,7 +449,9 @@ def _as_head(row: Any) -> Head:
 def _as_operation(row: Any) -> Operation:
     evidence = tuple(json.loads(row[5])) if row[5] else ()
     undoes = tuple(json.loads(row[6])) if row[6] else ()
-    return Operation(row[0], Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes))
+    principal = Principal(row[7]) if row[7] else None
+    intent = Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes, principal, row[8] or "")
+    return Operation(row[0], intent, bool(row[9]))
 
 
 def _as_change(row: Any) -> Change:

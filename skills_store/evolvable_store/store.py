@@ -8,7 +8,7 @@ from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
 from evolvable_store.objects import File, Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Operation
+from evolvable_store.operation import Actor, Change, Head, Identity, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
 from evolvable_store.transaction import Transaction, iso
@@ -68,9 +68,13 @@ class Store:
         session: str | None = None,
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
+        identity: Identity | None = None,
     ) -> Transaction:
-        """Returns a transaction; use it as `with store.transaction(...) as tx:`."""
-        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes)
+        """Return a transaction; use it as `with store.transaction(...) as tx:`.
+
+        identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
+        """
+        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes, identity)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
         """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.

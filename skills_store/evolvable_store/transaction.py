@@ -23,7 +23,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
-from evolvable_store.operation import Actor, Head, Intent, Operation
+from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal
 from evolvable_store.packing import pack
 from evolvable_store.placings import Note
 from evolvable_store.problems import main_path
@@ -70,6 +70,16 @@ class Step:
     blobs: tuple[Packed, ...] = ()
 
 
+# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
+_WITHOUT_IDENTITY = {
+    Actor.HUMAN: Principal.UNKNOWN,
+    Actor.AGENT: Principal.AGENT,
+    Actor.REVIEW: Principal.AGENT,
+    Actor.EVOLUTION: Principal.AGENT,
+    Actor.IMPORT: Principal.IMPORT,
+}
+
+
 class Transaction:
     """Collects writes and publishes them as one operation when the `with` block ends without an exception.
 
@@ -86,12 +96,14 @@ class Transaction:
         session: str | None = None,
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
+        identity: Identity | None = None,
     ) -> None:
         if not reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock = backend, clock
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
+        self._identity = identity or Identity(_WITHOUT_IDENTITY[actor])
         self._plans: list[Callable[[_Publication], Written]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -154,7 +166,10 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        intent = Intent(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes)
+        intent = Intent(
+            *(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
+            *(self._identity.principal, self._identity.via),
+        )
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
@@ -189,7 +204,7 @@ def replay(
         done: list[Operation] = []
         skills: dict[int, tuple[int | None, int | None]] = {}
         for intent, steps in operations:
-            publication = _Publication(writer, intent)
+            publication = _Publication(writer, intent, arrived=True)
             for step in steps:
                 publication.replay(step)
             if operation := publication.close():
@@ -215,8 +230,8 @@ def iso(moment: datetime) -> str:
 class _Publication:
     """The moment of publishing: all of it runs while the write lock is held."""
 
-    def __init__(self, writer: Writer, intent: Intent) -> None:
-        self._writer, self._intent = writer, intent
+    def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False) -> None:
+        self._writer, self._intent, self._arrived = writer, intent, arrived
         self._digest = intent.digest
         self._first = self._next = writer.sequence() + 1
         self.skills: dict[int, tuple[int | None, int | None]] = {}
@@ -226,8 +241,8 @@ class _Publication:
         """Keeps the operation if it changed anything, and returns it."""
         if self._next == self._first:
             return None
-        self._writer.add_operation(self._first, self._next - 1, self._intent)
-        return Operation(self._first, self._intent)
+        self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)
+        return Operation(self._first, self._intent, self._arrived)
 
     def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> Written:
         head = self._head(ref)

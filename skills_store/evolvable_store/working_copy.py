@@ -18,7 +18,7 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
-from evolvable_store.operation import Actor, Head
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
@@ -26,6 +26,7 @@ from evolvable_store.store import Store
 from evolvable_store.swap import (
     SINGLE,
     Recovered,
+    Staging,
     discard,
     read_back,
     remove_folder,
@@ -71,9 +72,13 @@ class _Edit:
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
-    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0) -> None:
-        """grace: seconds that a vanished directory may take to come back before its resource is removed."""
+    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0, identity: Identity | None = None) -> None:
+        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk.
+        """
         self.store, self.folder, self.grace = store, folder, grace
+        self._identity = identity or Identity(Principal.UNKNOWN, "file")
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
@@ -97,6 +102,11 @@ class WorkingCopy:
         if not os.path.isdir(self.folder.path):
             sync.stale = True
             self._looker.missing.clear()
+            return sync
+        if os.path.realpath(self.folder.path) != os.fspath(self.folder.path):
+            # Whoever put the link there decides what it leads to; nothing is read or removed because of it.
+            sync.stale = True
+            sync.refused.append(Refusal(".", ("the folder is a symbolic link now, or lies below one; not followed",)))
             return sync
         with self._lock():
             self._recover(sync)
@@ -129,6 +139,11 @@ class WorkingCopy:
             if not sync.stale:
                 self._sync_batch([directory], sync)
         return sync
+
+    def _staging(self) -> Staging:
+        """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
+        # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
+        return staging_for(self.folder.path, notes_of(self.store.home, self.folder))
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -299,7 +314,7 @@ class WorkingCopy:
                 sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
-        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
+        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence, identity=self._identity)
 
     def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
@@ -344,7 +359,7 @@ class WorkingCopy:
         assert look.head is not None and look.tree is not None
         place, believed = self.folder.path / look.directory, self._believed(look)
         remove = remove_single if self._is_single(look.directory) else remove_folder
-        replaced = remove(place, staging_for(self.folder.path), believed=believed, now=time.time())
+        replaced = remove(place, self._staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
         if replaced is not None and not still_holds(replaced.old, believed):
@@ -360,7 +375,7 @@ class WorkingCopy:
         return manifest_of({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
 
     def _write(self, look: Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
-        place, staging = self.folder.path / look.directory, staging_for(self.folder.path)
+        place, staging = self.folder.path / look.directory, self._staging()
         blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
         if blocked:
             raise Refused(
@@ -400,7 +415,7 @@ class WorkingCopy:
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else []) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
-            discard(kept)
+            discard(kept, self._staging())
         new = self.store.head(head.ref)
         if conflict:
             sync.conflicts.append(Refusal(look.directory, (conflict,)))
@@ -413,7 +428,7 @@ class WorkingCopy:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
         found: list[Recovered] = []
         with contextlib.suppress(EvolvableError, OSError):
-            found = sweep(staging_for(self.folder.path), time.time(), KEEP_SECONDS)
+            found = sweep(self._staging(), time.time(), KEEP_SECONDS)
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):
@@ -441,7 +456,7 @@ class WorkingCopy:
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
-            discard(old)
+            discard(old, self._staging())
             new = self.store.head(head.ref)
             sync.taken.append(Taken(directory, head.ref, new.latest, "returned"))
             self._write(look, new, files, sync)
@@ -470,6 +485,11 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def notes_of(home: Path, folder: Folder) -> Path:
+    """Return where the recovery notes of a watched folder lie."""
+    return home / "recovery" / f"folder-{folder.id}"
 
 
 def _how(look: Look) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
@@ -24,11 +24,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first."""
+    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
+
+    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
+    """
 
     actor: Actor
     session: str | None = None
     scopes: tuple[str, ...] = (USER_SCOPE,)
+    principal: Principal | None = None
+    via: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """Who answers for the operations of this caller."""
+        implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(self.actor, Principal.AGENT)
+        return Identity(self.principal or implied, self.via)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the caller may decide what is a person's to decide: a person, or a script with that permission."""
+        return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 class Library:

@@ -124,7 +124,7 @@ def waits(caller: Caller, found: Scan) -> bool:
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with library.store.transaction(caller.actor, reason, session=caller.session, identity=caller.identity) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *told(found)])
     return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
@@ -233,7 +233,7 @@ def restore(
     if propose or asked or waits(caller, found):
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, then, changed, reason, found, meant=propose)
-    with store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with store.transaction(caller.actor, reason, session=caller.session, identity=caller.identity) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, changed, told(found))
 
@@ -256,6 +256,6 @@ def remove(
     if propose or asked:
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, {}, [], reason, NOTHING, meant=propose)
-    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with library.store.transaction(caller.actor, reason, session=caller.session, identity=caller.identity) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

@@ -6,7 +6,7 @@ from enum import StrEnum
 from evolvable_store.attempts import attempts
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
@@ -31,14 +31,22 @@ class Trust(StrEnum):
     IMPORT = "import"
     """It came from elsewhere, when a person took it in."""
 
+    LOCAL = "local"
+    """A file changed on disk, and nothing says who changed it."""
+
     AGENT = "agent"
     """An agent wrote it, and nobody approved it yet."""
+
+    UNTRUSTED = "untrusted"
+    """A repository brought it, and no person trusted its folder yet."""
 
 
 SAID = {
     Trust.AGENT: "written by an agent, not yet approved by a person",
     Trust.PROVEN: "written by an agent, not yet approved by a person; it proved itself",
     Trust.IMPORT: "taken in from elsewhere",
+    Trust.LOCAL: "changed on disk; no person has confirmed who changed it",
+    Trust.UNTRUSTED: "brought by a repository that no person has trusted",
 }
 """What a reader is told; nothing where a person vouches."""
 
@@ -57,11 +65,21 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     return found
 
 
+_BY_PRINCIPAL = {
+    Principal.IMPORT: Trust.IMPORT,
+    Principal.UNKNOWN: Trust.LOCAL,
+    Principal.REPOSITORY: Trust.UNTRUSTED,
+    Principal.AGENT: Trust.AGENT,
+}
+
+
 def _rank(trust: Trust) -> int:
     return -list(Trust).index(trust)
 
 
 def _by_author(author: Author) -> Trust:
+    if author.principal in _BY_PRINCIPAL:
+        return _BY_PRINCIPAL[author.principal]
     if author.actor is Actor.HUMAN:
         return Trust.APPROVED if author.proposed else Trust.PERSON
     return Trust.IMPORT if author.actor is Actor.IMPORT else Trust.AGENT

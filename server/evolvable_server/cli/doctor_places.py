@@ -16,6 +16,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
+from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
 
@@ -154,6 +155,25 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[Problem]:
             yield Problem(one.warning, "Empty it, or `evolvable memory off codex`.")
 
 
+def _staging(home: Path) -> Iterator[Problem]:
+    """Yield a problem for entries in staging folders that the library did not make."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home) as store:
+            entries = WorkingCopies(store).unknown_entries()
+    except EvolvableError:
+        return
+    for folder in sorted({entry.parent for entry in entries}):
+        names = sorted(entry.name for entry in entries if entry.parent == folder)
+        shown = ", ".join(ascii(name)[1:-1] for name in names[:MOST]) + (" and more" if len(names) > MOST else "")
+        yield Problem(
+            f"{folder} holds entries that this library did not make: {shown}. They are left alone.",
+            "Another library, an older version or a repository made them; delete them when you know that they are not"
+            " needed.",
+        )
+
+
 def _redaction(home: Path) -> Iterator[Problem]:
     """Yields what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
@@ -166,5 +186,5 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
     clients = examine_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)
     health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
-    health.problems += [*_unread(health.memory), *_redaction(config.home)]
+    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home)]
     health.notes += [*clients.notes, *notes, *hidden(config.home)]

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from click.shell_completion import CompletionItem
 
 from evolvable_server.cli.terminal import safe
 from evolvable_server.config import Config, read_config
+from evolvable_server.principals import cli_identity
 from evolvable_store.errors import EvolvableError, InvalidResource
+from evolvable_store.operation import Identity
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
@@ -76,13 +79,12 @@ class State:
 
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
-        """Yields the open library, and the person at this terminal as its caller. Raises as Store.open."""
+        """Yield the open library, and whoever runs this command as its caller. Raise as Store.open."""
         from evolvable_server.app import caller
         from evolvable_server.means import opened
         from evolvable_server.memory_text import bring_up
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
-        from evolvable_store.operation import Actor
         from evolvable_tools.library import Library
 
         config = self.config()
@@ -92,9 +94,14 @@ class State:
             Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
         ):
             sequence = library.store.sequence()
-            yield library, caller(config, library, Actor.HUMAN)
+            yield library, caller(config, library, self.identity)
             if library.store.sequence() != sequence:
                 bring_up(config.home, library)
+
+    @property
+    def identity(self) -> Identity:
+        """On whose behalf this command runs."""
+        return cli_identity(os.environ)
 
     def show(self, result: Any, render: Callable[[], None]) -> None:
         """Writes a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""

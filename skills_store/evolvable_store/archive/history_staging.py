@@ -20,7 +20,7 @@ from evolvable_store.archive.json_stream import pieces
 from evolvable_store.archive.output import Stream
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
 from evolvable_store.objects import MAX_FILE, MAX_FILES, Entry, Manifest, blob_hash
-from evolvable_store.operation import Actor, Intent
+from evolvable_store.operation import Actor, Intent, Principal
 from evolvable_store.packing import ABSENT, Tombstone, pack, pack_tombstone, unpack
 from evolvable_store.placings import Note, Policy, Stand
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -137,7 +137,10 @@ class Staging:
             raise _bad("operations", f"{record['id']} has no actor, time or reason")
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
             raise _bad("operations", f"{record['id']} has other evidence than texts")
-        fields = [record[key] for key in _OPERATION if key != "id"]
+        principal, via = record.get("principal"), record.get("via") or ""
+        if principal not in {None, *Principal} or type(via) is not str:
+            raise _bad("operations", f"{record['id']} has an unknown principal")
+        fields = [*(record[key] for key in _OPERATION if key != "id"), principal, via]
         self._db.execute("INSERT INTO operation VALUES (?, ?)", (record["id"], json.dumps(fields, ensure_ascii=False)))
 
     def _add_change(self, record: dict[str, Any]) -> None:
@@ -180,8 +183,8 @@ class Staging:
         size = said.get("size")
         if type(size) is not int or not 0 <= size <= MAX_FILE:
             raise _bad("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
-        fields = [str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind")]
-        row = (name, size, pack_tombstone(Tombstone(*fields, data)), ABSENT)
+        at, actor, reason, kind = (str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
+        row = (name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
         self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
 
     def _add_move(self, record: dict[str, Any]) -> None:
@@ -232,8 +235,9 @@ class Staging:
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
-        at, actor, reason, session, evidence, undoes = json.loads(row[0])
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes))
+        at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        known = Principal(principal) if principal is not None else None
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 
     def size(self, sha256: str) -> int | None:
         """Returns how many bytes a blob has, None when it is missing."""

@@ -190,7 +190,9 @@ def _publish(
         *(f"proposal {one} by evolution" for one in ids),
     ]
     try:
-        with library.store.transaction(caller.actor, why, session=caller.session, evidence=evidence) as tx:
+        with library.store.transaction(
+            caller.actor, why, session=caller.session, evidence=evidence, identity=caller.identity
+        ) as tx:
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)
