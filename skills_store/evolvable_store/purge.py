@@ -60,8 +60,10 @@ def pending(store: "Store") -> list[Job]:
     with store.backend.reading() as db:
         rows = db.execute("SELECT id, at, actor, reason, kind, texts, blobs FROM purging ORDER BY id").fetchall()
     return [
-        Job(*row[:5], texts=tuple(map(base64.b64decode, json.loads(row[5]))), blobs=tuple(json.loads(row[6])))
-        for row in rows
+        Job(
+            identity, at, actor, reason, kind, tuple(map(base64.b64decode, json.loads(texts))), tuple(json.loads(blobs))
+        )
+        for identity, at, actor, reason, kind, texts, blobs in rows
     ]
 
 
@@ -76,7 +78,7 @@ def bury(store: "Store", job: Job) -> list[str]:
 
     Each step is a transaction; done again it does what is left.
     """
-    done = [*_bury(store, job, {name: job.notice for name in job.blobs})]
+    done = [*_bury(store, job, dict.fromkeys(job.blobs, job.notice))]
     for name in blobs_with(store, job.texts):
         data = store.backend.blob(name)
         assert data is not None

@@ -59,6 +59,7 @@ SECTIONS = {
         "scan": "scanning",
         "fsck": "caring",
         "gc": "caring",
+        "purge": "purging",
         "backup": "archives",
         "export": "archives",
         "import": "archives",
