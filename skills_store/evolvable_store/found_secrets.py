@@ -87,9 +87,7 @@ class FoundSecrets:
             db.execute("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?)", (id, self._store.now(), actor, reason))
 
     def held(self, *, everything: bool = False) -> list[Held]:
-        """Return every finding that was not accepted, with every file of a version that holds it; with `everything`
-        accepted ones too.
-        """
+        """Return every finding with every file of a version that holds it. everything: accepted ones too."""
         accepted = {} if everything else self.accepted()
         with self._store.backend.reading() as db:
             rows = db.execute(
@@ -103,7 +101,8 @@ class FoundSecrets:
 
     def _places(self, db: Any, names: list[str]) -> list[tuple[Ref, int, str, str, bool]]:
         query = """SELECT r.kind, r.name, r.scope, c.latest, f.key, f.value ->> 0, c.latest = (
-                SELECT h.after FROM change h WHERE h.resource = c.resource ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
+                SELECT h.after FROM change h WHERE h.resource = c.resource
+                ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
             FROM change c, json_each(c.manifest) f JOIN resource r ON r.id = c.resource
             WHERE c.manifest IS NOT NULL AND f.value ->> 0 IN (SELECT value FROM json_each(?))"""
         rows = db.execute(query, (json.dumps(names),)).fetchall() if names else []

@@ -24,7 +24,7 @@ def pack(data: bytes) -> tuple[bytes, str]:
 
 
 def unpack(packed: bytes, codec: str) -> bytes:
-    """Returns the bytes that `pack` took, of a tombstone those that stand for them. Raises zlib.error for damaged ones."""
+    """Returns the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
     if codec in TOMBSTONES:
         return unpack_tombstone(packed).content
     return zlib.decompress(packed) if codec == "zlib" else packed

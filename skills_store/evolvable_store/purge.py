@@ -1,7 +1,8 @@
 """Take bytes out of the library for good: a tombstone says who did and why, and every hash stays as it is.
 
-A manifest names its files by their sha256. A purge replaces the row of such a blob by a tombstone with the same name and
-size, so no version, no hash of a version and no list of files changes. The same bytes never come back under that name.
+A manifest names its files by their sha256. A purge replaces the row of such a blob by a tombstone with the same name
+and size, so no version, no hash of a version and no list of files changes. The same bytes never come back under that
+name.
 """
 
 import base64

@@ -126,15 +126,15 @@ def test_an_environment_file_is_named_and_not_given_to_agents(shop: CommandLine)
     assert "an environment file" in shop("sync").err
 
     shop.person = False
-    refused = shop("get", "shop", ".env", code=1)
+    refused = shop("get", "shop", "--path", ".env", code=1)
     assert "agents are not given it" in refused.err and VALUE not in refused.out + refused.err
     assert "purge" not in refused.err
 
     shop.person = True
-    assert VALUE in shop("get", "shop", ".env").out
+    assert VALUE in shop("get", "shop", "--path", ".env").out
     shop("purge", "--accept", secret_id(shop))
     shop.person = False
-    assert VALUE in shop("get", "shop", ".env").out
+    assert VALUE in shop("get", "shop", "--path", ".env").out
 
 
 def test_an_agent_may_not_purge_and_is_not_told_how(shop: CommandLine) -> None:
@@ -192,7 +192,7 @@ def test_a_purged_file_says_who_when_and_why_in_every_version(shop: CommandLine)
 
     assert "shop@2" in said.out and "shop@3" in said.out and str(skills(shop) / "shop/.env") in said.err
     for version in (2, 3):
-        text = shop("get", f"shop@{version}", ".env").out
+        text = shop("get", f"shop@{version}", "--path", ".env").out
         assert VALUE not in text and "by person: it is a password" in text
     (skills(shop) / "shop/.env").unlink()
     shop("sync")
@@ -246,7 +246,7 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
     other("import", tmp_path / "all.json")
     assert "it leaked" in other("get", "shop@2").out
     assert_sound(other.home)
-    assert other("import", tmp_path / "all.json", "--json").json["unchanged"] == ["skill:user/shop"]
+    assert other("import", tmp_path / "all.json", "--json").json["unchanged"] == ["skill:shop"]
 
     other("update", "shop", "--file", "SKILL.md=-", "-m", "x", stdin=original, code=None)
     assert SECRET in other("get", "shop").out

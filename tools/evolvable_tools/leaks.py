@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import string
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ ENV_FILE = "env-file"
 MAX_TOLD = 10
 
 _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
-_TEXT = re.compile(rb"[A-Za-z0-9_-]{16}|PRIVATE KEY")
+_RUN_CHARS = string.ascii_letters + string.digits + "_-"
+_OTHERS_BLANK = bytes(code if chr(code) in _RUN_CHARS else 0x20 for code in range(256))
+_LEAST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,16 @@ def is_env_file(path: str) -> bool:
 
 def look(data: bytes) -> list[Found]:
     """Return the secrets of a file that name themselves. What is no text holds none that is looked for."""
-    if _TEXT.search(data) is None or b"\0" in data[:8_000]:
+    if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or _may_hold(data)):
         return []
     text = data.decode("utf-8", "replace")
     return [Found(leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text)]
+
+
+def _may_hold(data: bytes) -> bool:
+    """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
+    runs = data.translate(_OTHERS_BLANK).split()
+    return any(len(run) >= _LEAST and not run.isalpha() and any(48 <= code <= 57 for code in run) for run in runs)
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
@@ -130,11 +139,14 @@ def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = 
         raise Refused(f"{what} would carry secrets: {'; '.join(told(found))}.", NEXT)
 
 
-def check_served(library: Library, caller: Caller, ref: Ref, version: int, path: str, sha256: str) -> None:
-    """Raise Refused when an agent asks for an environment file that no person released."""
-    if caller.decides or not is_env_file(path) or env_id(sha256) in found_secrets(library).accepted():
-        return
-    if _is_purged(library, sha256):
+def is_released(library: Library, sha256: str) -> bool:
+    """Return whether an environment file may be shown: a person accepted or purged it."""
+    return env_id(sha256) in found_secrets(library).accepted() or _is_purged(library, sha256)
+
+
+def check_served(library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str) -> None:
+    """Raise Refused when an agent asks for an environment file that no person released. caller: None for a client."""
+    if (caller is not None and caller.decides) or not is_env_file(path) or is_released(library, sha256):
         return
     raise Refused(
         f"{path} of {ref.at(version)} is an environment file; agents are not given it before a person released it.",

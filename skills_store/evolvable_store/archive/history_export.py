@@ -3,7 +3,7 @@
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
-     "blobs": [{"sha256", "text" or "base64"}, {"sha256", "purged": {"at", "actor", "reason", "kind", "size"}, ...}, ...],
+     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}}, ...],
      "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
      "evidence": [...]}
 

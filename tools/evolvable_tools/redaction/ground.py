@@ -10,24 +10,30 @@ Hit = tuple[int, int, str]
 LEAST = 12
 """Characters of a run that may be a secret; every rule asks for as many."""
 
+NEAR = 48
+"""Characters around a run that belong to the same secret, when it names itself."""
+
 LEAD, TAIL = 110, 4
 """Characters before a run in which a rule's fixed part may stand, and behind it."""
 
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{12,}")
+_CERTAIN_RUN = re.compile(r"[A-Za-z0-9_-]{20,}")
 _DIGIT = re.compile(r"\d")
 
 
 class Ground:
     """A text, the same in lower case with the same length, and its windows: none over another, in order."""
 
-    def __init__(self, text: str, lower: str) -> None:
+    def __init__(self, text: str, lower: str, *, certain: bool = False) -> None:
+        """certain: only for secrets that name themselves; no name of a provider has to stand before them."""
         self.text, self.lower = text, lower
         self.windows: list[tuple[int, int]] = []
-        for run in _RUN.finditer(text):
+        lead, tail = (NEAR, NEAR) if certain else (LEAD, TAIL)
+        for run in (_CERTAIN_RUN if certain else _RUN).finditer(text):
             start, end = run.span()
-            if _DIGIT.search(text, start, end) is None and end - start < 2 * LEAST:
+            if _DIGIT.search(text, start, end) is None and (certain or end - start < 2 * LEAST):
                 continue
-            start, end = max(0, start - LEAD), end + TAIL
+            start, end = max(0, start - lead), end + tail
             if self.windows and start <= self.windows[-1][1]:
                 self.windows[-1] = (self.windows[-1][0], end)
             else:
@@ -57,6 +63,6 @@ class Ground:
                 at = self.lower.find(anchor, at + 1, end)
 
 
-def ground_of(text: str) -> Ground:
-    """Return the ground of a text."""
-    return Ground(text, text.replace("İ", "I").lower())
+def certain_ground(text: str) -> Ground:
+    """Return the ground of a text for secrets that name themselves."""
+    return Ground(text, text.replace("İ", "I").lower(), certain=True)
