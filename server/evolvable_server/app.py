@@ -7,6 +7,7 @@ from evolvable_server.principals import actor_of
 from evolvable_store.bindings import Folder
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 
@@ -15,6 +16,11 @@ def caller(config: Config, library: Library, identity: Identity) -> Caller:
     scope = config.scope or scope_of(config.project, library.folders())
     scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
     return Caller(actor_of(identity), config.session, scopes, identity.principal, identity.via)
+
+
+def lock_of(config: Config) -> ApprovalsLock | None:
+    """Return the approvals lock of the person whose account this is, None where approvals are not locked."""
+    return ApprovalsLock(config.person.lock_key) if config.person.lock_key else None
 
 
 def scope_of(project: Path, folders: list[Folder]) -> str | None:

@@ -26,6 +26,12 @@ ROLES = ("executors", "scorers", "judges", "reviewers", "proposers")
 
 MAX_BYTES = 1_000_000
 
+PRIVATE = 0o600
+"""The mode of files in the configuration's directory."""
+
+SIGNED = ("approve", "homes", "trusted", "models", "sandbox", "budgets", *ROLES)
+"""What the signature of the settings covers, where approvals are locked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -43,7 +49,8 @@ class PersonConfig:
     path: the file, None when the account has no home directory. approve: one of LEVELS. homes: libraries that may lie
     in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders of
     repositories whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
-    as they stand in the file.
+    as they stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not locked.
+    unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is named.
     """
 
     path: Path | None
@@ -54,6 +61,8 @@ class PersonConfig:
     models: Mapping[str, str] = field(default_factory=dict)
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    lock_key: str = ""
+    unsigned: bool = False
 
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
@@ -107,7 +116,7 @@ def _read(path: Path) -> str | None:
     try:
         with open(path, "rb") as stream:
             status = os.fstat(stream.fileno())
-            _check_owner(path, status)
+            check_owner(path, status)
             if status.st_size > MAX_BYTES:
                 raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
             return stream.read(MAX_BYTES + 1).decode("utf-8")
@@ -120,7 +129,8 @@ def _read(path: Path) -> str | None:
         raise InvalidArgument(f"{path} cannot be read: {error.strerror}.", hint) from None
 
 
-def _check_owner(path: Path, status: os.stat_result) -> None:
+def check_owner(path: Path, status: os.stat_result) -> None:
+    """Check that only this account (or root) can write a file. Raise Refused."""
     if os.name != "posix":
         return
     if status.st_uid not in (os.geteuid(), 0):
@@ -133,6 +143,9 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = table.get("approve", "guarded")
     if approve not in LEVELS:
         raise _Wrong(f"approve is {approve!r}, and must be one of {', '.join(LEVELS)}")
+    key = _lock_key(table)
+    if key and not _is_signed(table, key):
+        return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
     trusted = [_text(one, "folder", "trusted") for one in _tables(table, "trusted")]
     return PersonConfig(
         path,
@@ -143,7 +156,32 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         {name: _text({"address": one}, "address", "models") for name, one in _table(table, "models").items()},
         _table(table, "sandbox"),
         _table(table, "budgets"),
+        key,
     )
+
+
+def signed_settings(table: Mapping[str, Any]) -> bytes:
+    """Return what the signature of a configuration covers."""
+    from evolvable_tools.approvals_lock import canonical
+
+    return canonical(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
+
+
+def _lock_key(table: Mapping[str, Any]) -> str:
+    key = _table(table, "approvals").get("public_key", "")
+    if not isinstance(key, str):
+        raise _Wrong("approvals.public_key is not a text")
+    return key
+
+
+def _is_signed(table: Mapping[str, Any], key: str) -> bool:
+    from evolvable_tools.approvals_lock import ApprovalsLock  # late: most have no lock
+
+    try:
+        signature = bytes.fromhex(_table(table, "approvals").get("signature", ""))
+        return ApprovalsLock(key).verify(signed_settings(table), signature)
+    except (TypeError, ValueError):
+        return False
 
 
 def _command(role: str, name: str, fields: Any) -> Command:

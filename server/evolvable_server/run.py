@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import anyio
 
-from evolvable_server.app import caller
+from evolvable_server.app import caller, lock_of
 from evolvable_server.config import Config
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
@@ -55,6 +55,7 @@ class Serving:
             means,
             redactor=Redaction(config.home).redactor,
             policies=policies(config),
+            lock=lock_of(config),
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)

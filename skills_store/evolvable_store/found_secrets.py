@@ -34,6 +34,9 @@ class Held:
     newest: bool
 
 
+Place = tuple[Ref, int, str, str, bool]
+"""A ref, a version, a path, the blob's hash, and whether the version is the head."""
+
 Look = Callable[[bytes], list[Found]]
 
 
@@ -95,21 +98,30 @@ class FoundSecrets:
                 WHERE l.found <> '' AND b.codec NOT IN ('purged', 'absent')"""
             ).fetchall()
             by_blob = {sha256: [one for one in _parsed(found) if one.id not in accepted] for sha256, found in rows}
-            places = self._places(db, [sha256 for sha256, found in by_blob.items() if found])
+            names = [sha256 for sha256, found in by_blob.items() if found]
+            where = "f.value ->> 0 IN (SELECT value FROM json_each(?))"
+            places = _places(db, where, json.dumps(names)) if names else []
         held = [Held(one, *place) for place in places for one in by_blob[place[3]]]
         return sorted(held, key=lambda one: (str(one.ref), -one.version, one.path, one.found.line))
 
-    def _places(self, db: Any, names: list[str]) -> list[tuple[Ref, int, str, str, bool]]:
-        query = """SELECT r.kind, r.name, r.scope, c.latest, f.key, f.value ->> 0, c.latest = (
+    def named(self, pattern: str) -> list[Place]:
+        """Return every file of a version whose path is like a pattern of SQL, unless it was purged."""
+        where = "f.key LIKE ? AND f.value ->> 0 NOT IN (SELECT sha256 FROM blob WHERE codec IN ('purged', 'absent'))"
+        with self._store.backend.reading() as db:
+            return _places(db, where, pattern)
+
+
+def _places(db: Any, where: str, value: str) -> list[Place]:
+    query = f"""SELECT r.kind, r.name, r.scope, c.latest, f.key, f.value ->> 0, c.latest = (
                 SELECT h.after FROM change h WHERE h.resource = c.resource
                 ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
             FROM change c, json_each(c.manifest) f JOIN resource r ON r.id = c.resource
-            WHERE c.manifest IS NOT NULL AND f.value ->> 0 IN (SELECT value FROM json_each(?))"""
-        rows = db.execute(query, (json.dumps(names),)).fetchall() if names else []
-        return [
-            (Ref(Kind(kind), name, scope), version, path, sha256, bool(newest))
-            for kind, name, scope, version, path, sha256, newest in rows
-        ]
+            WHERE c.manifest IS NOT NULL AND {where}"""
+    rows = db.execute(query, (value,)).fetchall()
+    return [
+        (Ref(Kind(kind), name, scope), version, path, sha256, bool(newest))
+        for kind, name, scope, version, path, sha256, newest in rows
+    ]
 
 
 def _parsed(said: str) -> list[Found]:

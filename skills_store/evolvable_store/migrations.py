@@ -176,7 +176,17 @@ def m010_principals(db: Any) -> None:
     """)
 
 
-def m011_secrets(db: Any) -> None:
+def m011_signatures(db: Any) -> None:
+    """Signatures of decisions, and up to which operation none is needed."""
+    db.executescript("""
+        CREATE TABLE signature (operation INTEGER PRIMARY KEY, key TEXT NOT NULL, signature BLOB NOT NULL) STRICT;
+        CREATE TABLE baseline (
+            key TEXT PRIMARY KEY, operation INTEGER NOT NULL, digest TEXT NOT NULL, signature BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID;
+    """)
+
+
+def m012_secrets(db: Any) -> None:
     """What was found in which blob, what a person said of it, and purges that have not ended."""
     db.executescript("""
         -- Every blob that was looked at, by its hash: what was found in it as JSON, '' for nothing.
@@ -209,7 +219,8 @@ STEPS = (
     m008_findings,
     m009_times,
     m010_principals,
-    m011_secrets,
+    m011_signatures,
+    m012_secrets,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from evolvable_store.resource import Kind, Ref
 
@@ -73,6 +75,28 @@ class Intent:
         if self.principal is not None:  # older operations keep the digest they were made with
             fields += (self.principal, self.via)
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
+
+
+def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
+    """Return what is signed of an operation: all that it says of itself, and where it pointed which names.
+
+    moved: (kind, scope, name, version after, hash of the newest version) of each change, in order.
+    """
+    return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
+
+
+class Signer(Protocol):
+    """Signs decisions with the key that a person's passphrase opens."""
+
+    @property
+    def key(self) -> str:
+        """The public key, in hexadecimal."""
+
+    def unlock(self) -> None:
+        """Ask for the passphrase, unless it was given already. Raise Refused for a wrong one."""
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return the signature of a statement; `unlock` came before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,6 +342,9 @@ class SqliteWriter:
             ),
         )
 
+    def add_signature(self, operation: int, key: str, signature: bytes) -> None:
+        self.db.execute("INSERT INTO signature VALUES (?, ?, ?)", (operation, key, signature))
+
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
 from evolvable_store.objects import File, Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Identity, Operation
+from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
 from evolvable_store.transaction import Transaction, iso
@@ -69,12 +69,14 @@ class Store:
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
         identity: Identity | None = None,
+        signer: Signer | None = None,
     ) -> Transaction:
         """Return a transaction; use it as `with store.transaction(...) as tx:`.
 
         identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
+        signer: signs the operation, where the person locked approvals.
         """
-        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes, identity)
+        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes, identity, signer)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
         """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.

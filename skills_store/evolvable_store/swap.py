@@ -174,6 +174,8 @@ def sweep(
     now: float,
     keep_seconds: float = 60.0,
     still_as_believed: Callable[[Path, str], bool] = still_holds,
+    keep: Callable[[Path, str], object] | None = None,
+    only: str | None = None,
 ) -> list[Recovered]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
@@ -181,6 +183,9 @@ def sweep(
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
     version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
     now is left for the next sweep.
+
+    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
+    before the rest is deleted. only: look at the swaps of this directory alone.
     """
     found = []
     for slot in slots(staging):
@@ -188,6 +193,8 @@ def sweep(
         with suppress(OSError, Refused):
             if note is None:
                 clear_part(slot, now)
+                continue
+            if only is not None and note.target != only:
                 continue
             slot.delete(slot.gone)
             at_work = not slot.old.exists() or slot.ready.exists()
@@ -197,7 +204,7 @@ def sweep(
             if not slot.old.exists():
                 slot.clear()
                 continue
-            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed)
+            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
             if recovered:
                 found.append(recovered)
     return found
@@ -316,12 +323,20 @@ def _settle(slot: Slot, note: Note) -> None:
         os.rename(slot.ready, slot.old)
 
 
-def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
+def _sweep_old(
+    slot: Slot,
+    note: Note,
+    due: bool,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Callable[[Path, str], object] | None,
+) -> Recovered | None:
     target = slot.target(note)
     stuck = carry(slot.old, target, successor=bool(note.written))
     if not due:
         return None
     if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):
+        if keep is not None and not note.written:
+            keep(slot.old, note.target)
         slot.clear()
         return None
     reading = read_back(slot.old)

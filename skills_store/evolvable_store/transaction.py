@@ -23,7 +23,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
-from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal
+from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
 from evolvable_store.packing import pack
 from evolvable_store.placings import Note
 from evolvable_store.problems import main_path
@@ -97,13 +97,14 @@ class Transaction:
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
         identity: Identity | None = None,
+        signer: Signer | None = None,
     ) -> None:
         if not reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock = backend, clock
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
-        self._identity = identity or Identity(_WITHOUT_IDENTITY[actor])
+        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY[actor]), signer
         self._plans: list[Callable[[_Publication], Written]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -177,6 +178,9 @@ class Transaction:
                 done = written[write]
                 writer.bind(folder, directory, done.id, done.version, signature, conflict)
             operation = publication.close()
+            if operation and self._signer:
+                statement = statement_of(intent, publication.moved)
+                writer.add_signature(operation.id, self._signer.key, self._signer.sign(statement))
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
@@ -234,6 +238,8 @@ class _Publication:
         self._writer, self._intent, self._arrived = writer, intent, arrived
         self._digest = intent.digest
         self._first = self._next = writer.sequence() + 1
+        self.moved: list[tuple[str, str, str, int | None, str]] = []
+        """Of every change: kind, scope, name, version after, hash of the newest version."""
         self.skills: dict[int, tuple[int | None, int | None]] = {}
         """The skills that were moved, each with the version its name pointed to before and after."""
 
@@ -329,6 +335,7 @@ class _Publication:
         h = head
         moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
         self._writer.add_change(moved, self._first, h.version, manifest)
+        self.moved.append((h.kind, h.scope, h.name, version, chained))
         self._next += 1
         if h.kind is Kind.SKILL:
             self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)

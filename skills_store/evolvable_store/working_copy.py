@@ -39,6 +39,7 @@ from evolvable_store.swap import (
 )
 from evolvable_store.sync import Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
+from evolvable_store.trash import Trash
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -82,6 +83,7 @@ class WorkingCopy:
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
+        self._trash = Trash(store.home)
 
     def sync(
         self,
@@ -144,6 +146,18 @@ class WorkingCopy:
         """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
         # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
         return staging_for(self.folder.path, notes_of(self.store.home, self.folder))
+
+    def _keep(self, old: Path, directory: str) -> None:
+        self._trash.put(old, self.folder.path, directory, time.time())
+
+    def _bring_back(self, directory: str) -> None:
+        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        with contextlib.suppress(EvolvableError, OSError):
+            staging = self._staging()
+            sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
+            entry = self._trash.newest_of(self.folder.path, directory)
+            if entry is not None:
+                self._trash.put_back(entry.id, staging.target(directory), all_files=False)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -389,6 +403,8 @@ class WorkingCopy:
             replaced = write_folder(place, files, staging, believed=believed, now=now)
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
+        if look.tree is None and not self._is_single(look.directory):
+            self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
@@ -428,7 +444,7 @@ class WorkingCopy:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
         found: list[Recovered] = []
         with contextlib.suppress(EvolvableError, OSError):
-            found = sweep(self._staging(), time.time(), KEEP_SECONDS)
+            found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep)
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):

@@ -7,15 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from older_store import as_older
 from processes import Children, Gate
 from samples import skill
 from soundness import assert_sound
 
-from evolvable_store import migrations, transaction
+from evolvable_store import migrations
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryTooNew, NoLibrary
-from evolvable_store.operation import Actor, Intent
+from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.sqlite import SqliteWriter
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -23,20 +23,12 @@ FILE = "library.db"
 
 def older(home: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a library as a program made it that knew only so many steps; it holds one skill."""
-    with monkeypatch.context() as patch:
-        patch.setattr(migrations, "STEPS", migrations.STEPS[:steps])
-        patch.setattr(migrations, "LATEST", steps)
-        patch.setattr(SqliteWriter, "follow", lambda *_: None)  # such a program knew of no channel
-        if steps < 10:  # and of no principals
-            patch.setattr(transaction, "Intent", lambda *fields: Intent(*fields[:6]))
-            patch.setattr(SqliteWriter, "add_operation", add_operation_of_old)
-        with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "start") as tx:
-            tx.put(Ref.parse("pdf"), skill("kept"))
-
-
-def add_operation_of_old(writer: SqliteWriter, identity: int, last: int, intent: Intent, arrived: bool) -> None:
-    row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
-    writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    with (
+        as_older(steps, monkeypatch),
+        Store.open(home, create=True) as store,
+        store.transaction(Actor.HUMAN, "start") as tx,
+    ):
+        tx.put(Ref.parse("pdf"), skill("kept"))
 
 
 def schema(home: Path) -> tuple[int, set[str]]:

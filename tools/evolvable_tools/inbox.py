@@ -116,6 +116,7 @@ def approve_together(
     """
     if edited and len(proposal_ids) != 1:
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
+    library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
     reason = library.redacted(reason)
@@ -127,6 +128,7 @@ def approve_together(
         session=caller.session,
         evidence=list(dict.fromkeys(evidence)),
         identity=caller.identity,
+        signer=caller.signer if library.lock else None,
     ) as tx:
         for ref, (now, files) in made.items():
             if files:

@@ -100,10 +100,9 @@ def leaks(library: Library) -> list[Leak]:
 
 
 def _env_files(library: Library, accepted: Collection[str]) -> Iterable[Leak]:
-    for head in library.store.heads():
-        for path, entry in library.store.manifest(head).items():
-            if is_env_file(path) and env_id(entry.sha256) not in accepted and not _is_purged(library, entry.sha256):
-                yield Leak(env_id(entry.sha256), ENV_FILE, str(head.ref), head.latest, path, 0, True)
+    for ref, version, path, sha256, newest in found_secrets(library).named("%.env%"):
+        if is_env_file(path) and env_id(sha256) not in accepted:
+            yield Leak(env_id(sha256), ENV_FILE, str(ref), version, path, 0, newest)
 
 
 def _is_purged(library: Library, sha256: str) -> bool:

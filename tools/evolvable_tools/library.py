@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
-from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.errors import Refused
+from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from evolvable_store.evidence import EvidenceLog
     from evolvable_store.index import Index
     from evolvable_store.working_copies import WorkingCopies
+    from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.sessions.redact import Redactor
 
 
@@ -27,6 +29,7 @@ class Caller:
     """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
 
     principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
+    signer: signs the caller's decisions, where the person locked approvals.
     """
 
     actor: Actor
@@ -34,6 +37,7 @@ class Caller:
     scopes: tuple[str, ...] = (USER_SCOPE,)
     principal: Principal | None = None
     via: str = ""
+    signer: Signer | None = None
 
     @property
     def identity(self) -> Identity:
@@ -57,15 +61,18 @@ class Library:
         *,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
+        lock: "ApprovalsLock | None" = None,
     ) -> None:
         """means: what a lookup may use besides the index; without any, words alone.
 
         redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
-        kind that are proposed; without one a person is asked.
+        kind that are proposed; without one a person is asked. lock: the key that decisions are signed with, None where
+        the person did not lock approvals.
         """
         self.store = store
         self.means = means or Means()
         self.policies = policies or {}
+        self.lock = lock
         self._redactor = redactor or _built_in
         self.shown = ShownLog(store.backend)
 
@@ -79,9 +86,10 @@ class Library:
         means: Means | None = None,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
+        lock: "ApprovalsLock | None" = None,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies)
+        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies, lock=lock)
         try:
             yield library
         finally:
@@ -107,6 +115,20 @@ class Library:
         from evolvable_store.working_copies import WorkingCopies
 
         return WorkingCopies(self.store)
+
+    def authorise(self, caller: Caller, what: str) -> None:
+        """Check that the caller may make a decision, and open the signing key where approvals are locked.
+
+        what: the decision, such as "Approving a proposal". Raise Refused.
+        """
+        if not caller.decides:
+            raise Refused(f"{what} is a person's decision; this call is not a person's.", "It waits for the person.")
+        if self.lock is None:
+            return
+        if caller.signer is None:
+            hint = "The person decides at a terminal, with the passphrase."
+            raise Refused(f"{what} needs the person's signature: approvals are locked.", hint)
+        caller.signer.unlock()
 
     def folders(self) -> list[Folder]:
         """Returns the folders that mirror the library, in the order they were added."""

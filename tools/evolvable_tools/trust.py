@@ -58,7 +58,10 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     """
     backend = library.store.backend
     known = authors(backend, resources)
-    found = {resource: max(map(_by_author, made), key=_rank) for resource, made in known.items()}
+    vouched = _vouched(library, known)
+    found = {
+        resource: max((_by_author(author, vouched) for author in made), key=_rank) for resource, made in known.items()
+    }
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
@@ -77,7 +80,17 @@ def _rank(trust: Trust) -> int:
     return -list(Trust).index(trust)
 
 
-def _by_author(author: Author) -> Trust:
+def _vouched(library: Library, known: Mapping[int, Sequence[Author]]) -> set[int] | None:
+    """Return the operations of a person that count where approvals are locked; None where they are not locked."""
+    if library.lock is None:
+        return None
+    operations = {author.operation for made in known.values() for author in made if author.actor is Actor.HUMAN}
+    return library.lock.vouched(library.store.backend, operations)
+
+
+def _by_author(author: Author, vouched: set[int] | None) -> Trust:
+    if vouched is not None and author.actor is Actor.HUMAN and author.operation not in vouched:
+        return Trust.AGENT if author.proposed else Trust.LOCAL
     if author.principal in _BY_PRINCIPAL:
         return _BY_PRINCIPAL[author.principal]
     if author.actor is Actor.HUMAN:

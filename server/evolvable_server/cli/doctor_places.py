@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from evolvable_server.app import lock_of
+from evolvable_server.cli.approvals import unsigned
 from evolvable_server.cli.doctor_clients import examine_clients
 from evolvable_server.cli.health import Health, Problem
 from evolvable_server.clients.memory_copies import MemoryCopy, copies
@@ -16,6 +18,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
+from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
@@ -174,6 +177,39 @@ def _staging(home: Path) -> Iterator[Problem]:
         )
 
 
+def _unsigned(config: Config) -> Iterator[Problem]:
+    """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
+    if config.person.unsigned:
+        yield Problem(
+            f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
+            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+        )
+    lock = lock_of(config)
+    if lock is None or not (config.home / FILE).exists():
+        return
+    try:
+        with Library.open(config.home, lock=lock) as library:
+            found = unsigned(library)
+    except EvolvableError:
+        return
+    for operation in found[:MOST]:
+        yield Problem(
+            f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
+            f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
+        )
+
+
+def _trash(home: Path) -> list[str]:
+    """Return a note on what lies in the trash, none when it is empty."""
+    entries = Trash(home).entries()
+    if not entries:
+        return []
+    size = sum(entry.size for entry in entries)
+    days = RETENTION_SECONDS / 86_400
+    limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
+    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
+
+
 def _redaction(home: Path) -> Iterator[Problem]:
     """Yields what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
@@ -186,5 +222,5 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
     clients = examine_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)
     health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
-    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home)]
-    health.notes += [*clients.notes, *notes, *hidden(config.home)]
+    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_unsigned(config)]
+    health.notes += [*clients.notes, *notes, *hidden(config.home), *_trash(config.home)]
