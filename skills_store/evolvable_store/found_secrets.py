@@ -1,10 +1,12 @@
 """What a search for secrets found in which blob: kept by the hash of the content, so that nothing is read twice."""
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store.packing import unpack
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
@@ -63,21 +65,16 @@ class FoundSecrets:
         return len(unseen)
 
     def _rows(self, names: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-        for name in names:
-            data = self._store.backend.blob(name)
-            found = self._look(data) if data is not None else []
+        query = "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
+        with self._store.backend.reading() as db:
+            rows = db.execute(query, (json.dumps(list(names)),)).fetchall()
+        for name, data, codec in rows:
+            try:
+                found = self._look(unpack(data, codec))
+            except zlib.error:
+                continue  # fsck names it
             said = json.dumps([[one.id, one.kind, one.line] for one in found]) if found else ""
             yield name, self._rules, said
-
-    def of_blob(self, sha256: str) -> list[Found]:
-        """Return what is in one blob and was not accepted, looking at it when nobody did."""
-        query = "SELECT found FROM looked WHERE sha256 = ? AND rules = ?"
-        with self._store.backend.reading() as db:
-            row = db.execute(query, (sha256, self._rules)).fetchone()
-        if row is None:
-            row = (next(self._rows([sha256]))[2],)
-        accepted = self.accepted()
-        return [one for one in _parsed(row[0]) if one.id not in accepted]
 
     def accepted(self) -> dict[str, str]:
         """Return the ids that a person accepted, each with the reason."""

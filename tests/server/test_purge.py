@@ -1,8 +1,10 @@
 """Secrets at every door, and their end: found, named without being shown, in the way of an export, purged for good."""
 
+import base64
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import string
@@ -19,6 +21,8 @@ from evolvable_store.fsck import check
 from evolvable_store.index import in_step
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_tools.evolve.ledger import Ledger, read
+from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.library import Library
 
 _RNG = random.Random(7)
@@ -225,6 +229,17 @@ def test_the_same_bytes_saved_again_do_not_come_back(shop: CommandLine) -> None:
     assert_sound(shop.home)
 
 
+def test_backups_and_exports_elsewhere_are_named(shop: CommandLine, tmp_path: Path) -> None:
+    leak(shop)
+    shop("backup", tmp_path / "kept")
+    shop("backup", tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+
+    said = shop("purge", "--secret", secret_id(shop), "--edit-copies", "--yes").err
+
+    assert f"still in {tmp_path / 'kept'}" in said and str(tmp_path / "gone") not in said
+
+
 def test_a_dry_run_and_a_no_remove_nothing(shop: CommandLine) -> None:
     leak(shop)
     found = secret_id(shop)
@@ -295,6 +310,62 @@ def test_killed_anywhere_fsck_is_clean_and_the_purge_is_ended_by_doing_it_again(
         shop("purge", "--secret", found, "--yes")
     assert holding(shop.home, SECRET) == []
     assert_sound(shop.home)
+
+
+def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine) -> None:
+    leak(shop)
+    run = shop.home / "evolve/20261122-100000-abcd"
+    run.mkdir(parents=True)
+    folder = RunFolder(run)
+    with Ledger.open(folder.ledger) as ledger:
+        ledger.append("began", {"said": "one"})
+        ledger.append("answered", {"said": f"use {SECRET}", "kept": folder.keep(f"a transcript with {SECRET}")})
+        ledger.append("ended", {"said": "three"})
+    (run / "programs").mkdir()
+    encoded = base64.b64encode(f"x {SECRET} y".encode()).decode()
+    (run / "programs/a.json").write_text(json.dumps({"data": encoded}))
+
+    shop("purge", "--secret", secret_id(shop), "--edit-copies", "--yes", "-m", "it leaked")
+
+    assert holding(shop.home, SECRET) == []
+    assert encoded[8:40] not in (run / "programs/a.json").read_text()
+    records = read(folder.ledger)
+    assert [record["type"] for record in records] == ["began", "answered", "ended"]
+    assert "it leaked" in records[1]["said"] and b"it leaked" in folder.kept(records[1]["kept"])
+    assert {json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()} == {
+        "ledger.jsonl",
+        f"artifacts/{records[1]['kept']}",
+        "programs/a.json",
+    }
+
+
+def test_every_byte_that_no_person_purged_can_be_fetched_for_ever(shop: CommandLine) -> None:
+    """docs/promises.md."""
+    shop.save(skills(shop), "shop", ENV, ".env")
+    leak(shop)
+    before = every_file(shop.home)
+
+    shop("purge", "--secret", secret_of(shop, "github"), "--edit-copies", "--yes", "-m", "it leaked")
+    shop("purge", "shop", ".env", "--yes", "-m", "it is private")
+
+    after = every_file(shop.home)
+    assert {place for place, data in before.items() if after[place] != data} == {
+        place for place, data in before.items() if SECRET.encode() in data or VALUE.encode() in data
+    }
+    for place, data in after.items():
+        assert before.get(place, data) == data or (b"by person" in data or b"person: it leaked" in data)
+
+
+def every_file(home: Path) -> dict[tuple[int, str], bytes]:
+    with Store.open(home) as store:
+        head = store.head(Ref.parse("shop"))
+        numbers = range(1, head.latest + 1)
+        return {(number, path): file.data for number in numbers for path, file in store.files(head, number).items()}
+
+
+def secret_of(evolvable: CommandLine, kind: str) -> str:
+    found = evolvable("purge", "--list", "--json").json["secrets"]
+    return next(str(one["id"]) for one in found if one["kind"].startswith(kind))
 
 
 def test_looking_at_what_was_seen_takes_no_time(shop: CommandLine) -> None:

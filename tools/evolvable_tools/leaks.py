@@ -21,6 +21,7 @@ _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|default
 _RUN_CHARS = string.ascii_letters + string.digits + "_-"
 _OTHERS_BLANK = bytes(code if chr(code) in _RUN_CHARS else 0x20 for code in range(256))
 _LEAST = 20
+_DIGIT = re.compile(rb"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def look(data: bytes) -> list[Found]:
 def _may_hold(data: bytes) -> bool:
     """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
     runs = data.translate(_OTHERS_BLANK).split()
-    return any(len(run) >= _LEAST and not run.isalpha() and any(48 <= code <= 57 for code in run) for run in runs)
+    return any(map(_DIGIT.search, [run for run in runs if len(run) >= _LEAST]))
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:

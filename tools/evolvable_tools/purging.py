@@ -1,5 +1,6 @@
 """Purge: take a file or a secret out of every version and out of everything below the library's home."""
 
+import base64
 import hashlib
 import json
 import os
@@ -29,6 +30,12 @@ MIN_TEXT = 8
 
 MAX_READ = 64 * 2**20
 """Bytes of a file below the home that is looked into; a larger one is named."""
+
+NOTES = "purged.jsonl"
+"""Beside the ledger of a run: which of its files were purged of what, by whom and why."""
+
+COPIES = "copies.jsonl"
+"""In the home: where exports and backups of the library were written."""
 
 _LEDGER = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
 
@@ -163,6 +170,7 @@ def run(library: Library, caller: Caller, job: Job, versions: Sequence[str], *, 
         *(f"operation {one}: its reason; version hashes cover it" for one in burying.chained(store, job)),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
     ]
+    done.remains += [f"{path}: it may hold it; delete it or make it again" for path in copies(store.home)]
     if not burying.finish(store, job):
         done.remains.append(
             f"{store.backend.path}-wal: another process reads it; close it and run `evolvable purge --resume`"
@@ -233,7 +241,7 @@ def _holds(path: Path, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
 
 
 def _in(data: bytes, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
-    if any(said in data for text in texts for said in _spelled(text)):
+    if any(said in data for text in texts for said in (*_spelled(text), *_encoded(text))):
         return True
     return bool(blobs) and hashlib.sha256(data).hexdigest() in blobs
 
@@ -242,6 +250,17 @@ def _spelled(text: bytes) -> list[bytes]:
     """Return a text as it stands and as JSON writes it."""
     said = text.decode("utf-8", "replace")
     return list({text, json.dumps(said)[1:-1].encode(), json.dumps(said, ensure_ascii=False)[1:-1].encode()})
+
+
+def _encoded(text: bytes) -> list[bytes]:
+    """Return what is in base64 of any bytes that hold the text: at each of three places, without the ends."""
+    if len(text) < MIN_TEXT:
+        return []
+    found = []
+    for before in range(3):
+        said = base64.b64encode(b"\0" * before + text)
+        found.append(said[(before * 8 + 5) // 6 : len(said) - 4])
+    return found
 
 
 def _members(path: Path) -> Iterator[bytes]:
@@ -272,7 +291,12 @@ def _sweep(store: Store, job: Job) -> Iterator[str]:
             _write(path, job.notice)
             yield f"{path}: replaced by a notice"
         else:
-            _write(path, _replaced(data, job))
+            made = _replaced(data, job)
+            if any(said in made for text in job.texts for said in _encoded(text)):
+                made = job.notice  # the encoding of the rest would not fit any more
+            if (run := _run_of(path)) is not None:
+                _note(run, path, job, made)
+            _write(path, made)
             yield f"{path}: edited"
 
 
@@ -294,14 +318,24 @@ def _chain_again(path: Path, job: Job) -> bool:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
             data = path.read_bytes()
             made = _rewritten(data, job)
-            note = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
-            hashes = {"before": hashlib.sha256(data).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
+            _note(path.parent, path, job, made)
             _write(path, made)
-            with open(path.with_name("purged.jsonl"), "a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"file": path.name, **note, **hashes}) + "\n")
     except Timeout:
         return False
     return True
+
+
+def _note(run: Path, path: Path, job: Job, made: bytes) -> None:
+    """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
+    said = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
+    hashes = {"before": hashlib.sha256(path.read_bytes()).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
+    with open(run / NOTES, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **said, **hashes}) + "\n")
+
+
+def _run_of(path: Path) -> Path | None:
+    """Return the folder of the evolution run that a file belongs to, None for any other file."""
+    return next((folder for folder in path.parents if (folder / "ledger.jsonl").exists()), None)
 
 
 def _rewritten(data: bytes, job: Job) -> bytes:
@@ -340,6 +374,25 @@ def _write(path: Path, data: bytes) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+# Copies elsewhere
+
+
+def note_copy(home: Path, path: Path) -> None:
+    """Note where a copy of the library went, so that a purge can name it."""
+    with open(home / COPIES, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(str(path.absolute())) + "\n")
+
+
+def copies(home: Path) -> list[Path]:
+    """Return the backups and exports of this library that are still where they were written, outside of its home."""
+    try:
+        lines = (home / COPIES).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    paths = dict.fromkeys(Path(json.loads(line)) for line in lines)
+    return [path for path in paths if path.exists() and not path.is_relative_to(home)]
 
 
 # Watched folders

@@ -189,6 +189,7 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     """
     from evolvable_store import archive
     from evolvable_tools.leaks import check_may_leave
+    from evolvable_tools.purging import note_copy
 
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
@@ -202,6 +203,8 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
         chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
         check_may_leave(library, "The export", chosen, history=form == "json")
         written = write(library.store, target, chosen)
+        if not library.store.read_only:
+            note_copy(library.store.home, target)
     result = ExportResult(str(target.absolute()), form, [str(ref) for ref in written])
     state.show(result, lambda: say(f"{count(len(result.resources), 'resource')} written to {result.target}"))
 
@@ -216,8 +219,11 @@ def backup_command(state: State, target: Path, replace: bool) -> None:
     """
     from evolvable_store.backup import backup
     from evolvable_store.sqlite import FILE
+    from evolvable_tools.purging import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
+        if not library.store.read_only:
+            note_copy(library.store.home, made)
     result = BackupResult(str(made), (made / FILE).stat().st_size)
     state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))

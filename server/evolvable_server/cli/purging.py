@@ -126,7 +126,7 @@ def _ask(plan: "Plan", yes: bool) -> None:
 def _show_findings(found: Findings) -> None:
     for leak in found.secrets:
         say(str(leak))
-    say(f"{count(len(found.secrets), 'finding')}." if found.secrets else "No secret was found that waits for you.")
+    say(f"{count(len(found.secrets), 'finding')}." if found.secrets else "No open findings.")
 
 
 def _show_plan(plan: "Plan") -> None:
