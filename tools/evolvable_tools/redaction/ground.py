@@ -1,7 +1,7 @@
 """The parts of a text in which a long secret can stand: far less to look at than the text."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 Hit = tuple[int, int, str]
@@ -24,10 +24,15 @@ _DIGIT = re.compile(r"\d")
 class Ground:
     """A text, the same in lower case with the same length, and its windows: none over another, in order."""
 
-    def __init__(self, text: str, lower: str, *, certain: bool = False) -> None:
-        """certain: only for secrets that name themselves; no name of a provider has to stand before them."""
+    def __init__(self, text: str, lower: str, words: Sequence[str] | None = None, *, certain: bool = False) -> None:
+        """words: at least all the words of the text with LEAST characters, where they are known.
+
+        certain: only for secrets that name themselves; no name of a provider has to stand before them.
+        """
         self.text, self.lower = text, lower
         self.windows: list[tuple[int, int]] = []
+        if words is not None and not any(map(_may_be_one, words)):
+            return
         lead, tail = (NEAR, NEAR) if certain else (LEAD, TAIL)
         for run in (_CERTAIN_RUN if certain else _RUN).finditer(text):
             start, end = run.span()
@@ -61,6 +66,10 @@ class Ground:
             while at >= 0:
                 yield at
                 at = self.lower.find(anchor, at + 1, end)
+
+
+def _may_be_one(word: str) -> bool:
+    return len(word) >= LEAST and (len(word) >= 2 * LEAST or _DIGIT.search(word) is not None)
 
 
 def certain_ground(text: str) -> Ground:

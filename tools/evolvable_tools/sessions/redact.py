@@ -128,7 +128,7 @@ class Redactor:
             hits += _formed(text)
         hits += placed(text, lower)
         hits += assigned(text, lower)
-        ground = Ground(text, lower)
+        ground = Ground(text, lower, words)
         hits += structured(ground)
         hits += tokens(ground)
         hits += issued(ground)

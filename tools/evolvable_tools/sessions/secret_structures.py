@@ -90,6 +90,8 @@ _BASE64_NEXT = re.compile(
 )
 
 _CELL_ENDS = ",;\t"
+_COLUMN_WORDS = ("pass", "secret", "token", "key", "credential", "pwd", "auth")
+_NO_HEADER = re.compile(r"[(){}\[\]=<>:#]|\A[^,;\t]*\Z")
 MAX_ROWS = 1_000
 
 
@@ -114,7 +116,8 @@ def structured(ground: Ground) -> Iterator[Hit]:
             yield from _near(text, _AZURE, _AZURE_TOKEN, "azure-devops-token")
         if any(start in ground.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
-    yield from _columns(text)
+    if any(sign in text for sign in _CELL_ENDS) and any(word in lower for word in _COLUMN_WORDS):
+        yield from _columns(text)
 
 
 def _starts(lower: str) -> Iterator[int]:
@@ -238,14 +241,10 @@ def _columns(text: str) -> Iterator[Hit]:
 
 def _header(line: str) -> tuple[str, list[str | None]]:
     """Return the separator and the type of each column, ('', []) for a line that is no header with a credential."""
-    if len(line) > 2_000:
+    if len(line) > 2_000 or _NO_HEADER.search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
-    if (
-        not separator
-        or any(sign in line for sign in "(){}[]=<>:#")
-        or any(not cell.strip() for cell in line.split(separator))
-    ):
+    if any(not cell.strip() for cell in line.split(separator)):
         return "", []
     names = [
         names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None
