@@ -11,6 +11,7 @@ import anyio
 
 from evolvable_server.app import caller, lock_of
 from evolvable_server.config import Config
+from evolvable_server.homes import registered_homes
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
 from evolvable_server.mcp.decisions import Decisions
@@ -51,7 +52,7 @@ class Serving:
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
         means = self._open.enter_context(opened(config, serving=True))
         self.library = Library(
-            Store.open(config.home, create=True),
+            Store.open(config.home, create=True, registered=registered_homes),
             means,
             redactor=Redaction(config.home).redactor,
             policies=policies(config),

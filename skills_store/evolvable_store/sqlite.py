@@ -19,6 +19,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
 )
+from evolvable_store.home import Registered, check_home, no_homes
 from evolvable_store.objects import Manifest, Version, blob_hash
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.packing import TOMBSTONES, unpack
@@ -57,11 +58,13 @@ _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 class SqliteBackend:
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
-    def __init__(self, home: Path, *, create: bool = False) -> None:
+    def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
         """Opens `home`/library.db; with `create`, makes it when it is missing.
 
-        Raises NoLibrary, LibraryTooNew, LibraryCorrupt, LibraryReadOnly.
+        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
+        LibraryReadOnly.
         """
+        check_home(home, registered, create=create)
         self.path = home / FILE
         self.journal = ""
         self._access: driver.Access = "write"
@@ -73,7 +76,6 @@ class SqliteBackend:
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
-            _make_home(home)
         elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
@@ -138,7 +140,8 @@ class SqliteBackend:
         from filelock import FileLock, Timeout
 
         try:
-            with FileLock(self.path.with_name("opening.lock"), timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005):
+            lock = self.path.with_name("opening.lock")
+            with FileLock(lock, timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005, mode=0o600):
                 yield
         except Timeout as error:
             raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
@@ -397,13 +400,6 @@ if hasattr(os, "register_at_fork"):
 
 def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-
-
-def _make_home(home: Path) -> None:
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
 
 
 def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:

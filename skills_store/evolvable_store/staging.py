@@ -16,48 +16,35 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolvable_store.errors import Refused
-from evolvable_store.folder import is_link
+from evolvable_store.openat import BY_DESCRIPTOR, Directory, PathAt, open_real
+from evolvable_store.rename import rename
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
+_INSIDE = ".evolvable"
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The staging folder of one watched root, and the folder in the library's home that holds its recovery notes."""
+    """The staging folder of one watched root, and the folder in the library's home that holds its recovery notes.
+
+    inode: of the root when it was looked at, 0 for any.
+    """
 
     root: Path
     path: Path
     notes: Path
+    inode: int = 0
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
-
-    def target(self, name: str) -> Path:
-        """Return the path of a directory below the root.
-
-        Raise Refused when the name leaves the root, or a symbolic link is on the way.
-        """
-        if not is_inside(name):
-            raise Refused(f"{name[:80]!r} is not a directory below {self.root}.", "Nothing was written.")
-        if os.path.realpath(self.root) != os.fspath(self.root):
-            raise Refused(
-                f"{self.root} is now a symbolic link, or lies below one; it is not written through.",
-                "Run `evolvable init` on the folder that it leads to, or put the directory back.",
-            )
-        target = self.root
-        for part in name.split("/"):
-            if target != self.root and os.path.lexists(target) and is_link(os.lstat(target)):
-                raise Refused(f"{target} is a symbolic link; nothing is written below it.", "Remove the link.")
-            target = target / part
-        return target
 
     def name_of(self, target: Path) -> str:
         """Return the name of a directory below the root, as a note records it. Raise Refused when it is not below."""
@@ -66,6 +53,67 @@ class Staging:
             if is_inside(name):
                 return name
         raise Refused(f"{target} is not below {self.root}; it is not written.", "Name a directory of this folder.")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStaging:
+    """A watched root and its staging folder, both open: whatever happens to their paths, these two are written."""
+
+    staging: Staging
+    root: Directory
+    directory: Directory
+
+    def target(self, name: str) -> PathAt:
+        """Return the path of a directory below the root. Raise Refused when the name leaves the root."""
+        if not is_inside(name):
+            raise Refused(f"{name[:80]!r} is not a directory below {self.staging.root}.", "Nothing was written.")
+        return self.root / name
+
+
+@contextmanager
+def open_root(root: Path) -> Iterator[Directory]:
+    """Open a watched root. Raise Refused when it is a symbolic link or lies below one; OSError."""
+    with _refusing_links(root), open_real(root) as directory:
+        yield directory
+
+
+@contextmanager
+def opened(staging: Staging) -> Iterator[OpenStaging]:
+    """Open a watched root and its staging folder.
+
+    Raise Refused when one of them is a symbolic link or lies below one, or another directory has the root's place
+    than was looked at; OSError when they cannot be opened.
+    """
+    with ExitStack() as stack:
+        root = stack.enter_context(open_root(staging.root))
+        with _refusing_links(staging.root):
+            inside = staging.path.parent == staging.root
+            parent = root if inside else stack.enter_context(open_real(staging.path.parent))
+            directory = stack.enter_context((parent / staging.path.name).entered())
+        if staging.inode not in (0, root.status().st_ino):
+            raise Refused(
+                f"{staging.root} was replaced by another directory just now; nothing was written.",
+                "Nothing to do: the next sync looks at it again.",
+            )
+        yield OpenStaging(staging, root, directory)
+
+
+@contextmanager
+def _refusing_links(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _through_link(root, error) from None
+        raise
+
+
+def _through_link(root: Path, error: OSError) -> Refused:
+    where = f"{error.filename} is" if error.filename else "it is, or lies below,"
+    return Refused(
+        f"{root} is not written: {where} a symbolic link now.",
+        "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+    )
 
 
 def is_inside(name: str) -> bool:
@@ -84,17 +132,20 @@ def staging_for(root: Path, notes: Path) -> Staging:
     It is `.<name>.evolvable` beside the root, so that a watcher of the root sees nothing of it; where that is not
     possible (the parent is not ours to write, or on another file system) `.evolvable` inside. A rename from it into
     the root is atomic. notes: the folder for recovery notes, in the library's home; made when it does not exist.
-    Raise Refused when the staging folder can be made in neither place.
+    Raise Refused when the staging folder can be made in neither place, or the root lies below a symbolic link.
     """
-    root = root.resolve()
-    for path in _places(root):
-        if _usable(path, root):
-            notes.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Staging(root, path, notes)
-    raise Refused(
-        f"Nothing can be written into {root} or beside it.",
-        "Make room, or give yourself the right to write; until then its resources are served from the library alone.",
-    )
+    path, inode = None, 0
+    with suppress(OSError), open_root(root) as directory:
+        inode = directory.status().st_ino
+        path = _first_usable(root, directory)
+    if path is None:
+        raise Refused(
+            f"Nothing can be written into {root} or beside it.",
+            "Make room, or give yourself the right to write; until then its resources are served from the library "
+            "alone.",
+        )
+    notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Staging(root, path, notes, inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,47 +171,47 @@ class Note:
 class Slot:
     """The entries of one swap."""
 
-    staging: Staging
+    place: OpenStaging
     stem: str
 
     @classmethod
-    def fresh(cls, staging: Staging, name: str) -> "Slot":
+    def fresh(cls, place: OpenStaging, name: str) -> "Slot":
         """Returns an unused slot for a folder of this name."""
         shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
-        return cls(staging, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
+        return cls(place, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
 
     @classmethod
-    def of(cls, old: Path, staging: Staging) -> "Slot":
+    def of(cls, old: Path, place: OpenStaging) -> "Slot":
         """Return the slot that one of its entries belongs to."""
-        return cls(staging, old.stem)
+        return cls(place, old.stem)
 
     @property
-    def new(self) -> Path:
-        return self.staging.path / f"{self.stem}.new"
+    def new(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.new"
 
     @property
-    def ready(self) -> Path:
-        return self.staging.path / f"{self.stem}.ready"
+    def ready(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.ready"
 
     @property
-    def old(self) -> Path:
-        return self.staging.path / f"{self.stem}.old"
+    def old(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.old"
 
     @property
-    def gone(self) -> Path:
-        return self.staging.path / f"{self.stem}.gone"
+    def gone(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.gone"
 
     @property
     def note(self) -> Path:
-        return self.staging.notes / f"{self.stem}.json"
+        return self.place.staging.notes / f"{self.stem}.json"
 
     @property
     def part(self) -> Path:
-        return self.staging.notes / f"{self.stem}.part"
+        return self.place.staging.notes / f"{self.stem}.part"
 
-    def target(self, note: Note) -> Path:
-        """Return the folder that the swap is about. Raise Refused as `Staging.target`."""
-        return self.staging.target(note.target)
+    def target(self, note: Note) -> PathAt:
+        """Return the folder that the swap is about. Raise Refused as `OpenStaging.target`."""
+        return self.place.target(note.target)
 
     def write_note(self, note: Note, *, durable: bool = True) -> None:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
@@ -171,7 +222,7 @@ class Slot:
                 os.fsync(stream.fileno())
         os.replace(self.part, self.note)
         if durable:
-            sync_folder(self.staging.notes)
+            sync_folder(self.place.staging.notes)
 
     def read_note(self) -> Note | None:
         """Return the note, or None when there is none that can be read."""
@@ -180,38 +231,38 @@ class Slot:
         except (OSError, ValueError, RecursionError):
             return None
 
-    def delete(self, folder: Path) -> None:
+    def delete(self, folder: PathAt) -> None:
         """Deletes a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
         if folder != self.gone:
-            _erase(self.gone)
+            self.gone.remove_tree()
             try:
-                os.rename(folder, self.gone)
+                rename(folder, self.gone)
             except OSError:
                 return
-        _erase(self.gone)
+        self.gone.remove_tree()
 
     def clear(self) -> None:
         """Deletes all of the slot; the note stays as long as a folder could not be deleted."""
         for folder in (self.new, self.ready, self.old, self.gone):
             self.delete(folder)
-        if not any(map(os.path.lexists, (self.new, self.ready, self.old))):
+        if not any(folder.exists() for folder in (self.new, self.ready, self.old)):
             self.part.unlink(missing_ok=True)
             self.note.unlink(missing_ok=True)
 
 
-def new_note(slot: Slot, target: Path, *, now: float, inode: int, believed: str, written: str) -> Note:
+def new_note(target: PathAt, *, now: float, inode: int, believed: str, written: str) -> Note:
     """Returns the note of a swap that this process makes."""
-    return Note(slot.staging.name_of(target), now, _host(), os.getpid(), inode, believed, written)
+    return Note(target.name, now, _host(), os.getpid(), inode, believed, written)
 
 
-def slots(staging: Staging) -> list[Slot]:
-    """Return every slot that has a recovery note in the home, finished or being written, by name."""
+def stems(notes: Path) -> list[str]:
+    """Return the stem of every swap that has a recovery note in the home, finished or being written, sorted."""
     try:
-        names = os.listdir(staging.notes)
+        names = os.listdir(notes)
     except FileNotFoundError:
         return []
-    stems = {name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")}
-    return [Slot(staging, stem) for stem in sorted(stems) if stem]
+    found = {name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")}
+    return sorted(stem for stem in found if stem)
 
 
 def unknown_entries(root: Path, notes: Path) -> list[Path]:
@@ -219,17 +270,16 @@ def unknown_entries(root: Path, notes: Path) -> list[Path]:
 
     They come from another library, an older version, or a repository. They are never read, moved or deleted.
     """
-    found = []
+    known, found = set(stems(notes)), []
     for folder in _places(root):
-        known = {slot.stem for slot in slots(Staging(root, folder, notes))}
-        with suppress(OSError):
-            names = os.listdir(folder) if not is_link(os.lstat(folder)) else []
+        with suppress(OSError), open_real(folder, readable=True) as directory:
+            names = os.listdir(folder if directory.fd is None else directory.fd)
             found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known]
     return sorted(found)
 
 
 def _places(root: Path) -> tuple[Path, Path]:
-    return root.parent / f".{root.name}.evolvable", root / ".evolvable"
+    return root.parent / f".{root.name}.evolvable", root / _INSIDE
 
 
 def _as_note(fields: object) -> Note:
@@ -266,12 +316,28 @@ def clear_part(slot: Slot, now: float) -> None:
             slot.part.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path | PathAt) -> None:
     """Makes the names in a folder durable, where the system can."""
     if os.name != "posix":
         return
+    if isinstance(folder, PathAt):
+        with folder.entered() as directory:
+            sync_directory(directory)
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        sync_directory(Directory(folder, fd))
+    finally:
+        os.close(fd)
+
+
+def sync_directory(directory: Directory) -> None:
+    """Make the names in an open directory durable, where the system can. Raise OSError."""
+    if directory.fd is None:
+        return
+    # The directory itself may have been opened for the sole purpose of looking names up, which cannot be synced.
+    try:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.fd)
         try:
             os.fsync(fd)
         finally:
@@ -297,34 +363,42 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _erase(path: Path) -> None:
+def _first_usable(root: Path, directory: Directory) -> Path | None:
+    """Return the first place where a staging folder is or can be made, None for none."""
+    beside, inside = _places(root)
+    with suppress(OSError), open_real(root.parent) as parent:
+        if _reaches(parent, directory) and _usable(parent / beside.name):
+            return beside
     with suppress(OSError):
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            path.unlink()
-    shutil.rmtree(path, ignore_errors=True)
+        if _usable(directory / _INSIDE):
+            return inside
+    return None
 
 
-def _usable(staging: Path, root: Path) -> bool:
-    try:
-        if not _reaches(staging.parent, root):
+def _usable(staging: PathAt) -> bool:
+    """Make the folder when it does not exist; return whether it is ours. Raise OSError, for a link or a file too."""
+    if not staging.exists():
+        staging.mkdir(mode=0o700)
+        with open((staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+            stream.write(b"*\n")
+    with staging.entered() as directory:
+        status = directory.status()
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             return False
-        if not os.path.lexists(staging):
-            staging.mkdir(mode=0o700)
-            (staging / ".gitignore").write_text("*\n", encoding="utf-8")
-        status = os.lstat(staging)
-    except OSError:
-        return False
-    ours = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-    return stat.S_ISDIR(status.st_mode) and ours and os.access(staging, os.W_OK | os.X_OK)
+        if BY_DESCRIPTOR and stat.S_IMODE(status.st_mode) & 0o022:
+            # Others could put something else in the place of what was built here.
+            staging.chmod_directory(0o700)
+        where = "." if directory.fd is not None else os.fspath(directory.path)
+        return os.access(where, os.W_OK | os.X_OK, dir_fd=directory.fd)
 
 
-def _reaches(parent: Path, root: Path) -> bool:
+def _reaches(parent: Directory, root: Directory) -> bool:
     """Returns whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
-    if os.stat(parent).st_dev != os.stat(root).st_dev:
+    if parent.status().st_dev != root.status().st_dev:
         return False
     name = f".probe.{secrets.token_hex(6)}"
     try:
-        os.rename(parent / name, root / name)
+        rename(parent / name, root / name)
     except OSError as error:
         return error.errno != errno.EXDEV
     return True

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
+from evolvable_store.home import Registered, no_homes
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -34,12 +35,20 @@ class Store:
         self.backend, self.home, self.clock = backend, home, clock
 
     @classmethod
-    def open(cls, home: Path, *, create: bool = False, clock: Callable[[], datetime] = utc_now) -> Self:
+    def open(
+        cls,
+        home: Path,
+        *,
+        create: bool = False,
+        clock: Callable[[], datetime] = utc_now,
+        registered: Registered = no_homes,
+    ) -> Self:
         """Returns the library in the folder `home`; with `create`, makes it when it is missing.
 
-        Raises NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
+        registered: returns the homes that the person registered, which may belong to another account or lie in a work
+        tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
-        return cls(SqliteBackend(home, create=create), home, clock)
+        return cls(SqliteBackend(home, create=create, registered=registered), home, clock)
 
     @property
     def read_only(self) -> bool:

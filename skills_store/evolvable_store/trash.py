@@ -11,13 +11,14 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument, NotFound
-from evolvable_store.folder import is_link, untracked
+from evolvable_store.folder import untracked
+from evolvable_store.openat import PathAt, open_real
+from evolvable_store.rename import move
 from evolvable_store.staging import is_inside
 
 RETENTION_SECONDS = 30 * 86_400.0
@@ -50,12 +51,12 @@ class Trash:
     def __init__(self, home: Path) -> None:
         self._place = home / "trash"
 
-    def put(self, old: Path, folder: Path, directory: str, now: float) -> Trashed | None:
+    def put(self, old: PathAt, folder: Path, directory: str, now: float) -> Trashed | None:
         """Move a directory that was taken away into the trash; return the entry, None when versions hold all of it.
 
         Raise OSError when it cannot be moved; then it is where it was.
         """
-        if not old.is_dir() or old.is_symlink() or not untracked(old):
+        if not old.is_dir() or not untracked(old):
             return None
         self._place.mkdir(mode=0o700, exist_ok=True)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
@@ -65,7 +66,8 @@ class Trash:
         made = Trashed(entry.name, os.fspath(folder), directory, now, files, size)
         try:
             (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
-            shutil.move(old, entry / "content")
+            with open_real(entry.resolve()) as place:
+                move(old, place / "content")
         except OSError:
             if old.exists():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -85,20 +87,23 @@ class Trash:
         wanted = (os.fspath(folder), directory)
         return next((entry for entry in self.entries() if (entry.folder, entry.directory) == wanted), None)
 
-    def put_back(self, identity: str, target: Path, *, all_files: bool = True) -> list[str]:
+    def put_back(self, identity: str, target: PathAt, *, all_files: bool = True) -> list[str]:
         """Move the files of an entry to `target`, replacing nothing; return the paths that had to stay.
 
-        target: a directory that the caller has checked; made when it does not exist. all_files: also those that
-        versions hold. The entry goes when nothing is left in it. Raise NotFound, OSError.
+        target: made when it does not exist. all_files: also those that versions hold. The entry goes when nothing is
+        left in it. Raise NotFound, OSError.
         """
         entry = self._read(identity)
         if entry is None:
             raise NotFound(f"There is nothing {identity!r} in the trash.", "`evolvable trash` lists what is in it.")
-        content = self._place / identity / "content"
-        target.mkdir(parents=True, exist_ok=True)
-        paths = sorted(os.listdir(content)) if all_files else untracked(content)
-        stuck = [path for path in paths if not _put_back(content / path, target / path, target)]
-        if all_files and not stuck or not untracked(content):
+        with open_real((self._place / identity).resolve()) as place:
+            content = place / "content"
+            target.make_parents()
+            target.mkdir(exist_ok=True)
+            paths = content.names() if all_files else untracked(content)
+            stuck = [path for path in paths if not _put_back(content / path, target / path)]
+            empty = all_files and not stuck or not untracked(content)
+        if empty:
             self.delete(identity)
         return stuck
 
@@ -129,41 +134,28 @@ class Trash:
         return entry if texts and numbers and (self._place / name / "content").is_dir() else None
 
 
-Keep = Callable[[Path, str], None]
-"""Takes a replaced directory and its name below the root, and moves away what is to be kept of it."""
-
-
-def _put_back(source: Path, target: Path, top: Path) -> bool:
+def _put_back(source: PathAt, target: PathAt) -> bool:
     """Move a file or directory to a place that does not exist; merge directories. Return whether all of it went."""
-    for above in target.parents:
-        if above == top:
-            break
-        if above.is_symlink():
-            return False
-        above.mkdir(exist_ok=True)
-    if not os.path.lexists(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):
-            shutil.move(source, target)
-            return True
-        return False
-    if is_link(os.lstat(target)) or not (source.is_dir() and target.is_dir()) or source.is_symlink():
-        return False
-    moved = [_put_back(child, target / child.name, top) for child in sorted(source.iterdir())]
-    return all(moved)
+    with suppress(OSError):
+        target.make_parents()
+        if not target.exists():
+            move(source, target)
+        elif source.is_dir() and target.is_dir():
+            moved = [_put_back(source / name, target / name) for name in source.names()]
+            return all(moved)
+        return not source.exists()
+    return False
 
 
-def _extent(folder: Path) -> tuple[int, int]:
+def _extent(folder: PathAt) -> tuple[int, int]:
     """Return how many files lie below a folder, and their bytes; links are counted, never followed."""
     files = size = 0
-    for status in _statuses(folder):
-        files += 1
-        size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    with suppress(OSError):
+        for name in folder.names():
+            status = (folder / name).lstat()
+            if stat.S_ISDIR(status.st_mode):
+                below = _extent(folder / name)
+                files, size = files + below[0], size + below[1]
+            else:
+                files, size = files + 1, size + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
     return files, size
-
-
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    for top, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                yield os.lstat(os.path.join(top, name))

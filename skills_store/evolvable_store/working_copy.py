@@ -18,6 +18,7 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
+from evolvable_store.openat import PathAt, first_link
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
@@ -28,6 +29,7 @@ from evolvable_store.swap import (
     Recovered,
     Staging,
     discard,
+    opened,
     read_back,
     remove_folder,
     remove_single,
@@ -116,7 +118,7 @@ class WorkingCopy:
                 survey = self._looker.everything()
                 directories, sync.stale = survey.directories, survey.gone
                 sync.refused += [Refusal(directory, (why,)) for directory, why in survey.left_out.items()]
-            wanted = sorted(set(directories)) if not sync.stale else []
+            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -127,10 +129,19 @@ class WorkingCopy:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
         return self._looker.directories_at(places)
 
+    def _without_links(self, directories: set[str]) -> set[str]:
+        """Return the directories without those that are links to another folder's resources; these are not bound."""
+        linked = self._looker.linked(directories)
+        for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
+            self._bindings.unbind(binding)
+        return directories - linked
+
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = Sync(self.folder)
         directory = single_name(head.kind, head.name)
+        if self._looker.linked([directory]):
+            return sync  # it is written into the folder that the link leads to
         if os.path.lexists(self.folder.path / directory):
             sync.refused.append(Refusal(directory, (f"it is in the way of {head.ref}, which is not written here",)))
             return sync
@@ -147,7 +158,7 @@ class WorkingCopy:
         # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
         return staging_for(self.folder.path, notes_of(self.store.home, self.folder))
 
-    def _keep(self, old: Path, directory: str) -> None:
+    def _keep(self, old: PathAt, directory: str) -> None:
         self._trash.put(old, self.folder.path, directory, time.time())
 
     def _bring_back(self, directory: str) -> None:
@@ -157,7 +168,8 @@ class WorkingCopy:
             sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
             entry = self._trash.newest_of(self.folder.path, directory)
             if entry is not None:
-                self._trash.put_back(entry.id, staging.target(directory), all_files=False)
+                with opened(staging) as place:
+                    self._trash.put_back(entry.id, place.target(directory), all_files=False)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -166,7 +178,9 @@ class WorkingCopy:
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         try:
-            with FileLock(place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
+            with FileLock(
+                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
+            ):
                 yield
         except Timeout:
             raise LibraryBusy(
@@ -255,6 +269,11 @@ class WorkingCopy:
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False
+        if cut := look.reading.cut_short:
+            # A part of a resource is no version of it: what is known stays as it is.
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(Refusal(look.directory, (cut,)))
+            return False
         unread = self._unread(look)
         if unread:
             sync.refused.append(Refusal(look.directory, unread))
@@ -285,6 +304,8 @@ class WorkingCopy:
         assert look.reading is not None
         texts = [str(problem) for problem in found]
         texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
+        linked = "it has another name by a hard link, and may be a private file"
+        texts += [f"{path}: {linked}" for path in look.reading.linked]
         if texts:
             sync.warnings.append(Refusal(look.directory, tuple(texts)))
 
@@ -354,6 +375,10 @@ class WorkingCopy:
 
     def _tombstone(self, look: Look, sync: Sync) -> None:
         since = self._looker.missing.setdefault(look.directory, time.monotonic())
+        if first_link(self.folder.path / look.directory) is not None:
+            # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
+            sync.missing.append(look.directory)
+            return
         if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return

@@ -19,8 +19,8 @@ from processes import poll
 from samples import attacks
 from swap_children import version, version_of
 
+from evolvable_store import one_by_one, swap
 from evolvable_store import rename as module
-from evolvable_store import swap
 from evolvable_store.errors import InvalidPath, Refused, TooLarge
 from evolvable_store.folder import read_folder
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, PLAIN, File, Files, manifest_of
@@ -626,10 +626,9 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
 
         return wrapped
 
-    for name in ("exchange", "rename_new"):
+    for name in ("exchange", "rename_new", "rename"):
         patch.setattr(swap, name, wrap(getattr(swap, name)))
-    for name in ("replace", "rename"):
-        patch.setattr(os, name, wrap(getattr(os, name)))
+    patch.setattr(one_by_one, "rename", wrap(one_by_one.rename))
 
 
 # Crashes
@@ -666,7 +665,9 @@ def kill_writers(pdf: Path, staging: Staging, tmp_path: Path, kills: int) -> Non
     readers = [start("read", pdf, stop), start("read", pdf, stop), start("tidy", pdf.parent, stop)]
     newest = 0
     try:
-        for _ in range(kills):
+        for kill in range(5 * kills):
+            if kill >= kills and newest > kills / 2:
+                break  # on a busy machine a writer is killed more often before it has written anything
             kill_one(pdf, staging, rng.uniform(0, 0.08))
             number = version_of(read_folder(pdf).files)
             assert number is not None and number >= newest

@@ -10,6 +10,7 @@ from evolvable_store import trash as module
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.staging import open_root
 from evolvable_store.store import Store
 from evolvable_store.trash import Trash
 from evolvable_store.working_copies import WorkingCopies
@@ -86,7 +87,8 @@ def test_a_file_that_has_its_place_taken_stays_in_the_trash(desk: Desk, monkeypa
     (entry,) = desk.trash.entries()
     (desk.folder / "pdf").mkdir()
     (desk.folder / "pdf/.DS_Store").write_text("newer")
-    assert desk.trash.put_back(entry.id, desk.folder / "pdf") == [".DS_Store"]
+    with open_root(desk.folder) as root:
+        assert desk.trash.put_back(entry.id, root / "pdf") == [".DS_Store"]
     assert desk.files() == ALL and (desk.folder / "pdf/.DS_Store").read_text() == "newer"
     assert desk.trash.entries() == [entry]
 
@@ -99,7 +101,8 @@ def test_nothing_is_put_back_through_a_link(desk: Desk, tmp_path: Path, monkeypa
     (tmp_path / "elsewhere").mkdir()
     (desk.folder / "pdf").mkdir()
     (desk.folder / "pdf/.venv").symlink_to(tmp_path / "elsewhere")
-    assert ".venv" in desk.trash.put_back(entry.id, desk.folder / "pdf")
+    with open_root(desk.folder) as root:
+        assert ".venv" in desk.trash.put_back(entry.id, root / "pdf")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -111,7 +114,8 @@ def test_the_retention_and_the_limit_delete_the_oldest(
         old = tmp_path / f"old{day}"
         old.mkdir()
         (old / ".DS_Store").write_bytes(bytes(1_000))
-        desk.trash.put(old, desk.folder, f"skill-{day}", 86_400.0 * day)
+        with open_root(tmp_path) as top:
+            desk.trash.put(top / old.name, desk.folder, f"skill-{day}", 86_400.0 * day)
     assert [entry.directory for entry in desk.trash.entries()] == ["skill-4", "skill-3"]
     desk.trash.expire(86_400.0 * 34 - 1)
     assert [entry.directory for entry in desk.trash.entries()] == ["skill-4"]
@@ -119,8 +123,8 @@ def test_the_retention_and_the_limit_delete_the_oldest(
 
 @pytest.mark.parametrize("name", ["../../skills", "x", "20260101T000000-0000000g", ""])
 def test_what_is_no_entry_is_refused(desk: Desk, name: str) -> None:
-    with pytest.raises(NotFound):
-        desk.trash.put_back(name, desk.folder / "pdf")
+    with pytest.raises(NotFound), open_root(desk.folder) as root:
+        desk.trash.put_back(name, root / "pdf")
 
 
 @pytest.mark.parametrize("fields", [[], {"id": 1}, {"folder": "/", "directory": "../x"}, "x"])

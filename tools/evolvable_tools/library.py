@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import Refused
+from evolvable_store.home import Registered, no_homes
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
@@ -83,13 +84,15 @@ class Library:
         home: Path,
         *,
         create: bool = False,
+        registered: Registered = no_homes,
         means: Means | None = None,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
         lock: "ApprovalsLock | None" = None,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies, lock=lock)
+        store = Store.open(home, create=create, registered=registered)
+        library = cls(store, means, redactor=redactor, policies=policies, lock=lock)
         try:
             yield library
         finally:

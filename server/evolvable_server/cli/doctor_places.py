@@ -12,9 +12,11 @@ from evolvable_server.cli.doctor_clients import examine_clients
 from evolvable_server.cli.health import Health, Problem
 from evolvable_server.clients.memory_copies import MemoryCopy, copies
 from evolvable_server.config import EMBEDDER, Config, Machine
+from evolvable_server.homes import registered_homes
 from evolvable_server.memory_text import text_of
 from evolvable_server.redaction import Redaction, own_patterns
 from evolvable_store.errors import EvolvableError
+from evolvable_store.home import exposed
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
@@ -42,6 +44,15 @@ def synced(home: Path) -> Iterator[Problem]:
         yield Problem(
             f"{home} lies in {part}, whose program may copy the library while it is written.",
             "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+        )
+
+
+def open_to_others(home: Path) -> Iterator[Problem]:
+    """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    if may := exposed(home):
+        yield Problem(
+            f"Other accounts of this machine may {may} what is in {home}.",
+            "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
         )
 
 
@@ -125,7 +136,7 @@ def hidden(home: Path) -> list[str]:
     if not (home / FILE).exists():
         return []
     try:
-        with Store.open(home) as store:
+        with Store.open(home, registered=registered_homes) as store:
             heads = store.heads()
     except EvolvableError:
         return []
@@ -143,7 +154,7 @@ def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
     if not (home / FILE).exists():
         return []
     try:
-        with Library.open(home, redactor=Redaction(home).redactor) as library:
+        with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
             return [one for one in copies(home, machine, text_of(library)) if one.state != "off"]
     except EvolvableError:
         return []
@@ -163,7 +174,7 @@ def _staging(home: Path) -> Iterator[Problem]:
     if not (home / FILE).exists():
         return
     try:
-        with Store.open(home) as store:
+        with Store.open(home, registered=registered_homes) as store:
             entries = WorkingCopies(store).unknown_entries()
     except EvolvableError:
         return
@@ -221,6 +232,12 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
     problems, notes = model(config)
     clients = examine_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)
-    health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
+    health.problems += [
+        *clients.problems,
+        *synced(config.home),
+        *open_to_others(config.home),
+        *problems,
+        *shadowed(machine),
+    ]
     health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_unsigned(config)]
     health.notes += [*clients.notes, *notes, *hidden(config.home), *_trash(config.home)]

@@ -84,6 +84,7 @@ class State:
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
         """Yield the open library, and whoever runs this command as its caller. Raise as Store.open."""
         from evolvable_server.app import caller, lock_of
+        from evolvable_server.homes import registered_homes
         from evolvable_server.means import opened
         from evolvable_server.memory_text import bring_up
         from evolvable_server.redaction import Redaction
@@ -95,7 +96,13 @@ class State:
         with (
             opened(config) as means,
             Library.open(
-                config.home, create=create, means=means, redactor=redactor, policies=kinds, lock=lock_of(config)
+                config.home,
+                create=create,
+                registered=registered_homes,
+                means=means,
+                redactor=redactor,
+                policies=kinds,
+                lock=lock_of(config),
             ) as library,
         ):
             sequence = library.store.sequence()

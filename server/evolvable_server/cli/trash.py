@@ -9,7 +9,7 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
 from evolvable_store.errors import InvalidArgument, NotFound
-from evolvable_store.staging import Staging
+from evolvable_store.staging import open_root
 from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash, Trashed
 
 
@@ -62,7 +62,8 @@ def trash_command(state: State, action: str, entry: str | None) -> None:
                 f"{found.folder} is not watched any more.", f"Copy the files from {library.store.home}/trash/{entry}."
             )
         root = Path(found.folder)
-        kept = trash.put_back(found.id, Staging(root, root, root).target(found.directory))
+        with open_root(root) as opened:
+            kept = trash.put_back(found.id, opened / found.directory)
     state.show(PutBack(found, kept), lambda: _show_put_back(found, kept))
 
 
