@@ -22,7 +22,7 @@ from evolvable_store.errors import (
 from evolvable_store.home import Registered, check_home, no_homes
 from evolvable_store.objects import Manifest, Version, blob_hash
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
-from evolvable_store.packing import unpack
+from evolvable_store.packing import TOMBSTONES, unpack
 from evolvable_store.resource import Kind
 
 if TYPE_CHECKING:
@@ -314,7 +314,9 @@ class SqliteWriter:
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
         self.db.execute(
-            "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
+            DO UPDATE SET codec = excluded.codec, data = excluded.data
+            WHERE blob.codec = 'absent' AND excluded.codec IN ('zlib', 'raw')""",
             (sha256, size, codec, packed),
         )
 
@@ -430,7 +432,7 @@ def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
         data = unpack(*row)
     except zlib.error:
         data = b""
-    if blob_hash(data) != sha256:
+    if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
         raise LibraryCorrupt(
             f"Blob {sha256[:12]} in {path} does not match its hash.",
             "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",

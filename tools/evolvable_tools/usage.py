@@ -11,6 +11,7 @@ from evolvable_store.evidence import Grade, Outcome, Tally, Told, Usage, Use
 from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
+from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
 from evolvable_tools.trust import SAID, trusts
@@ -120,6 +121,8 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
+    if is_env_file(path):
+        check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
     said = SAID.get(trusts(library, [head.id])[head.id], "") if version == head.latest else ""

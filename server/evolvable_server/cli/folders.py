@@ -9,6 +9,7 @@ import click
 
 from evolvable_server.cli import indexing, syncs
 from evolvable_server.cli.doubles import doubles, show_doubles
+from evolvable_server.cli.purging import warn_of_secrets
 from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
 from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
@@ -74,6 +75,7 @@ def init_command(
             results = list(_add(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = doubles(library, taken)
+        warn_of_secrets(library)
     result = InitResult(str(config.home), made, results, alike)
     state.show(result, lambda: _show_init(result, verbose))
 
@@ -142,6 +144,7 @@ def sync_command(state: State, verbose: bool) -> None:
     """
     with state.library() as (library, _):
         results = [syncs.result(sync) for sync in library.working_copies.sync()]
+        warn_of_secrets(library)
     result = syncs.Synced(results)
     state.show(result, lambda: _show_sync(result, verbose))
 

@@ -19,11 +19,12 @@ from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
 from evolvable_store.migrations import LATEST, applied
 from evolvable_store.problems import main_left_out, main_path, problems, refused
+from evolvable_store.purge import pending
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
 from evolvable_store.swap import read_back
 from evolvable_store.vectors import progress
-from evolvable_tools import publishing
+from evolvable_tools import leaks, publishing
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.evidence.regrading import fallen, lines
 from evolvable_tools.library import Library
@@ -126,6 +127,8 @@ def examine(home: Path) -> Health:
             health.embedder = _embedder(home)
             lower = fallen(library)
             health.notes += lines(lower) if lower else []
+            health.problems += [Problem(f"{line}.", leaks.NEXT) for line in leaks.told(leaks.leaks(library))]
+            health.problems += _unfinished(library)
     except EvolvableError as error:
         health.problems.append(Problem(str(error), error.hint))
     health.problems += _problems(health)
@@ -274,6 +277,11 @@ def _problems(health: Health) -> Iterator[Problem]:
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
             "Mend it, then `evolvable sync`.",
         )
+
+
+def _unfinished(library: Library) -> Iterator[Problem]:
+    for job in pending(library.store):
+        yield Problem(f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it.")
 
 
 def _folder_problems(folder: Watched) -> Iterator[Problem]:

@@ -60,6 +60,7 @@ SECTIONS = {
         "scan": "scanning",
         "fsck": "caring",
         "gc": "caring",
+        "purge": "purging",
         "trash": "trash",
         "backup": "archives",
         "export": "archives",

@@ -52,9 +52,18 @@ class RunFolder:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
             raise NotFound(f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?") from None
-        if hashlib.sha256(data).hexdigest() != name:
+        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(f"artifacts/{name}", data):
             raise LibraryCorrupt(f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run.")
         return data
+
+    def _is_purged(self, file: str, data: bytes) -> bool:
+        """Return whether these are the bytes that a purge left of a file."""
+        try:
+            lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
+        notes = [json.loads(line) for line in lines]
+        return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
 
     def keep_json(self, value: Any) -> str:
         """Keeps a value as JSON."""
@@ -76,6 +85,8 @@ class RunFolder:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
             raise NotFound(f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`") from None
+        if self._is_purged(f"programs/{digest}.json", data):
+            raise NotFound(f"Program {digest[:12]} of run {self.id} held what a person purged.", "Start a new run.")
         program = programs.from_json(data)
         if program.digest != digest:
             raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
