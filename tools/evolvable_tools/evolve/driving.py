@@ -198,7 +198,7 @@ async def _opened(
             folder.workspaces, "", settings.fail_below, BACKOFF, environment=means.environment, breaker=BREAKER
         )
         judge = parts.judging.judge if parts.judging else None
-        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge)
+        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge, means.apart)
 
         def trials(ledger: Ledger, files: Mapping[str, bytes]) -> Trials:
             return Trials(

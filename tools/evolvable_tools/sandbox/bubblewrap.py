@@ -1,0 +1,85 @@
+"""Linux: bubblewrap, which runs a command in namespaces of its own."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_tools.sandbox.confinement import Confinement, instructions
+from evolvable_tools.sandbox.runtimes import INSIDE, SYSTEM_FOLDERS, shown_folders
+
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
+ROOT = "/run/evolvable"
+TEMPORARY = 128 * 2**20
+"""Bytes of /tmp and of /dev/shm."""
+
+_ETC = (
+    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "timezone", "ssl", "pki", "ca-certificates"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "mime.types", "protocols", "services", "java"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """binary: the program `bwrap`."""
+
+    binary: str
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return "bubblewrap"
+
+    @property
+    def python(self) -> str:
+        """Return the Python of commands inside."""
+        return sys.executable
+
+    def argv(self, what: Confinement, back: Path) -> list[str]:
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        words = [self.binary, *NAMESPACES, "--unshare-cgroup-try", "--hostname", "trial", "--new-session"]
+        words += ["--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        for name, value in what.environment.items():
+            words += ["--setenv", name, value]
+        words += _system()
+        readable = shown_folders(what)
+        for path in readable:
+            words += ["--ro-bind", str(path), str(path)]
+        words += ["--size", str(TEMPORARY), "--tmpfs", "/tmp", "--dir", "/tmp/home"]
+        shown = (*readable, *map(Path, SYSTEM_FOLDERS))
+        masked = [path for path in what.hidden if any(path.is_relative_to(one) for one in shown)]
+        for path in masked:
+            words += ["--size", str(TEMPORARY), "--tmpfs", str(path)]
+        seeds = {}
+        for number, folder in enumerate((what.workspace, *what.writable)):
+            seeds[str(folder)] = f"{ROOT}/seed{number}"
+            words += ["--ro-bind", str(folder), f"{ROOT}/seed{number}"]
+            words += ["--size", str(what.limits.size), "--tmpfs", str(folder)]
+        # Below a folder that is empty inside there may be files that are shown all the same.
+        covers = ("/tmp", *map(str, masked), *seeds)
+        for path in readable:
+            if any(path.is_relative_to(one) for one in covers):
+                words += ["--ro-bind", str(path), str(path)]
+        words += ["--ro-bind", str(INSIDE), f"{ROOT}/inside.py"]
+        if what.returns:
+            words += ["--bind", str(back), f"{ROOT}/back"]
+        if what.model_socket is not None:
+            words += ["--ro-bind", str(what.model_socket), f"{ROOT}/model.sock"]
+        words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+        told = json.dumps(instructions(what, seeds, f"{ROOT}/back"))
+        return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", told, *what.command]
+
+
+def _system() -> list[str]:
+    """Return what every command sees of the machine: its programs and libraries, and little of its configuration."""
+    words: list[str] = []
+    for path in SYSTEM_FOLDERS:
+        if os.path.islink(path):
+            words += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            words += ["--ro-bind", path, path]
+    for name in _ETC:
+        if os.path.exists(f"/etc/{name}"):
+            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return [*words, "--proc", "/proc", "--dev", "/dev", "--size", str(TEMPORARY), "--tmpfs", "/dev/shm"]

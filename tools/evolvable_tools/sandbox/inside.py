@@ -1,0 +1,260 @@
+"""The first process inside a sandbox; a script of its own, which imports nothing of ours.
+
+It fills the writable folders, starts the command under resource limits and a system-call filter, passes requests to
+the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its first argument is
+a JSON object (see `confinement.instructions`), the others are the command.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+
+ROOT = "/run/evolvable"
+SOCKET = ROOT + "/model.sock"
+MOST_ENTRIES = 100_000
+CANNOT_START = 127
+NOT_SET_UP = 125
+LIMIT = 122
+"""How this process ends when the command used up what the sandbox gives."""
+
+_CHUNK = 1 << 20
+_LIMITS = {
+    "file": resource.RLIMIT_FSIZE,
+    "memory": resource.RLIMIT_DATA,
+    "processes": getattr(resource, "RLIMIT_NPROC", None),
+    "files": resource.RLIMIT_NOFILE,
+    "cpu": resource.RLIMIT_CPU,
+}
+
+
+def main() -> int:
+    how, command = json.loads(sys.argv[1]), sys.argv[2:]
+    try:
+        for folder, seed in how["seeds"].items():
+            copy(seed, folder)
+        os.chdir(how["work"])
+        os.environ["PWD"] = how["work"]
+        listener = listen(how["model"]) if how["model"] else None
+    except OSError as error:
+        return told(NOT_SET_UP, f"the sandbox could not be set up: {error}")
+    child = os.fork()
+    if child == 0:
+        start(command, how["limits"])
+    if listener is not None:
+        import threading
+
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+    status = waited(child, how["seconds"])
+    if how["back"]:
+        try:
+            with open(how["back"], "wb") as file:
+                pack(how["work"], file)
+        except OSError as error:
+            return told(NOT_SET_UP, f"the workspace could not be read at the end: {error}")
+    if why := used_up(how, status):
+        return told(LIMIT, why)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def told(code: int, why: str) -> int:
+    print(why, file=sys.stderr, flush=True)
+    return code
+
+
+def start(command: list[str], limits: dict[str, int]) -> None:
+    """Become the command. Never returns."""
+    try:
+        for name, kind in _LIMITS.items():
+            if kind is not None:
+                lower(kind, limits[name])
+        lower(resource.RLIMIT_CORE, 0)
+        untraceable()
+        os.execvp(command[0], command)
+    except OSError as error:
+        os._exit(told(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}"))
+    finally:
+        os._exit(NOT_SET_UP)
+
+
+def lower(kind: int, limit: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))
+
+
+def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
+    """Return which limit the command reached, '' for none."""
+    import signal
+
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        return f"it used more than {how['limits']['cpu']} s of processor time"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ:
+        return f"it wrote a file of more than {how['limits']['file']:,} bytes"
+    for folder in (*how["seeds"], "/tmp"):
+        if status != 0 and os.path.isdir(folder) and os.statvfs(folder).f_bavail == 0:
+            return f"it filled the {os.statvfs(folder).f_blocks * os.statvfs(folder).f_frsize:,} bytes of {folder}"
+    return ""
+
+
+def waited(child: int, seconds: float) -> int:
+    """Return the status of the command. Whoever started us stops us in time; should they be gone, we end by ourselves."""
+    import signal
+
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
+    signal.alarm(int(seconds) + 30)
+    while True:
+        found, status = os.waitpid(-1, 0)
+        if found == child:
+            return status
+
+
+def untraceable() -> None:
+    """Refuse the system calls by which one process looks into or changes another, and those that change mounts."""
+    import ctypes
+    import struct
+
+    machine = os.uname().machine
+    if sys.platform != "linux" or machine not in FORBIDDEN:
+        return
+    arch, numbers = FORBIDDEN[machine]
+    code = [(0x20, 0, 0, 4), (0x15, 0, len(numbers) + 1, arch), (0x20, 0, 0, 0)]
+    if machine == "x86_64":  # the numbers of the other ABI would pass by
+        code[1] = (0x15, 0, len(numbers) + 2, arch)
+        code.append((0x35, len(numbers) + 1, 0, 0x40000000))
+    refuse = len(numbers)
+    code += [(0x15, refuse - at, 0, number) for at, number in enumerate(numbers)]
+    code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
+    program = b"".join(struct.pack("HBBI", *one) for one in code)
+    kept = ctypes.create_string_buffer(program)
+
+    class Program(ctypes.Structure):
+        _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    told_ = Program(len(code), ctypes.addressof(kept))
+    libc.prctl(38, 1, 0, 0, 0)  # no new privileges, which a filter needs
+    if libc.prctl(22, 2, ctypes.byref(told_), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the system-call filter was refused")
+
+
+FORBIDDEN = {
+    # ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd, process_madvise, perf_event_open, bpf,
+    # userfaultfd, add_key, request_key, keyctl, mount, umount2, pivot_root, open_tree, move_mount, fsopen, kexec_load
+    "x86_64": (0xC000003E, (101, 310, 311, 312, 438, 440, 298, 321, 323, 248, 249, 250, 165, 166, 155, 428, 429, 430)),
+    "aarch64": (0xC00000B7, (117, 270, 271, 272, 438, 440, 241, 280, 282, 217, 218, 219, 40, 39, 41, 428, 429, 430)),
+}
+
+
+def copy(source: str, target: str) -> None:
+    """Copy what a folder holds into another, links as links; what is neither file, folder nor link is left out."""
+    for entry in os.scandir(source):
+        there = os.path.join(target, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), there)
+        elif entry.is_dir():
+            os.mkdir(there)
+            copy(entry.path, there)
+            os.chmod(there, entry.stat().st_mode & 0o777 | 0o700)
+        elif entry.is_file():
+            with open(entry.path, "rb") as file, open(there, "wb") as other:
+                while part := file.read(_CHUNK):
+                    other.write(part)
+            os.chmod(there, entry.stat().st_mode & 0o777)
+
+
+def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
+    """Write a folder to one file: for each entry a line of JSON, and after it the bytes of a file."""
+    count = 0
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        place = os.path.join(folder, below)
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except PermissionError:
+            os.chmod(place, 0o700)
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        for entry in entries:
+            count += 1
+            if count > MOST_ENTRIES:
+                raise OSError(f"it holds more than {MOST_ENTRIES:,} files")
+            path = os.path.join(below, entry.name)
+            if entry.is_symlink():
+                line(file, {"path": path, "link": os.readlink(entry.path)})
+            elif entry.is_dir():
+                line(file, {"path": path, "folder": True, "mode": entry.stat().st_mode & 0o777})
+                waiting.append(path)
+            elif entry.is_file():
+                pack_file(entry, path, file)
+    line(file, {"end": count})
+
+
+def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: ignore[no-untyped-def]
+    state = entry.stat()
+    try:
+        source = open(entry.path, "rb")
+    except PermissionError:
+        os.chmod(entry.path, 0o600)
+        source = open(entry.path, "rb")
+    with source:
+        line(file, {"path": path, "mode": state.st_mode & 0o777, "bytes": state.st_size})
+        left = state.st_size  # no more and no less, should something still write to it
+        while left:
+            part = source.read(min(_CHUNK, left)) or b"\0" * min(_CHUNK, left)
+            file.write(part)
+            left -= len(part)
+
+
+def line(file, value: dict) -> None:  # type: ignore[no-untyped-def,type-arg]
+    file.write(json.dumps(value).encode("ascii") + b"\n")
+
+
+def listen(port: int):  # type: ignore[no-untyped-def]
+    import socket
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
+    return listener
+
+
+def accept(listener) -> None:  # type: ignore[no-untyped-def]
+    import socket
+    import threading
+
+    while True:
+        try:
+            near, _ = listener.accept()
+        except OSError:
+            time.sleep(0.05)
+            continue
+        far = socket.socket(socket.AF_UNIX)
+        try:
+            far.connect(SOCKET)
+        except OSError:
+            near.close()
+            continue
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=pump, args=(one, other), daemon=True).start()
+
+
+def pump(one, other) -> None:  # type: ignore[no-untyped-def]
+    import socket
+
+    try:
+        while part := one.recv(65_536):
+            other.sendall(part)
+    except OSError:
+        pass
+    try:
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    os._exit(main())
