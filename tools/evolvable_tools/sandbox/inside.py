@@ -100,7 +100,7 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
 
 
 def waited(child: int, seconds: float) -> int:
-    """Return the status of the command. Whoever started us stops us in time; should they be gone, we end by ourselves."""
+    """Return the status of the command. Whoever started us stops us in time; without them we end by ourselves."""
     import signal
 
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
@@ -194,12 +194,9 @@ def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
 
 def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: ignore[no-untyped-def]
     state = entry.stat()
-    try:
-        source = open(entry.path, "rb")
-    except PermissionError:
+    if not os.access(entry.path, os.R_OK):
         os.chmod(entry.path, 0o600)
-        source = open(entry.path, "rb")
-    with source:
+    with open(entry.path, "rb") as source:
         line(file, {"path": path, "mode": state.st_mode & 0o777, "bytes": state.st_size})
         left = state.st_size  # no more and no less, should something still write to it
         while left:
@@ -243,17 +240,14 @@ def accept(listener) -> None:  # type: ignore[no-untyped-def]
 
 
 def pump(one, other) -> None:  # type: ignore[no-untyped-def]
+    import contextlib
     import socket
 
-    try:
+    with contextlib.suppress(OSError):
         while part := one.recv(65_536):
             other.sendall(part)
-    except OSError:
-        pass
-    try:
+    with contextlib.suppress(OSError):
         other.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":

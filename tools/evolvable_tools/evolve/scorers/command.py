@@ -45,7 +45,9 @@ async def command_score(
 ) -> Score:
     """Runs the scorer and returns what it says. Raises ScorerTrouble.
 
-    sandbox: runs it apart, without the network. It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
+    sandbox: runs it apart, without the network.
+
+    It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
     {python} stand for that folder and for the Python that runs here.
     """
     with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as made:

@@ -82,8 +82,8 @@ async def score(
     """Returns how good the output is. Raises ScorerTrouble when the scorer cannot say.
 
     workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
-    the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs in. The feedback of the
-    scorers here never tells the expected answer.
+    the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
+    in. The feedback of the scorers here never tells the expected answer.
     """
     if fault := argument_problem(spec, task.expected):
         raise ScorerTrouble(f"Task {task.id} cannot be scored: {fault}.", "`evolvable taskset check` finds this early.")
