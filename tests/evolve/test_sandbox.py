@@ -1,6 +1,7 @@
 """Trials in a sandbox: what a candidate tries to reach, change, use up or leave behind, by every way it can run."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from evolvable_tools.sandbox.bubblewrap import Bubblewrap
 from evolvable_tools.sandbox.container import Container
 from evolvable_tools.sandbox.landlock import shortcomings
 from evolvable_tools.sandbox.returning import bring_back
+from evolvable_tools.sandbox.runtimes import SYSTEM_FOLDERS, _own_runtimes
 
 pytestmark = needs_sandbox
 
@@ -39,30 +41,28 @@ def confined(tmp_path):
 
 
 def test_a_script_of_a_candidate_finds_neither_library_nor_tasks_nor_answers_nor_keys(confined, tmp_path):
+    secrets = [str(tmp_path / "library" / "library.db"), str(confined.own / "answers.json")]
+    runtimes = ["/proc", "/dev", *SYSTEM_FOLDERS, *map(str, _own_runtimes())]
     script = f"""
 import json, os
-found, unreadable = [], 0
+wanted, found = b" ".join([b"the", b"secret", b"answer"]), []
 for top, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(top, name) not in ("/proc", "/sys", "/usr")]
+    folders[:] = [name for name in folders if os.path.join(top, name) not in {runtimes!r}]
     for name in files:
         try:
-            if b"the secret answer" in open(os.path.join(top, name), "rb").read(2_000_000):
-                found.append(os.path.join(top, name))
+            with open(os.path.join(top, name), "rb") as file:
+                if wanted in file.read(2_000_000):
+                    found.append(os.path.join(top, name))
         except OSError:
-            unreadable += 1
-seen = [os.path.exists(path) for path in {[str(tmp_path / "library" / "library.db"), str(confined.own / "answers.json")]}]
-print(json.dumps({{"found": [path for path in found if not path.startswith({sys.prefix!r})], "seen": seen,
-                  "env": sorted(os.environ), "home": os.listdir(os.environ["HOME"]),
-                  "beside": os.listdir({str(confined.own)!r})}}))
+            pass
+seen = [os.path.exists(path) for path in {secrets!r}]
+beside = os.listdir({str(confined.own)!r})
+print(json.dumps([found, seen, beside, os.listdir(os.environ["HOME"]), sorted(os.environ)]))
 """
-    # The script itself holds the words that it looks for.
-    script = script.replace("the secret answer", "the secret' b' answer").replace("b' answer", 'b" answer', 0)
-    script = script.replace("b\"the secret' b' answer\"", 'b"the secret" + b" answer"')
-    told = said(confined(script))
+    found, seen, beside, home, environment = said(confined(script))
 
-    assert told["found"] == [] and told["seen"] == [False, False] and told["home"] == []
-    assert told["beside"] == ["run.py"]
-    assert not {"SECRET_TOKEN", "EVOLVABLE_HOME"} & set(told["env"])
+    assert (found, seen, beside, home) == ([], [False, False], ["run.py"], [])
+    assert not {"SECRET_TOKEN", "EVOLVABLE_HOME"} & set(environment)
 
 
 def test_a_script_reaches_no_network_and_sees_no_process_outside(confined):
@@ -86,7 +86,7 @@ print(json.dumps({{"tcp": tried(lambda: socket.create_connection(("127.0.0.1", p
         told = said(confined(script))
 
     assert (told["tcp"], told["udp"], told["abstract"]) == ("refused", "refused", [])
-    assert not any("pytest" in line for line in told["processes"])
+    assert 0 < len(told["processes"]) <= 6
 
 
 def test_a_candidate_can_neither_overwrite_nor_trace_nor_preload_the_runner(confined):
@@ -190,12 +190,9 @@ print("started")
 """
     assert confined(script).rollout.output == "started"
 
-    def left():
-        return [one.pid for one in psutil.process_iter() if mark in (one.info.get("cmdline") or [])]
-
     for one in psutil.process_iter():
-        one.info = {"cmdline": one.cmdline() if one.is_running() else []}
-    assert left() == []
+        with contextlib.suppress(psutil.Error):
+            assert mark not in one.cmdline()
 
 
 def test_a_candidate_that_kills_its_runner_has_failed_and_is_not_missing(confined):

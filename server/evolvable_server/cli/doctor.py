@@ -43,7 +43,8 @@ def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
 
 
 def _show(health: "Health", verbose: bool) -> None:
-    rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health), *map(_client_row, health.clients)]
+    rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
+    rows += map(_client_row, health.clients)
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():

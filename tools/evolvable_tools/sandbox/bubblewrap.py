@@ -51,13 +51,16 @@ class Bubblewrap:
         masked = [path for path in what.hidden if any(path.is_relative_to(one) for one in shown)]
         for path in masked:
             words += ["--size", str(TEMPORARY), "--tmpfs", str(path)]
+        closed = _closed(what, readable, masked)
+        for path in closed:
+            words += ["--size", "65536", "--tmpfs", str(path)]
         seeds = {}
         for number, folder in enumerate((what.workspace, *what.writable)):
             seeds[str(folder)] = f"{ROOT}/seed{number}"
             words += ["--ro-bind", str(folder), f"{ROOT}/seed{number}"]
             words += ["--size", str(what.limits.size), "--tmpfs", str(folder)]
         # Below a folder that is empty inside there may be files that are shown all the same.
-        covers = ("/tmp", *map(str, masked), *seeds)
+        covers = ("/tmp", *map(str, masked), *map(str, closed), *seeds)
         for path in readable:
             if any(path.is_relative_to(one) for one in covers):
                 words += ["--ro-bind", str(path), str(path)]
@@ -66,9 +69,25 @@ class Bubblewrap:
             words += ["--bind", str(back), f"{ROOT}/back"]
         if what.model_socket is not None:
             words += ["--ro-bind", str(what.model_socket), f"{ROOT}/model.sock"]
-        words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+        for path in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
+            words += ["--remount-ro", path]
+        words += ["--chdir", "/"]
         told = json.dumps(instructions(what, seeds, f"{ROOT}/back"))
         return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", told, *what.command]
+
+
+def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
+    """Return the folders that hold what is shown, where they would lie in /tmp, which a command may write to.
+
+    They hold nothing else and are read-only: what runs a script must not find files of that script's beside it.
+    """
+    found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
+    temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
+    return sorted(
+        (path for path in temporary if not any(path.is_relative_to(one) for one in inside)),
+        key=lambda path: len(path.parts),
+    )
 
 
 def _system() -> list[str]:

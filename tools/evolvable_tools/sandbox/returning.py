@@ -62,8 +62,8 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
 
 
 def _checked(path: Any, folders: set[str]) -> str:
-    above, _, name = str(path).rpartition("/")
-    if name in ("", ".", "..") or "\0" in name or above not in folders:
+    above, slash, name = str(path).rpartition("/")
+    if (slash and not above) or name in ("", ".", "..") or "\0" in name or above not in folders:
         raise ValueError(f"it has the path {ascii(str(path)[:80])}")
     return str(path)
 
