@@ -26,6 +26,7 @@ RUNNER = """\
 import json, os, subprocess, sys
 from pathlib import Path
 given = json.load(sys.stdin)
+given["program"]["resources"] or (print('{"output": "I have no skill."}'), sys.exit())
 script = Path(given["program"]["resources"][0]["folder"], "scripts", "do.py")
 ran = subprocess.run([sys.executable, "-I", "-S", str(script), given["prompt"]], capture_output=True, text=True)
 print(json.dumps({"output": ran.stdout.strip() + ran.stderr.strip()[-600:]}))
