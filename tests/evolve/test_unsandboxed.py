@@ -66,7 +66,7 @@ def steal(place):
     place.begin(COMMAND, iterations=1, test_repeats=1, edits=(4, 2))
     place.drive()
     home, run = place.library.store.home, place.folder.id
-    intent = {"op": "edit", "ref": "skill:polite", "tasks": ["t0"], "modification": "Look the code up."}
+    intent = {"op": "edit", "ref": "skill:polite", "modification": "Look the code up."}
     answer(place, {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "Looks", "justification": "x"})
     script = THIEF.replace("LIBRARY", str(home / "library.db"))
     change = {"path": "scripts/do.py", "old": IDLE, "new": script}
@@ -76,6 +76,8 @@ def steal(place):
 
 def answer(place, said):
     [packet] = pending(place.library.store.home).packets
+    if "intents" in said:
+        said["intents"][0]["tasks"] = [one["task"] for one in packet["data"]["evidence"] if one["result"] == "failed"]
     submit(place.library.store.home, None, packet["question_id"], said)
     place.drive()
 
@@ -142,7 +144,7 @@ def test_a_change_of_words_runs_under_a_command_without_a_sandbox(place):
     place.means = replace(place.means, sandbox=NO_SANDBOX)
     place.begin(COMMAND, iterations=1)
     place.drive()
-    intent = {"op": "edit", "ref": "skill:polite", "tasks": ["t0"], "modification": "Say it kindly."}
+    intent = {"op": "edit", "ref": "skill:polite", "modification": "Say it kindly."}
     answer(place, {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "Kind", "justification": "x"})
     change = {"path": "SKILL.md", "old": "# Polite\n", "new": "# Polite\n\nBe kind.\n"}
     answer(place, {"edits": [{"op": "edit", "ref": "skill:polite", "changes": [change]}]})

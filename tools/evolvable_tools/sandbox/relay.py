@@ -16,6 +16,9 @@ MOST_BODY = 256 * 2**20
 
 _DROPPED = frozenset(("host", "connection", "proxy-connection", "proxy-authorization", "upgrade", "keep-alive", "te"))
 
+_SIGN_IN = frozenset(("authorization", "x-api-key", "cookie"))
+"""What a command inside may not add where the key is held outside."""
+
 
 class Refusal(Exception):
     """A request that the relay does not pass on; the text is its status line."""
@@ -96,7 +99,7 @@ async def _request(model: ModelAccess, reader: asyncio.StreamReader) -> tuple[by
         raise Refusal("403 Forbidden")
     headers: dict[str, str] = {}
     kept = []
-    own = {name.lower() for name in model.headers}
+    own = {name.lower() for name in model.headers} | (_SIGN_IN if model.headers else frozenset())
     for line in lines[1:]:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
