@@ -51,7 +51,7 @@ def start_driver(home: Path, folder: "RunFolder") -> int:
     """
     from evolvable_tools.evolve.driving import is_driven
 
-    command = [sys.executable, "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
     folder.expect_driver(True)
     with folder.log.open("ab") as log:
         process = subprocess.Popen(

@@ -40,6 +40,7 @@ _READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK"
 _ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
 _SYMLINK, _IGNORED, _EMPTY, _UNREADABLE = "a symlink", "ignored", "an empty folder", "unreadable"
 _STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
+_TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,21 @@ class Reading:
 
     files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
-    signature, newest: as of `signature()`, taken before the bytes were read.
+    signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
+    name outside, by a hard link.
     """
 
     files: dict[str, File]
     left_out: dict[str, str]
     signature: str
     newest: int
+    linked: tuple[str, ...] = ()
+
+    @property
+    def cut_short(self) -> str:
+        """Why these files are only a part of what lies there, '' when their number was no reason to leave one out."""
+        reasons = set(self.left_out.values())
+        return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +108,8 @@ def read_folder(folder: Path, before: Signature | None = None) -> Reading:
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        files, left_out = _read(folder)
-        reading = Reading(files, left_out, before.digest, before.newest)
+        files, left_out, linked = _read(folder)
+        reading = Reading(files, left_out, before.digest, before.newest, linked)
         after = signature(folder)
         if before == after:
             break
@@ -138,7 +147,8 @@ def read_single(file: Path, name: str) -> Reading:
     if seen is None or found == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
     if isinstance(found, File):
-        return Reading({name: found}, {}, seen.digest, seen.newest)
+        linked = (name,) if os.lstat(file).st_nlink > 1 else ()
+        return Reading({name: found}, {}, seen.digest, seen.newest, linked)
     return Reading({}, {name: found}, seen.digest, seen.newest)
 
 
@@ -208,6 +218,7 @@ class _Found:
     reason: str
     place: _Place
     name: str
+    links: int = 1
 
 
 @dataclass(slots=True)
@@ -236,7 +247,7 @@ class _Tally:
         if twin:
             return f"a case twin of {twin}"
         if self.files >= MAX_FILES:
-            return f"too many files: the limit is {MAX_FILES:,}"
+            return _TOO_MANY
         if self.size + status.st_size > MAX_RESOURCE:
             return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
         self.folded[path.casefold()] = path
@@ -245,9 +256,10 @@ class _Tally:
         return ""
 
 
-def _read(folder: Path) -> tuple[dict[str, File], dict[str, str]]:
+def _read(folder: Path) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
     files: dict[str, File] = {}
     left_out: dict[str, str] = {}
+    linked: list[str] = []
     size = 0
     with closing(_walk_top(folder)) as walk:
         for found in walk:
@@ -257,13 +269,15 @@ def _read(folder: Path) -> tuple[dict[str, File], dict[str, str]]:
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
                     files[found.path] = outcome
                     size += len(outcome.data)
+                    if found.links > 1:
+                        linked.append(found.path)
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason not in (_IGNORED, _EMPTY, ""):
                 left_out[_shown(found.path)] = reason
             if reason == _STOPPED:
                 break
-    return files, left_out
+    return files, left_out, tuple(linked)
 
 
 def _survey(folder: Path) -> Iterator[_Found]:
@@ -302,7 +316,8 @@ def _walk(place: _Place, prefix: str, tally: _Tally) -> Iterator[_Found]:
     for entry in files:
         path = prefix + entry.name
         try:
-            yield _Found(path, tally.file(path, place.stat(entry)), place, entry.name)
+            status = place.stat(entry)
+            yield _Found(path, tally.file(path, status), place, entry.name, status.st_nlink)
         except FileNotFoundError:
             continue
     for entry in folders:

@@ -165,6 +165,27 @@ def m009_times(db: Any) -> None:
     db.execute("ALTER TABLE proposal ADD COLUMN times INTEGER NOT NULL DEFAULT 1")
 
 
+def m010_principals(db: Any) -> None:
+    """On whose behalf an operation was made, how that is known, and whether it came with an archive."""
+    db.executescript("""
+        ALTER TABLE operation ADD COLUMN principal TEXT;
+        ALTER TABLE operation ADD COLUMN via TEXT;
+        ALTER TABLE operation ADD COLUMN arrived INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE proposal ADD COLUMN principal TEXT;
+        ALTER TABLE proposal ADD COLUMN via TEXT;
+    """)
+
+
+def m011_signatures(db: Any) -> None:
+    """Signatures of decisions, and up to which operation none is needed."""
+    db.executescript("""
+        CREATE TABLE signature (operation INTEGER PRIMARY KEY, key TEXT NOT NULL, signature BLOB NOT NULL) STRICT;
+        CREATE TABLE baseline (
+            key TEXT PRIMARY KEY, operation INTEGER NOT NULL, digest TEXT NOT NULL, signature BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID;
+    """)
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -175,6 +196,8 @@ STEPS = (
     m007_sightings,
     m008_findings,
     m009_times,
+    m010_principals,
+    m011_signatures,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

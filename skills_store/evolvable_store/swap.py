@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolvable_store.build import build_folder, build_single
@@ -15,11 +15,23 @@ from evolvable_store.folder import Reading, is_link, read_folder, read_single
 from evolvable_store.objects import File, Files, manifest_of
 from evolvable_store.one_by_one import replace_files
 from evolvable_store.rename import REFUSED, exchange, rename_new
-from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder, unfinished
+from evolvable_store.staging import (
+    Note,
+    Slot,
+    Staging,
+    abandoned,
+    clear_part,
+    new_note,
+    slots,
+    staging_for,
+    sync_folder,
+    unknown_entries,
+)
 
 __all__ = [
     "Recovered",
     "Replaced",
+    "Staging",
     "discard",
     "read_back",
     "remove_folder",
@@ -27,6 +39,7 @@ __all__ = [
     "staging_for",
     "still_holds",
     "sweep",
+    "unknown_entries",
     "write_folder",
     "write_single",
 ]
@@ -60,7 +73,7 @@ class Recovered:
     stuck: tuple[str, ...]
 
 
-def write_folder(target: Path, files: Files, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def write_folder(target: Path, files: Files, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
 
     staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
@@ -70,31 +83,33 @@ def write_folder(target: Path, files: Files, staging: Path, *, believed: str, no
     OSError when the disk refuses; then `target` is as it was.
     """
     written = manifest_of(files).tree
-    _check(target)
+    _check(target, staging)
     return _write(target, lambda new: build_folder(new, files, target), staging, believed, written, now)
 
 
-def write_single(target: Path, file: File, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def write_single(target: Path, file: File, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Makes `target` a file with this content, in one step as `write_folder` does.
 
     The trees, `believed` too, are those of a folder that holds this file alone, as SINGLE.
     """
     written = manifest_of({SINGLE: file}).tree
-    _check(target, single=True)
+    _check(target, staging, single=True)
     return _write(target, lambda new: build_single(new, file, target), staging, believed, written, now)
 
 
 def _write(
-    target: Path, build: Callable[[Path], None], staging: Path, believed: str, written: str, now: float
+    target: Path, build: Callable[[Path], None], staging: Staging, believed: str, written: str, now: float
 ) -> Replaced | None:
     slot = Slot.fresh(staging, target.name)
+    note = new_note(slot, target, now=now, inode=0, believed=believed, written=written)
     try:
+        # First a note, so that what is built is known as ours; it is durable before anything is replaced.
+        slot.write_note(note, durable=False)
         build(slot.new)
-        inode = os.stat(slot.new).st_ino
-        note = new_note(slot, target, now=now, inode=inode, believed=believed, written=written)
+        note = replace(note, inode=os.stat(slot.new).st_ino)
         slot.write_note(note)
         os.rename(slot.new, slot.ready)
-        sync_folder(staging)
+        sync_folder(staging.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         _put(slot, note)
     except OSError:
@@ -103,30 +118,29 @@ def _write(
     return _finish(slot, note)
 
 
-def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def remove_folder(target: Path, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Takes `target` away; returns where it lies now, None when there was nothing.
 
     Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
     """
-    _check(target)
+    _check(target, staging)
     return _remove(target, (_move_away, replace_files), staging, believed, now)
 
 
-def remove_single(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def remove_single(target: Path, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
-    _check(target, single=True)
+    _check(target, staging, single=True)
     return _remove(target, (_move_away,), staging, believed, now)
 
 
-def _remove(target: Path, ways: tuple["Way", ...], staging: Path, believed: str, now: float) -> Replaced | None:
+def _remove(target: Path, ways: tuple["Way", ...], staging: Staging, believed: str, now: float) -> Replaced | None:
     if not os.path.lexists(target):
         return None
     slot = Slot.fresh(staging, target.name)
     note = new_note(slot, target, now=now, inode=0, believed=believed, written="")
     try:
         slot.write_note(note)
-        sync_folder(staging)
         _first_possible(ways, slot, note)
     except FileNotFoundError:
         _give_up(slot)
@@ -137,9 +151,9 @@ def _remove(target: Path, ways: tuple["Way", ...], staging: Path, believed: str,
     return _finish(slot, note)
 
 
-def discard(old: Path) -> None:
-    """Deletes a replaced folder for good: its caller has kept what was in it."""
-    Slot.of(old).clear()
+def discard(old: Path, staging: Staging) -> None:
+    """Delete a replaced folder: its content is safe in the library."""
+    Slot.of(old, staging).clear()
 
 
 def still_holds(old: Path, tree: str) -> bool:
@@ -156,10 +170,12 @@ def read_back(old: Path) -> Reading:
 
 
 def sweep(
-    staging: Path,
+    staging: Staging,
     now: float,
     keep_seconds: float = 60.0,
     still_as_believed: Callable[[Path, str], bool] = still_holds,
+    keep: Callable[[Path, str], object] | None = None,
+    only: str | None = None,
 ) -> list[Recovered]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
@@ -167,17 +183,20 @@ def sweep(
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
     version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
     now is left for the next sweep.
+
+    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
+    before the rest is deleted. only: look at the swaps of this directory alone.
     """
     found = []
     for slot in slots(staging):
-        slot.delete(slot.gone)
         note = slot.read_note()
-        with suppress(OSError):
+        with suppress(OSError, Refused):
             if note is None:
-                if unfinished(slot, now):
-                    slot.delete(slot.new)
-                    slot.part.unlink(missing_ok=True)
+                clear_part(slot, now)
                 continue
+            if only is not None and note.target != only:
+                continue
+            slot.delete(slot.gone)
             at_work = not slot.old.exists() or slot.ready.exists()
             if at_work and not abandoned(note, now):
                 continue
@@ -185,13 +204,14 @@ def sweep(
             if not slot.old.exists():
                 slot.clear()
                 continue
-            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed)
+            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
             if recovered:
                 found.append(recovered)
     return found
 
 
-def _check(target: Path, single: bool = False) -> None:
+def _check(target: Path, staging: Staging, single: bool = False) -> None:
+    staging.target(staging.name_of(target))
     try:
         status = os.lstat(target)
     except FileNotFoundError:
@@ -303,12 +323,20 @@ def _settle(slot: Slot, note: Note) -> None:
         os.rename(slot.ready, slot.old)
 
 
-def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
+def _sweep_old(
+    slot: Slot,
+    note: Note,
+    due: bool,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Callable[[Path, str], object] | None,
+) -> Recovered | None:
     target = slot.target(note)
     stuck = carry(slot.old, target, successor=bool(note.written))
     if not due:
         return None
     if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):
+        if keep is not None and not note.written:
+            keep(slot.old, note.target)
         slot.clear()
         return None
     reading = read_back(slot.old)

@@ -518,6 +518,7 @@ def test_a_listing_goes_on_from_its_cursor(pdf):
 @pytest.mark.anyio
 async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyio_backend):
     """Ids that are drawn anew each time are left out."""
+    pdf.configure('approve = "off"')
     server = StdioServerParameters(
         command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
     )

@@ -32,8 +32,9 @@ def version_of(files: Files) -> int | None:
     return number if number >= 0 and files == version(number) else None
 
 
-def write(target: Path, staging: Path) -> None:
+def write(target: Path, root: Path) -> None:
     """Writes one version after the other until it is killed."""
+    staging = staging_for(root)
     number = version_of(read_folder(target).files)
     assert number is not None
     print("ready", flush=True)
@@ -57,8 +58,14 @@ def read(target: Path, stop: Path) -> None:
     print(json.dumps(seen))
 
 
-def tidy(staging: Path, stop: Path) -> None:
+def staging_for(root: Path) -> swap.Staging:
+    """Returns the staging folder of a root, with its recovery notes in a library's home beside it."""
+    return swap.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
+
+
+def tidy(root: Path, stop: Path) -> None:
     """Sweeps as if a minute had passed until a file `stop` appears; says what it recovered."""
+    staging = staging_for(root)
     recovered = []
     while not stop.exists():
         recovered += [sorted(found.files) for found in swap.sweep(staging, time.time() + 61)]
@@ -128,7 +135,7 @@ class Scene:
         self.way, self.operation, self.now = way, operation, time.time()
         root = place / "root"
         root.mkdir(parents=True)
-        self.target, self.staging = root / "pdf", swap.staging_for(root)
+        self.target, self.staging = root / "pdf", swap.staging_for(root, place / "notes")
         if operation != "create":
             swap.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
             for path in (".git/HEAD", ".venv/bin/python", "references/.venv/keep"):
@@ -172,7 +179,7 @@ class Scene:
     def look_at_end(self, problems: list[str]) -> None:
         recovered = swap.sweep(self.staging, self.now + 120)
         problems.extend(f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered)
-        left = sorted(os.listdir(self.staging))
+        left = sorted({*os.listdir(self.staging), *os.listdir(self.staging.notes)})
         if left != [".gitignore"]:
             problems.append(f"{self.staging}: {left} left")
         self.look_after_sweep(problems)

@@ -14,6 +14,7 @@ from evolvable_server.cli.syncs import SyncResult
 from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def init_command(
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
         with indexing.beside(config.home, sum(map(_size, choices))):
-            results = list(_add(library, choices))
+            results = list(_add(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = doubles(library, taken)
     result = InitResult(str(config.home), made, results, alike)
@@ -105,12 +106,16 @@ def _size(choice: Choice) -> int:
     return sum(1 for _ in choice.path.iterdir())
 
 
-def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
+def _add(library: "Library", choices: Sequence[Choice], identity: Identity) -> Iterator[SyncResult]:
     """Yields what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Taking in {choice.path}")
         with progress(str(choice.path)) as show:
-            sync = library.working_copies.add(choice.path, scope=choice.scope, kind=choice.kind, progress=show)
+            # What a person names at a terminal is the person's; without one nobody vouches for it.
+            who = identity if identity.principal is Principal.PERSON else None
+            sync = library.working_copies.add(
+                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=who
+            )
         yield syncs.result(sync)
         if len(library.working_copies.folders()) > 1:
             library.working_copies.behind({taken.ref for taken in sync.taken})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
+from evolvable_server.homes import registered_homes
 from evolvable_store import __version__, driver, sums
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
@@ -116,7 +117,7 @@ def examine(home: Path) -> Health:
     """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
     health = Health(str(home), _program(), _sqlite("", home))
     try:
-        with Library.open(home) as library:
+        with Library.open(home, registered=registered_homes) as library:
             health.sqlite = _sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = watched(library).folders
@@ -230,7 +231,7 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := main_left_out(folder.kind, name, reading):
+    if why := main_left_out(folder.kind, name, reading) or reading.cut_short:
         return [why]
     found = problems(folder.kind, name, reading.files)
     return [str(problem) for problem in refused(found, strict=False)]

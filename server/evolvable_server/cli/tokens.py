@@ -64,14 +64,18 @@ def token_command(
     Every token may read. Its secret is shown once, when it is made; what is kept is a hash. A token that is revoked is
     refused at once, by servers that run too.
     """
+    from evolvable_server.homes import registered_homes
     from evolvable_server.http.tokens import Tokens
     from evolvable_server.mcp.bearer import Permission
+    from evolvable_store.home import check_home
 
     if (action == "list") != (name is None):
         raise click.UsageError("`token list` takes no name, every other action the name of a token.")
     if action != "add" and (write or approve or expires):
         raise click.UsageError("--write, --approve and --expires go with `token add`.")
-    tokens = Tokens(state.config().home)
+    home = state.config().home
+    check_home(home, registered_homes)
+    tokens = Tokens(home)
     if name is None:
         listed = Listed([_shown(token) for token in tokens.all()])
         state.show(listed, lambda: _show_list(listed.tokens))

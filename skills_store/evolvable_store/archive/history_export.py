@@ -87,7 +87,10 @@ class _Export:
         for change in self._log():
             if change.operation != seen:
                 seen = change.operation
-                yield {"id": seen, **asdict(self._store.operation(seen).intent)}
+                fields = asdict(self._store.operation(seen).intent)
+                if fields["principal"] is None:  # of an older version, which does not know these
+                    del fields["principal"], fields["via"]
+                yield {"id": seen, **fields}
 
     def changes(self) -> Iterator[Any]:
         """Yields every change, and notes which blobs they need."""

@@ -20,7 +20,7 @@ from evolvable_store.archive.json_stream import pieces
 from evolvable_store.archive.output import Stream
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
 from evolvable_store.objects import MAX_FILE, MAX_FILES, Entry, Manifest, blob_hash
-from evolvable_store.operation import Actor, Intent
+from evolvable_store.operation import Actor, Intent, Principal
 from evolvable_store.packing import pack, unpack
 from evolvable_store.placings import Note, Policy, Stand
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -137,7 +137,10 @@ class Staging:
             raise _bad("operations", f"{record['id']} has no actor, time or reason")
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
             raise _bad("operations", f"{record['id']} has other evidence than texts")
-        fields = [record[key] for key in _OPERATION if key != "id"]
+        principal, via = record.get("principal"), record.get("via") or ""
+        if principal not in {None, *Principal} or type(via) is not str:
+            raise _bad("operations", f"{record['id']} has an unknown principal")
+        fields = [*(record[key] for key in _OPERATION if key != "id"), principal, via]
         self._db.execute("INSERT INTO operation VALUES (?, ?)", (record["id"], json.dumps(fields, ensure_ascii=False)))
 
     def _add_change(self, record: dict[str, Any]) -> None:
@@ -218,8 +221,9 @@ class Staging:
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
-        at, actor, reason, session, evidence, undoes = json.loads(row[0])
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes))
+        at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        known = Principal(principal) if principal is not None else None
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 
     def size(self, sha256: str) -> int | None:
         """Returns how many bytes a blob has, None when it is missing."""

@@ -111,6 +111,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     state = state_of(folder)
     if caller.actor is not Actor.HUMAN:
         raise Refused("Only a person adopts.", f"Ask the user to run `evolvable evolve adopt {folder.id}`.")
+    library.authorise(caller, "Adopting a run")
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
     digest = _finalist(folder, state, unproven)
@@ -232,7 +233,15 @@ def _publish(
         *(f"proposal {one} by evolution" for one in ids),
     ]
     try:
-        with library.store.transaction(caller.actor, why, session=caller.session, evidence=evidence) as tx:
+        signer = caller.signer if library.lock else None
+        with library.store.transaction(
+            caller.actor,
+            why,
+            session=caller.session,
+            evidence=evidence,
+            identity=caller.identity,
+            signer=signer,
+        ) as tx:
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)

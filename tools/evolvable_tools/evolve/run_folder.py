@@ -141,7 +141,7 @@ def new_run(home: Path, now: datetime) -> RunFolder:
     while True:
         path = home / EVOLVE / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
-            path.mkdir(parents=True)
+            path.mkdir(mode=0o700, parents=True)
         except FileExistsError:
             continue
         return RunFolder(path)
