@@ -223,18 +223,29 @@ open("../beside", "w").close()
     assert os.readlink(work / "link") == str(outside) and list(outside.iterdir()) == []
 
 
+def line(start, *paths):
+    return " ".join([start, *(path.encode().hex() for path in paths)]).encode() + b"\n"
+
+
+END = b"e 0 0\n"
+
+
 @pytest.mark.parametrize(
     "lines",
     [
         b"",
         b"{}\n",
-        b'{"path": "../x", "mode": 420, "bytes": 1}\nx{"end": 1}\n',
-        b'{"path": "/x", "mode": 420, "bytes": 1}\nx{"end": 1}\n',
-        b'{"path": "a", "link": "/tmp"}\n{"path": "a/x", "mode": 420, "bytes": 1}\nx{"end": 1}\n',
-        b'{"path": "x", "mode": 420, "bytes": 9}\nx',
-        b'{"path": "x", "mode": 420, "bytes": -1}\n{"end": 1}\n',
-        b'{"path": "x", "mode": 420, "bytes": 99999999}\n',
-        b"[" * 100_000,
+        b"e 0 0 00\n",
+        line("f 420 1", "../x") + b"x" + END,
+        line("f 420 1", "/x-of-a-forged-workspace") + b"x" + END,
+        line("f 420 1", "a\0b") + b"x" + END,
+        line("l 0 0", "a", "/tmp") + line("f 420 1", "a/x-of-a-forged-workspace") + b"x" + END,
+        line("f 420 9", "x") + b"x",
+        line("f 420 -1", "x") + END,
+        line("f 420 99999999", "x"),
+        line("q 0 0", "x") + END,
+        b"f 420 1 zz\n",
+        b"\xff" * 100_000,
     ],
 )
 def test_a_forged_workspace_is_refused_and_writes_nothing_outside(tmp_path, lines):

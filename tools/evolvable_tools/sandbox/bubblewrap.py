@@ -1,6 +1,5 @@
 """Linux: bubblewrap, which runs a command in namespaces of its own."""
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -72,8 +71,8 @@ class Bubblewrap:
         for path in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
             words += ["--remount-ro", path]
         words += ["--chdir", "/"]
-        told = json.dumps(instructions(what, seeds, f"{ROOT}/back"))
-        return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", told, *what.command]
+        told = instructions(what, seeds, f"{ROOT}/back")
+        return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
 
 
 def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 PROPERTIES: Mapping[str, str] = {
     "reads": "it cannot read files outside",
@@ -79,13 +79,9 @@ class Sandbox(Protocol):
         ...
 
 
-def instructions(what: Confinement, seeds: Mapping[str, str], back: str) -> dict[str, Any]:
-    """Return what `inside.py` is told: seeds maps each writable folder to where its first contents are."""
-    return {
-        "work": str(what.workspace),
-        "seeds": dict(seeds),
-        "back": back if what.returns else "",
-        "limits": what.limits.as_dict(),
-        "seconds": what.seconds,
-        "model": MODEL_PORT if what.model_socket is not None else 0,
-    }
+def instructions(what: Confinement, seeds: Mapping[str, str], back: str) -> list[str]:
+    """Return the arguments of `inside.py`: seeds maps each writable folder to where its first contents are."""
+    limits = ",".join(f"{name}={value}" for name, value in what.limits.as_dict().items())
+    model = MODEL_PORT if what.model_socket is not None else 0
+    words = [str(what.workspace), back if what.returns else "", str(what.seconds), str(model), limits, str(len(seeds))]
+    return [*words, *(word for pair in seeds.items() for word in pair)]

@@ -1,6 +1,5 @@
 """A container that a person names: a command in which `{mounts}` stands for what the container is shown."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,5 +45,5 @@ class Container:
             mounts.append(f"--volume={what.model_socket}:{ROOT}/model.sock:ro")
         mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
         words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]
-        told = json.dumps(instructions(what, seeds, f"{ROOT}/back"))
-        return [*words, "python3", "-I", "-S", "-B", f"{ROOT}/inside.py", told, *what.command]
+        told = instructions(what, seeds, f"{ROOT}/back")
+        return [*words, "python3", "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]

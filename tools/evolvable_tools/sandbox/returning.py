@@ -1,6 +1,5 @@
 """Reading what a command left in its workspace: data of a process that is not trusted."""
 
-import json
 import os
 import shutil
 import stat
@@ -11,6 +10,7 @@ from evolvable_store.errors import EvolvableError
 
 MOST_ENTRIES = 100_000
 _LINE = 64 * 1024
+_PATHS = {"f": 1, "d": 1, "l": 2, "e": 0}
 _CHUNK = 1 << 20
 
 
@@ -31,7 +31,7 @@ def bring_back(back: Path, workspace: Path, size: int) -> None:
     try:
         with back.open("rb") as file:
             _unpack(file, workspace, size)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise SandboxTrouble(f"The workspace that the command left cannot be read: {error}.") from None
 
 
@@ -39,33 +39,41 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
     folders = {""}
     modes: list[tuple[str, int]] = []
     for _ in range(MOST_ENTRIES + 1):
-        entry: dict[str, Any] = json.loads(file.readline(_LINE))
-        if "end" in entry:
+        kind, mode, count, *paths = _fields(file.readline(_LINE))
+        if kind == "e":
             break
-        path = _checked(entry["path"], folders)
+        path = _checked(paths[0], folders)
         target = os.path.join(workspace, path)
-        if "link" in entry:
-            os.symlink(entry["link"], target)
-        elif "folder" in entry:
+        if kind == "l":
+            os.symlink(paths[1], target)
+        elif kind == "d":
             os.mkdir(target, stat.S_IRWXU)
             folders.add(path)
-            modes.append((target, int(entry["mode"])))
+            modes.append((target, mode))
         else:
-            size -= int(entry["bytes"])
-            if entry["bytes"] < 0 or size < 0:
+            size -= count
+            if count < 0 or size < 0:
                 raise ValueError("it is larger than the sandbox allows")
-            _file(file, target, int(entry["bytes"]), int(entry["mode"]))
+            _file(file, target, count, mode)
     else:
         raise ValueError("it holds too many files")
     for target, mode in modes:  # a folder that may not be written to was filled first
         os.chmod(target, mode & 0o777)
 
 
-def _checked(path: Any, folders: set[str]) -> str:
-    above, slash, name = str(path).rpartition("/")
+def _fields(line: bytes) -> "tuple[Any, ...]":
+    """Return the fields of one line: a letter, two numbers, and as many paths as the letter asks for."""
+    kind, mode, count, *paths = line.decode("ascii").rstrip("\n").split(" ")
+    if len(paths) != _PATHS[kind]:
+        raise ValueError("a line has too few or too many fields")
+    return kind, int(mode), int(count), *(os.fsdecode(bytes.fromhex(one)) for one in paths)
+
+
+def _checked(path: str, folders: set[str]) -> str:
+    above, slash, name = path.rpartition("/")
     if (slash and not above) or name in ("", ".", "..") or "\0" in name or above not in folders:
-        raise ValueError(f"it has the path {ascii(str(path)[:80])}")
-    return str(path)
+        raise ValueError(f"it has the path {ascii(path[:80])}")
+    return path
 
 
 def _file(file: IO[bytes], target: str, left: int, mode: int) -> None:
