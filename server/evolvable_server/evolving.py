@@ -39,9 +39,12 @@ def evolve_means(config: Config, environment: Mapping[str, str] | None = None) -
 
 def sandbox_choice(config: Config) -> "Choice":
     """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
+    from evolvable_server.person import read_person_config
     from evolvable_tools.sandbox import Choice
 
-    return Choice(cache=config.home / "evolve" / "sandbox.json")
+    named = read_person_config().sandbox.get("container", ())
+    container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+    return Choice(container, config.home / "evolve" / "sandbox.json")
 
 
 def start_driver(home: Path, folder: "RunFolder") -> int:

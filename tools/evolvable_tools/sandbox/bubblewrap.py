@@ -13,9 +13,9 @@ ROOT = "/run/evolvable"
 TEMPORARY = 128 * 2**20
 """Bytes of /tmp and of /dev/shm."""
 
-_ETC = (
-    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "timezone", "ssl", "pki", "ca-certificates"),
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "mime.types", "protocols", "services", "java"),
+_ETC = (  # each costs time at every trial
+    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "ssl", "pki", "ca-certificates", "ld.so.cache"),
+    "alternatives",
 )
 
 
@@ -68,8 +68,8 @@ class Bubblewrap:
             words += ["--bind", str(back), f"{ROOT}/back"]
         if what.model_socket is not None:
             words += ["--ro-bind", str(what.model_socket), f"{ROOT}/model.sock"]
-        for path in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
-            words += ["--remount-ro", path]
+        for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
+            words += ["--remount-ro", place]
         words += ["--chdir", "/"]
         told = instructions(what, seeds, f"{ROOT}/back")
         return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]

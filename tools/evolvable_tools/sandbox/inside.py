@@ -97,7 +97,7 @@ def lower(kind: int, limit: int) -> None:
 
 def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
     """Return which limit the command reached, '' for none."""
-    import signal
+    import _signal as signal  # signal itself takes longer to import than all of this takes
 
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         return f"it used more than {how['limits']['cpu']} s of processor time"
@@ -111,7 +111,7 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
 
 def waited(child: int, seconds: float) -> int:
     """Return the status of the command. Whoever started us stops us in time; without them we end by ourselves."""
-    import signal
+    import _signal as signal  # signal itself takes longer to import than all of this takes
 
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
@@ -123,8 +123,7 @@ def waited(child: int, seconds: float) -> int:
 
 def untraceable() -> None:
     """Refuse the system calls by which one process looks into or changes another, and those that change mounts."""
-    import ctypes
-    import struct
+    import _ctypes  # ctypes itself takes long to import
 
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in FORBIDDEN:
@@ -137,17 +136,30 @@ def untraceable() -> None:
     refuse = len(numbers)
     code += [(0x15, refuse - at, 0, number) for at, number in enumerate(numbers)]
     code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
-    program = b"".join(struct.pack("HBBI", *one) for one in code)
-    kept = ctypes.create_string_buffer(program)
+    program = b"".join(
+        op.to_bytes(2, sys.byteorder) + bytes((yes, no)) + value.to_bytes(4, sys.byteorder)
+        for op, yes, no, value in code
+    )
 
-    class Program(ctypes.Structure):
-        _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+    class Byte(_ctypes._SimpleCData):  # type: ignore[misc]
+        _type_ = "c"
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    told_ = Program(len(code), ctypes.addressof(kept))
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges, which a filter needs
-    if libc.prctl(22, 2, ctypes.byref(told_), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the system-call filter was refused")
+    class Long(_ctypes._SimpleCData):  # type: ignore[misc]
+        _type_ = "L"
+
+    class Function(_ctypes.CFuncPtr):  # type: ignore[misc]
+        _flags_ = _ctypes.FUNCFLAG_CDECL
+        _restype_ = Long
+
+    def at(data: bytearray) -> int:
+        return int(_ctypes.addressof((Byte * len(data)).from_buffer(data)))
+
+    kept = bytearray(program)
+    told_ = bytearray(len(code).to_bytes(8, sys.byteorder) + at(kept).to_bytes(8, sys.byteorder))
+    prctl = Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))
+    prctl(*map(Long, (38, 1, 0, 0, 0)))  # no new privileges, which a filter needs
+    if prctl(*map(Long, (22, 2, at(told_), 0, 0))) != 0:
+        raise OSError(1, "the system-call filter was refused")
 
 
 FORBIDDEN = {

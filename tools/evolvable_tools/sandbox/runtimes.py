@@ -14,10 +14,9 @@ INSIDE = Path(__file__).with_name("inside.py")
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
 _MANAGERS = (
-    *(".nvm/versions", ".volta/tools", ".volta/bin", ".bun/bin", ".deno/bin", ".rustup/toolchains", ".cargo/bin"),
-    *(".pyenv/versions", ".pyenv/shims", ".pyenv/libexec", ".pyenv/version", ".pyenv/bin", ".asdf/installs"),
-    *(".asdf/shims", ".rbenv/versions", ".sdkman/candidates", ".local/bin", ".local/lib", ".local/share/uv"),
-    *(".local/share/mise", ".local/share/pnpm", ".local/share/fnm", ".local/share/claude", ".local/share/pipx"),
+    *(".nvm", ".volta", ".bun/bin", ".deno/bin", ".rustup/toolchains", ".cargo/bin", ".pyenv", ".asdf", ".rbenv"),
+    *(".sdkman/candidates", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm"),
+    *(".local/share/fnm", ".local/share/claude", ".local/share/pipx"),
 )
 """Where version managers and installers put programs below a home; never what belongs to a person."""
 
