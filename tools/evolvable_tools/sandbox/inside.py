@@ -97,7 +97,7 @@ def lower(kind: int, limit: int) -> None:
 
 def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
     """Return which limit the command reached, '' for none."""
-    import _signal as signal  # signal itself takes longer to import than all of this takes
+    import _signal as signal  # type: ignore[import-not-found]  # signal itself takes long to import
 
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         return f"it used more than {how['limits']['cpu']} s of processor time"
@@ -111,7 +111,7 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
 
 def waited(child: int, seconds: float) -> int:
     """Return the status of the command. Whoever started us stops us in time; without them we end by ourselves."""
-    import _signal as signal  # signal itself takes longer to import than all of this takes
+    import _signal as signal  # signal itself takes long to import
 
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
@@ -141,13 +141,13 @@ def untraceable() -> None:
         for op, yes, no, value in code
     )
 
-    class Byte(_ctypes._SimpleCData):  # type: ignore[misc]
+    class Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "c"
 
-    class Long(_ctypes._SimpleCData):  # type: ignore[misc]
+    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
         _type_ = "L"
 
-    class Function(_ctypes.CFuncPtr):  # type: ignore[misc]
+    class Function(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL
         _restype_ = Long
 
@@ -156,7 +156,8 @@ def untraceable() -> None:
 
     kept = bytearray(program)
     told_ = bytearray(len(code).to_bytes(8, sys.byteorder) + at(kept).to_bytes(8, sys.byteorder))
-    prctl = Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))
+    own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+    prctl = Function(_ctypes.dlsym(own, "prctl"))
     prctl(*map(Long, (38, 1, 0, 0, 0)))  # no new privileges, which a filter needs
     if prctl(*map(Long, (22, 2, at(told_), 0, 0))) != 0:
         raise OSError(1, "the system-call filter was refused")
