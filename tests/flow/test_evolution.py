@@ -57,7 +57,7 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     place, _, status = done
     before = place("get", "order-fields").out
 
-    adopted = place("evolve", "adopt", "--json").json
+    adopted = place("evolve", "adopt", "--json", stdin="y\n").json
     live = place.root / "skills/order-fields/SKILL.md"
 
     assert adopted["changes"] == [{"ref": "skill:order-fields", "before": 1, "after": 2}]

@@ -31,15 +31,18 @@ def test_commands_of_a_task_set_run_only_after_a_person_at_a_terminal_said_yes(e
     mark = tmp_path / "ran"
     path = scored(evolvable, mark)
 
+    evolvable.person = False
     said = evolvable("taskset", "check", path, code=None)
     assert said.code != 0 and "no person approved them yet" in said.err and not mark.exists()
     assert "taskset check" not in said.err, "an agent is not told what would approve it"
 
+    evolvable.person = True
     no = evolvable.on_terminal("taskset", "check", path, typed="n\n")
     assert "may they run?" in no and "file tasks.jsonl" in no and not mark.exists()
     yes = evolvable.on_terminal("taskset", "check", path, typed="y\n")
     assert "may they run?" in yes and "bad-is-1" not in yes
 
+    evolvable.person = False
     again = evolvable("taskset", "check", path, code=None)
     assert "no person approved them" not in again.err and "refuse: The scorer" in again.out
     path.write_text(path.read_text().replace("p0", "p0 changed"))
@@ -55,6 +58,7 @@ def test_an_imported_task_set_waits_for_the_same_yes(evolvable, tmp_path):
     evolvable("init", "--yes")
     evolvable("import", folder.parent, "--kind", "environment", "--accept", code=None)
 
+    evolvable.person = False
     said = evolvable("taskset", "check", "environment:sums", code=None)
 
     assert "no person approved them yet" in said.err and not (tmp_path / "ran").exists()
