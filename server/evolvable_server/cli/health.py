@@ -95,6 +95,7 @@ class Health:
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
     about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
+    sandbox: what trials run in, and why nothing better.
     clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
     """
 
@@ -107,6 +108,7 @@ class Health:
     warnings: list[Remarks] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
+    sandbox: str = ""
     clients: "list[Connected]" = field(default_factory=list)
     memory: "list[MemoryCopy]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -98,6 +98,10 @@ class RunFolder:
             raise InvalidArgument(f"{ascii(packet[:80])} is no packet.", "evolve_pending names those that wait.")
         _write(self.path / "answers" / f"{packet}.json", json.dumps(answer).encode("ascii"))
 
+    def leave(self, path: str, data: bytes) -> None:
+        """Write a file of the run, below its folder."""
+        _write(self.path / path, data)
+
     def answer(self, packet: str) -> Any:
         """Returns the answer that was left, None when there is none yet."""
         try:
