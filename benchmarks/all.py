@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("start", "commit", "processes", "reload", "size", "kill", "ledger")
+ALL = ("start", "commit", "processes", "reload", "size", "kill", "ledger", "sandbox")
 
 
 def run(name: str, *words: str) -> bool:

@@ -8,10 +8,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import account_place
 import pytest
 from embedding_place import exported
 from filelock import FileLock
 from turns import Turns
+
+account_place.install()
 
 TURNS = pytest.StashKey[Turns]()
 PLACE = pytest.StashKey[str]()

@@ -1,10 +1,12 @@
 """Builds the bundle for Claude Desktop: `python plugins/desktop/build.py evolvable.mcpb`, with Node 20 or newer.
 
-The bundle holds the program's source and no dependency: Claude Desktop has `uv` install those when it is opened first.
+The bundle holds the program's source and no dependency: when it is opened first, start.py has `uv` install those that
+requirements.lock names, and checks their hashes.
 Validated and packed by Anthropic's own tool, `mcpb`, which is fetched by `npx` unless --mcpb names it.
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import tempfile
@@ -14,8 +16,21 @@ MCPB = ("npx", "--yes", "@anthropic-ai/mcpb@2.1.2")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PARTS = ("server", "tools", "skills_store", "pyproject.toml", "README.md", "LICENSE")
-"""What is packed: what the package is built from."""
+PARTS = ("server", "tools", "skills_store", "requirements.lock", "README.md", "LICENSE", "SECURITY.md")
+"""What is packed of the project: what runs, and what it needs."""
+
+PROJECT = """\
+# Claude Desktop asks for this file. It names no dependency, so that nothing is resolved on a user's machine:
+# start.py installs the packages of requirements.lock.
+[project]
+name = "evolvable-bundle"
+version = "{version}"
+requires-python = ">=3.11"
+dependencies = []
+
+[tool.uv]
+package = false
+"""
 
 
 def stage(folder: Path) -> None:
@@ -27,7 +42,10 @@ def stage(folder: Path) -> None:
             shutil.copytree(source, folder / part, ignore=left_out)
         else:
             shutil.copy2(source, folder / part)
-    shutil.copy2(Path(__file__).with_name("manifest.json"), folder / "manifest.json")
+    for own in ("manifest.json", "start.py"):
+        shutil.copy2(Path(__file__).with_name(own), folder / own)
+    version = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["version"]
+    (folder / "pyproject.toml").write_text(PROJECT.format(version=version), encoding="utf-8")
 
 
 def build(bundle: Path, mcpb: tuple[str, ...] = MCPB) -> None:

@@ -3,17 +3,24 @@
 from pathlib import Path
 
 from evolvable_server.config import Config
+from evolvable_server.principals import actor_of
 from evolvable_store.bindings import Folder
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
+from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 
-def caller(config: Config, library: Library, actor: Actor) -> Caller:
-    """Returns the caller of this process: its session, and the project's scope before the user's."""
+def caller(config: Config, library: Library, identity: Identity) -> Caller:
+    """Return the caller of this process: on whose behalf, its session, and the project's scope before the user's."""
     scope = config.scope or scope_of(config.project, library.folders())
     scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
-    return Caller(actor, config.session, scopes)
+    return Caller(actor_of(identity), config.session, scopes, identity.principal, identity.via)
+
+
+def lock_of(config: Config) -> ApprovalsLock | None:
+    """Return the approvals lock of the person whose account this is, None where approvals are not locked."""
+    return ApprovalsLock(config.person.lock_key) if config.person.lock_key else None
 
 
 def scope_of(project: Path, folders: list[Folder]) -> str | None:

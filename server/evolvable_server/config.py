@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_server.environment import HOME, OFF, REVIEW, REVIEWING, hooks_on, reviews_on, thinks_for_us
+from evolvable_server.person import LEVELS, PersonConfig, read_person_config, stricter
 from evolvable_server.session_names import of_client
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope
@@ -23,8 +24,6 @@ REVIEW_BUDGET = "EVOLVABLE_REVIEW_BUDGET"
 TOOLSETS = "EVOLVABLE_TOOLSETS"
 GROUPS = ("evolve",)
 """Groups of tools that are listed only where somebody asks for them."""
-LEVELS = ("off", "guarded", "all")
-"""Which changes of an agent a person has to approve: none, the weighty ones, every one."""
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
 
@@ -38,7 +37,9 @@ class Config:
     embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
     caller, anthropic with an optional model, or a command. api_key: of the Anthropic API. fits: the confidence under
     which nothing fits, None for the usual one. hooks: whether a client's hooks do anything.
-    approve: which changes of an agent a person is asked about: off, guarded or all.
+    approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
+    configuration says and what EVOLVABLE_APPROVE says.
+    person: the person's own configuration.
     review: who thinks about finished sessions: handoff (whoever calls), off (there are no reviews), anthropic with an
     optional model, or a command. review_policy, review_budget: as they are set, see docs/review.md.
     """
@@ -53,21 +54,24 @@ class Config:
     api_url: str | None = None
     fits: float | None = None
     hooks: bool = True
-    approve: str = "off"
+    approve: str = "guarded"
     review: str = "handoff"
     review_policy: str = ""
     review_budget: str = ""
     toolsets: tuple[str, ...] = ()
+    person: PersonConfig = PersonConfig(None)
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
     """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
-    Raises InvalidRef when EVOLVABLE_SCOPE is no scope, InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
+    Raises Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
+    InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
     EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
     place = home or Path(env.get(HOME) or "~/.evolvable")
+    person = read_person_config()
     return Config(
         home=place.expanduser().absolute(),
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
@@ -80,11 +84,12 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         api_url=env.get("ANTHROPIC_BASE_URL") or None,
         fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
-        approve=_approve(env.get(APPROVE)),
+        approve=stricter(person.approve, _approve(env.get(APPROVE))),
         review=_setting(env.get(REVIEW), "handoff", "off") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
         toolsets=toolsets_of(env.get(TOOLSETS)),
+        person=person,
     )
 
 

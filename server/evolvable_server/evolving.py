@@ -16,6 +16,7 @@ from evolvable_server.redaction import Redaction
 if TYPE_CHECKING:
     from evolvable_tools.evolve.means import EvolveMeans
     from evolvable_tools.evolve.run_folder import RunFolder
+    from evolvable_tools.sandbox import Choice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"
@@ -32,7 +33,18 @@ def evolve_means(config: Config, environment: Mapping[str, str] | None = None) -
         "codex": machine.codex / _CREDENTIALS[1],
     }
     found = {name: path for name, path in signed_in.items() if path.is_file()}
-    return EvolveMeans(env, config.api_key, config.api_url, found, Redaction(config.home).redactor())
+    redactor = Redaction(config.home).redactor()
+    return EvolveMeans(env, config.api_key, config.api_url, found, redactor, sandbox_choice(config), (config.home,))
+
+
+def sandbox_choice(config: Config) -> "Choice":
+    """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
+    from evolvable_server.person import read_person_config
+    from evolvable_tools.sandbox import Choice
+
+    named = read_person_config().sandbox.get("container", ())
+    container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+    return Choice(container, config.home / "evolve" / "sandbox.json")
 
 
 def start_driver(home: Path, folder: "RunFolder") -> int:
@@ -42,7 +54,7 @@ def start_driver(home: Path, folder: "RunFolder") -> int:
     """
     from evolvable_tools.evolve.driving import is_driven
 
-    command = [sys.executable, "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
     folder.expect_driver(True)
     with folder.log.open("ab") as log:
         process = subprocess.Popen(

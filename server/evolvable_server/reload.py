@@ -217,6 +217,11 @@ class Reloader:
     def _log(self, sync: "Sync") -> None:
         for refusal in (*sync.refused, *sync.conflicts):
             self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
+        if sync.taken:
+            from evolvable_tools import leaks  # late: its patterns take a while to compile
+
+            for line in leaks.told(leaks.leaks(self._library)):
+                self._say(f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _say(self, text: str) -> None:
         # Every look finds it again; it is said once.

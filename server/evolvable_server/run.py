@@ -5,12 +5,15 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import anyio
 
-from evolvable_server.app import caller
+from evolvable_server.app import caller, lock_of
 from evolvable_server.config import Config
+from evolvable_server.connection import client_connection, shared_connection
+from evolvable_server.homes import registered_homes
 from evolvable_server.mcp.approvals import add_approvals
 from evolvable_server.mcp.callers import add_callers
 from evolvable_server.mcp.decisions import Decisions
@@ -29,7 +32,7 @@ from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
-from evolvable_store.operation import Actor, Change
+from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
@@ -51,16 +54,18 @@ class Serving:
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
         means = self._open.enter_context(opened(config, serving=True))
         self.library = Library(
-            Store.open(config.home, create=True),
+            Store.open(config.home, create=True, registered=registered_homes),
             means,
             redactor=Redaction(config.home).redactor,
             policies=policies(config),
+            lock=lock_of(config),
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
         self._home = config.home
         self._reloader = Reloader(self.library, self._changed)
-        client = caller(config, self.library, Actor.AGENT)
+        connection = shared_connection() if shared else client_connection()
+        client = replace(caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         extensions = [SkillsExtension(self.library, client)]
         self.server = LibraryServer(subscriptions=self._notifier.bus, lifespan=self._lifespan, extensions=extensions)
         sessions = Sessions(None if shared else config.session, shared=shared)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.sqlite import SqliteBackend
 
 _NEWEST = 50
@@ -13,12 +13,18 @@ _NEWEST = 50
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """One operation that made the content of a head. proposed: it approved what somebody else had proposed."""
+    """One operation that made the content of a head.
+
+    proposed: it approved what somebody else had proposed. principal: who answers for it, None for an operation of a
+    version before 0.2.
+    """
 
     actor: Actor
     version: int
     session: str | None
     proposed: bool
+    principal: Principal | None = None
+    operation: int = 0
 
 
 def authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[Author]]:
@@ -26,11 +32,12 @@ def authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[
     with backend.reading() as db:
         rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _NEWEST)).fetchall()
     found: dict[int, list[Author]] = {}
-    for resource, version, actor, session, evidence in rows:
+    for resource, version, actor, session, evidence, principal, arrived, operation in rows:
         proposed = any(
             text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
         )
-        found.setdefault(resource, []).append(Author(Actor(actor), version, session, proposed))
+        known = Principal.IMPORT if arrived else Principal(principal) if principal else None
+        found.setdefault(resource, []).append(Author(Actor(actor), version, session, proposed, known, operation))
     return found
 
 
@@ -39,6 +46,6 @@ _AUTHORS = """WITH newest AS (
             SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
         WHERE r.id IN (SELECT value FROM json_each(?1))
     )
-    SELECT n.id, c.latest, o.actor, o.session, o.evidence FROM newest n
+    SELECT n.id, c.latest, o.actor, o.session, o.evidence, o.principal, o.arrived, o.id FROM newest n
     JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
     JOIN operation o ON o.id = c.operation ORDER BY c.sequence DESC"""

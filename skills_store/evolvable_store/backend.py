@@ -80,8 +80,11 @@ class Writer(Protocol):
     def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
         """Points a name where `head` says; `manifest` is that of `head.latest` when this change makes it."""
 
-    def add_operation(self, identity: int, last: int, intent: Intent) -> None:
-        """Keeps an operation whose changes have the sequences `identity` to `last`."""
+    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
+        """Keep an operation whose changes have the sequences `identity` to `last`. arrived: as in `Operation`."""
+
+    def add_signature(self, operation: int, key: str, signature: bytes) -> None:
+        """Keep the signature of an operation that was made in this transaction."""
 
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.errors import AlreadyExists, InvalidArgument, NotFound
+from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.resource import Kind
 from evolvable_store.sqlite import SqliteBackend
 
@@ -47,7 +47,7 @@ class Bindings:
         """Returns all folders, in the order they were added."""
         with self._backend.reading() as db:
             rows = db.execute("SELECT id, scope, kind, path FROM folder ORDER BY id").fetchall()
-        return [Folder(row[0], row[1], Kind(row[2]), Path(row[3])) for row in rows]
+        return [_as_folder(row) for row in rows]
 
     def add_folder(self, path: Path, scope: str, kind: Kind) -> Folder:
         """Returns the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
@@ -119,6 +119,17 @@ class Bindings:
 
 
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
+
+
+def _as_folder(row: tuple[int, object, object, object]) -> Folder:
+    identity, scope, kind, path = row
+    named = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
+    if not named or kind not in {*Kind}:
+        raise LibraryCorrupt(
+            f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) is damaged.",
+            "`evolvable fsck` examines the library; `evolvable backup` keeps what it holds.",
+        )
+    return Folder(identity, str(scope), Kind(str(kind)), Path(str(path)))
 
 
 def _as_binding(row: tuple[int, str, int, int | None, str, str]) -> Binding:

@@ -1,24 +1,24 @@
 """Takes a person's untracked files from a replaced folder to its successor."""
 
-import filecmp
 import os
 import stat
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 from evolvable_store.folder import is_disposable, untracked
 from evolvable_store.objects import MAX_FILE
+from evolvable_store.openat import PathAt
 from evolvable_store.rename import rename_new
 
 
-def carry(old: Path, target: Path, *, successor: bool) -> tuple[str, ...]:
+def carry(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
     """Moves what belongs to no version from `old` to `target`; returns the paths that cannot go.
 
     Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
     what no program would make again, and the rest stays. Can be called again, and by several processes at once.
     """
-    if not os.path.isdir(old):
+    if not old.is_dir():
         return ()  # a file alone brings nothing along
-    alone = not successor or not os.path.lexists(target)
+    alone = not successor or not target.exists()
     stuck = []
     for path in untracked(old):
         disposable = is_disposable(path.rpartition("/")[2])
@@ -29,35 +29,44 @@ def carry(old: Path, target: Path, *, successor: bool) -> tuple[str, ...]:
     return tuple(stuck)
 
 
-def _is_bare(path: Path) -> bool:
+def _is_bare(path: PathAt) -> bool:
     """Returns whether it is an empty folder."""
-    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    return path.is_dir() and not path.names()
 
 
-def _move(source: Path, target: Path, top: Path) -> bool:
+def _move(source: PathAt, target: PathAt, top: PathAt) -> bool:
     """Moves a file or a folder into the folder `top`, replacing nothing; returns whether nothing stayed behind."""
     try:
         top.mkdir(exist_ok=True)
-        if any(above.is_symlink() for above in target.parents if above.is_relative_to(top)):
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.make_parents()
         rename_new(source, target)
     except FileExistsError:
-        return _merge(source, target, top)
+        with suppress(OSError):
+            return _merge(source, target, top)
     except OSError:
         pass
-    return not os.path.lexists(source)
+    return not source.exists()
 
 
-def _merge(source: Path, target: Path, top: Path) -> bool:
+def _merge(source: PathAt, target: PathAt, top: PathAt) -> bool:
     """Moves what lies in one folder into another; a file goes only if the other is equal."""
-    modes = [os.lstat(path).st_mode for path in (source, target) if os.path.lexists(path)]
+    modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
     if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
-        moved = [_move(child, target / child.name, top) for child in list(source.iterdir())]
+        moved = [_move(source / name, target / name, top) for name in source.names()]
         if all(moved):
             source.rmdir()
         return all(moved)
-    small = all(map(stat.S_ISREG, modes)) and os.lstat(source).st_size <= MAX_FILE
-    if len(modes) == 2 and small and filecmp.cmp(source, target, shallow=False):
+    small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
+    if len(modes) == 2 and small and _is_equal(source, target):
         source.unlink()
-    return not os.path.lexists(source)
+    return not source.exists()
+
+
+def _is_equal(one: PathAt, other: PathAt) -> bool:
+    """Return whether two files hold the same bytes; one of them is at most MAX_FILE long."""
+    with ExitStack() as stack:
+        # Should somebody put a pipe there now, opening it must not wait for its other end.
+        fds = [path.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) for path in (one, other)]
+        streams = [stack.enter_context(open(fd, "rb")) for fd in fds]
+        data = [stream.read(MAX_FILE + 1) for stream in streams]
+    return data[0] == data[1]

@@ -18,6 +18,10 @@ MAX_DEPTH = 4
 """How deep below the folder resources are looked for."""
 
 
+LINK = "it is a symbolic link, and those are not followed; watch the folder that it points into"
+"""Why a symbolic link to a resource is left out."""
+
+
 @dataclass(slots=True)
 class Discovered:
     """Directories with a resource, relative to the folder with `/`; and those left out, each with the reason.
@@ -71,9 +75,7 @@ def _search(folder: str, kind: Kind, prefix: str, found: Discovered) -> None:
         directory = f"{prefix}{entry.name}"
         if entry.is_symlink():
             if holds_main(entry.path, kind):
-                found.left_out[directory] = (
-                    "it is a symbolic link, and those are not followed; watch the folder that it points into"
-                )
+                found.left_out[directory] = LINK
         elif holds_main(entry.path, kind):
             if _is_text(entry.name):
                 found.directories.append(directory)

@@ -1,6 +1,7 @@
 """Which SQLite, and how it is opened: the one place that knows the bugs of some of its versions."""
 
 import contextlib
+import os
 import random
 import sqlite3
 import sys
@@ -76,6 +77,8 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connect
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
     access: "immutable" is for a disk that cannot be written; it does not look at the write-ahead log.
     """
+    if access == "create":
+        _begin_private(path)
     with translated(path), contextlib.ExitStack() as unless_ready:
         connection: Connection = dbapi.connect(
             f"{path.absolute().as_uri()}?{_QUERY[access]}",
@@ -100,6 +103,15 @@ def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connect
             connection.execute("PRAGMA fullfsync=ON")
         unless_ready.pop_all()
     return connection
+
+
+def _begin_private(path: Path) -> None:
+    """Makes a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
+    with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with contextlib.suppress(AttributeError, OSError):  # Windows before 3.13
+            os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
 
 
 def wanted_journal(path: Path) -> str:

@@ -5,7 +5,7 @@ EvolvableError
 ├── Conflict         VersionConflict  AlreadyExists  EditConflict
 ├── Refused          Frozen  Unsafe
 ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
-└── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull
+└── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull  UntrustedHome
 """
 
 from collections.abc import Sequence
@@ -162,3 +162,7 @@ class LibraryReadOnly(LibraryError):
 
 class LibraryFull(LibraryError):
     """The disk is full; nothing of the change was kept."""
+
+
+class UntrustedHome(LibraryError):
+    """Another account, or a repository, decides what lies in the folder of the library."""

@@ -1,13 +1,18 @@
-"""Why a version is thought to help: which versions were loaded, and what came of it, as told by whom."""
+"""Why a version is thought to help: which versions were loaded by whom, what came of it, and how far that counts."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from dataclasses import fields as dataclass_fields
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
 
 
 class Outcome(StrEnum):
@@ -29,9 +34,26 @@ class Usage(StrEnum):
     INAPPLICABLE = "inapplicable"
 
 
+class Grade(StrEnum):
+    """How far an end counts."""
+
+    HISTORY = ""
+    """Kept, and counts nothing."""
+
+    REPORTED = "reported"
+    """A session that was served the version says so itself."""
+
+    VERIFIED = "verified"
+    """A transcript of a session that the server saw and served shows it, or a person says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One loading of one version. `search` is the id of the search that led to it, if one did."""
+    """One loading of one version. `search` is the id of the search that led to it, if one did.
+
+    principal: who was served. connection: the server's own name of the connection over which it was served, None where
+    the server cannot tell connections apart; no caller can choose it.
+    """
 
     id: str
     at: str
@@ -39,11 +61,16 @@ class Use:
     version: int
     search: str | None = None
     session: str | None = None
+    principal: str | None = None
+    connection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One reported outcome. `use` is None when it was told of a resource without a use."""
+    """One reported outcome. `use` is None when it was told of a resource without a use.
+
+    grade: how far it counts. voter: of its words about a version the best and then the last one counts.
+    """
 
     at: str
     resource: int
@@ -54,11 +81,17 @@ class Told:
     task_type: str | None = None
     evidence: str | None = None
     session: str | None = None
+    principal: str | None = None
+    grade: Grade = Grade.HISTORY
+    voter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over all versions of one resource: loadings, and outcomes by kind, as told or as a session showed."""
+    """Counts over all versions of one resource: loadings that this library noted, and the outcomes that count by kind.
+
+    not_counted: outcomes that are kept as history.
+    """
 
     loaded: int = 0
     succeeded: int = 0
@@ -66,6 +99,17 @@ class Tally:
     partial: int = 0
     abandoned: int = 0
     unknown: int = 0
+    not_counted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Regraded:
+    """What the ends of a version were worth before evidence was graded; version 0: of all versions together."""
+
+    resource: int
+    version: int
+    ends: int
+    successes: int
 
 
 class EvidenceLog:
@@ -75,32 +119,40 @@ class EvidenceLog:
         self._backend = backend
 
     def add_use(self, use: Use) -> None:
-        """Keeps a use."""
-        row = (use.id, use.at, use.resource, use.version, use.search, use.session)
+        """Keep a use, and that the server saw its session."""
         with self._backend.writing() as db:
-            db.execute("INSERT INTO use VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute(f"INSERT INTO use ({_USE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(use))
+            note_session(db, use.session, use.connection, use.at)
 
     def add_first_use(self, use: Use) -> bool:
-        """Keeps a use unless its session has one of that resource already; returns whether it was kept."""
-        row = (use.id, use.at, use.resource, use.version, use.search, use.session, use.resource, use.session)
+        """Keep a use unless its session has one of that resource already; return whether it was kept."""
         with self._backend.writing() as db:
             added = db.execute(
-                "INSERT INTO use SELECT ?, ?, ?, ?, ?, ?"
-                " WHERE NOT EXISTS (SELECT 1 FROM use WHERE resource = ? AND session = ?)",
-                row,
+                f"INSERT INTO use ({_USE}) SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS ("
+                "SELECT 1 FROM use WHERE resource = ? AND session = ? AND origin IS NULL)",
+                (*astuple(use), use.resource, use.session),
             )
+            note_session(db, use.session, use.connection, use.at)
             return bool(added.rowcount)
+
+    def served(self, resource: int, version: int, principal: str, session: str | None, connection: str | None) -> bool:
+        """Return whether this principal was served the version in this session, or over this connection."""
+        query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
+            AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
+        with self._backend.reading() as db:
+            return db.execute(query, (resource, version, principal, session, connection)).fetchone() is not None
 
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
         """Returns those of `resources` that a session has loaded."""
-        query = "SELECT DISTINCT resource FROM use WHERE session = ? AND resource IN (SELECT value FROM json_each(?))"
+        query = """SELECT DISTINCT resource FROM use
+            WHERE session = ? AND origin IS NULL AND resource IN (SELECT value FROM json_each(?))"""
         with self._backend.reading() as db:
             return {row[0] for row in db.execute(query, (session, json.dumps(list(resources)))).fetchall()}
 
     def use(self, identity: str) -> Use:
         """Returns the use with this id. Raises NoSuchUse."""
         with self._backend.reading() as db:
-            row = db.execute("SELECT * FROM use WHERE id = ?", (identity,)).fetchone()
+            row = db.execute(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", (identity,)).fetchone()
         if row is None:
             raise NoSuchUse(
                 f"There is no use {ascii(identity[:80])}.", "load_skill returns a use_id; a ref does as well."
@@ -108,15 +160,23 @@ class EvidenceLog:
         return Use(*row)
 
     def add_outcome(self, told: Told) -> None:
-        """Keeps an outcome; a later one for the same use counts instead of the earlier."""
-        t = told
-        row = (t.at, t.use, t.resource, t.version, t.outcome, t.usage, t.task_type, t.evidence, t.session)
+        """Keep an outcome."""
+        fields = ", ".join(field.name for field in dataclass_fields(told))
         with self._backend.writing() as db:
-            db.execute(
-                "INSERT INTO outcome (at, use, resource, version, outcome, usage, task_type, evidence, session)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
+            db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            settle_votes(db, told.voter, told.resource)
+
+    def regraded(self, *, unsaid: bool = False) -> list[Regraded]:
+        """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
+        where = "WHERE NOT said" if unsaid else ""
+        with self._backend.reading() as db:
+            rows = db.execute(f"SELECT resource, version, ends, successes FROM regraded {where}").fetchall()
+        return [Regraded(*row) for row in rows]
+
+    def regrading_said(self) -> None:
+        """Note that a person was told what fell."""
+        with self._backend.writing() as db:
+            db.execute("UPDATE regraded SET said = 1 WHERE NOT said")
 
     def tally(self, resource: int) -> Tally:
         """Returns the counts of one resource."""
@@ -136,22 +196,42 @@ class EvidenceLog:
         return {resource: Tally(**count) for resource, count in counts.items()}
 
 
+_USE = "id, at, resource, version, search, session, principal, connection"
+
+
+def note_session(db: "Connection", session: str | None, connection: str | None, at: str) -> None:
+    """Keep that the server saw a client's session over a connection of its own."""
+    if session and connection:
+        db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
+
+
+def settle_votes(db: "Connection", voter: str | None, resource: int | None = None) -> None:
+    """Have the best and then the last word of a voter about each version count, and no other one."""
+    if voter is None:
+        return
+    where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
+    db.execute(
+        f"""UPDATE outcome SET counts = id IN (SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY resource, version ORDER BY grade DESC, at DESC, id DESC) AS place
+            FROM outcome WHERE {where}) WHERE place = 1) WHERE {where}""",
+        (voter, resource),
+    )
+
+
 # What a transcript shows is counted where no call told it already.
 _LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
     SELECT resource, count(*) FROM (
-        SELECT resource FROM use WHERE resource IN asked
+        SELECT resource FROM use WHERE resource IN asked AND origin IS NULL
         UNION ALL
-        SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND NOT EXISTS (
-            SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource)
+        SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND origin IS NULL AND NOT EXISTS (
+            SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource AND u.origin IS NULL)
     ) GROUP BY resource"""
 _TOLD = """WITH asked AS (SELECT value FROM json_each(?1))
     SELECT resource, outcome, count(*) FROM (
-        SELECT resource, outcome FROM outcome
-        WHERE id IN (SELECT id FROM (
-            SELECT id, row_number() OVER (PARTITION BY coalesce(use, id) ORDER BY at DESC, id DESC) AS place
-            FROM outcome WHERE resource IN asked) WHERE place = 1)
+        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
+        FROM outcome WHERE resource IN asked AND (counts OR grade = '')
         UNION ALL
-        SELECT resource, outcome FROM sighting s
-        WHERE resource IN asked AND outcome IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM outcome o WHERE o.session = s.session AND o.resource = s.resource)
+        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
+        WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
+            SELECT 1 FROM outcome o WHERE o.voter = s.session AND o.resource = s.resource AND o.grade <> ''))
     ) GROUP BY resource, outcome"""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
+from evolvable_store.openat import PathAt, is_link, open_real
 from evolvable_store.paths import MAX_DEPTH, path_problem
 
 DISPOSABLE = (
@@ -40,6 +41,7 @@ _READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK"
 _ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
 _SYMLINK, _IGNORED, _EMPTY, _UNREADABLE = "a symlink", "ignored", "an empty folder", "unreadable"
 _STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
+_TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,21 @@ class Reading:
 
     files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
     empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
-    signature, newest: as of `signature()`, taken before the bytes were read.
+    signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
+    name outside, by a hard link.
     """
 
     files: dict[str, File]
     left_out: dict[str, str]
     signature: str
     newest: int
+    linked: tuple[str, ...] = ()
+
+    @property
+    def cut_short(self) -> str:
+        """Why these files are only a part of what lies there, '' when their number was no reason to leave one out."""
+        reasons = set(self.left_out.values())
+        return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +98,20 @@ def _names(patterns: Iterable[str]) -> re.Pattern[str]:
 _IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
 
 
-def read_folder(folder: Path, before: Signature | None = None) -> Reading:
+def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> Reading:
     """Returns the files of `folder` as they were at one moment, and what was left out and why.
 
     Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
     its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
-    has just been taken. Raises FileNotFoundError when there is no folder.
+    has just been taken. real: no component of the path may be a link either, as in a work tree, where anybody can
+    put one at any moment. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        files, left_out = _read(folder)
-        reading = Reading(files, left_out, before.digest, before.newest)
+        files, left_out, linked = _read(folder, real)
+        reading = Reading(files, left_out, before.digest, before.newest, linked)
         after = signature(folder)
         if before == after:
             break
@@ -128,17 +139,24 @@ def signature(folder: Path) -> Signature | None:
     return Signature(_digest(lines), newest)
 
 
-def read_single(file: Path, name: str) -> Reading:
+def read_single(file: Path, name: str, *, real: bool = False) -> Reading:
     """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
 
-    Raises FileNotFoundError when there is no file.
+    real: as for `read_folder`. Raises FileNotFoundError when there is no file.
     """
     seen = single_signature(file)
-    found = _read_file(_Place(os.fspath(file.parent), None), file.name) if seen else ""
+    found: File | str = ""
+    if seen:
+        try:
+            with _opened(file.parent, real) as place:
+                found = _read_file(place, file.name)
+        except OSError as error:
+            found = _why(error)
     if seen is None or found == "":
         raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
     if isinstance(found, File):
-        return Reading({name: found}, {}, seen.digest, seen.newest)
+        linked = (name,) if os.lstat(file).st_nlink > 1 else ()
+        return Reading({name: found}, {}, seen.digest, seen.newest, linked)
     return Reading({}, {name: found}, seen.digest, seen.newest)
 
 
@@ -153,12 +171,12 @@ def single_signature(file: Path) -> Signature | None:
     return Signature(_digest([_line(".", status)]), _changed_ns(status))
 
 
-def tracked(folder: Path) -> list[str]:
+def tracked(folder: Path | PathAt) -> list[str]:
     """Returns the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
     return [found.path for found in _survey(folder) if not found.reason]
 
 
-def untracked(folder: Path) -> list[str]:
+def untracked(folder: Path | PathAt) -> list[str]:
     """Returns the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
 
     These are ignored names, empty folders and everything left out: what a new version does not bring along.
@@ -208,6 +226,7 @@ class _Found:
     reason: str
     place: _Place
     name: str
+    links: int = 1
 
 
 @dataclass(slots=True)
@@ -236,7 +255,7 @@ class _Tally:
         if twin:
             return f"a case twin of {twin}"
         if self.files >= MAX_FILES:
-            return f"too many files: the limit is {MAX_FILES:,}"
+            return _TOO_MANY
         if self.size + status.st_size > MAX_RESOURCE:
             return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
         self.folded[path.casefold()] = path
@@ -245,11 +264,12 @@ class _Tally:
         return ""
 
 
-def _read(folder: Path) -> tuple[dict[str, File], dict[str, str]]:
+def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
     files: dict[str, File] = {}
     left_out: dict[str, str] = {}
+    linked: list[str] = []
     size = 0
-    with closing(_walk_top(folder)) as walk:
+    with closing(_walk_top(folder, real)) as walk:
         for found in walk:
             reason = found.reason
             if not reason:
@@ -257,16 +277,18 @@ def _read(folder: Path) -> tuple[dict[str, File], dict[str, str]]:
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
                     files[found.path] = outcome
                     size += len(outcome.data)
+                    if found.links > 1:
+                        linked.append(found.path)
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason not in (_IGNORED, _EMPTY, ""):
                 left_out[_shown(found.path)] = reason
             if reason == _STOPPED:
                 break
-    return files, left_out
+    return files, left_out, tuple(linked)
 
 
-def _survey(folder: Path) -> Iterator[_Found]:
+def _survey(folder: Path | PathAt) -> Iterator[_Found]:
     for found in _walk_top(folder):
         if found.path == ".":
             return
@@ -276,14 +298,28 @@ def _survey(folder: Path) -> Iterator[_Found]:
             yield _Found(found.path, _UNREADABLE, found.place, found.name)
 
 
-def _walk_top(folder: Path) -> Generator[_Found, None, None]:
+@contextmanager
+def _opened(folder: Path | PathAt, real: bool) -> Iterator[_Place]:
+    """Open a folder that is no link. Raise OSError."""
+    if isinstance(folder, PathAt):
+        with folder.entered() as directory:
+            yield _Place(os.fspath(folder), directory.fd)
+    elif real:
+        with open_real(folder, readable=True) as directory:
+            yield _Place(os.fspath(folder), directory.fd)
+    else:
+        with _Place("", None).enter(os.fspath(folder)) as place:
+            yield place
+
+
+def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_Found, None, None]:
     path = os.fspath(folder)
     outside = _Place("", None)
     try:
-        if is_link(os.lstat(path)):
+        if is_link(folder.lstat()):
             yield _Found(".", _SYMLINK, outside, path)
             return
-        with outside.enter(path) as place:
+        with _opened(folder, real) as place:
             yield from _walk(place, "", _Tally())
     except OSError as error:
         reason = _why(error)
@@ -302,7 +338,8 @@ def _walk(place: _Place, prefix: str, tally: _Tally) -> Iterator[_Found]:
     for entry in files:
         path = prefix + entry.name
         try:
-            yield _Found(path, tally.file(path, place.stat(entry)), place, entry.name)
+            status = place.stat(entry)
+            yield _Found(path, tally.file(path, status), place, entry.name, status.st_nlink)
         except FileNotFoundError:
             continue
     for entry in folders:
@@ -426,12 +463,6 @@ def _folder_problem(path: str) -> str:
     if path.count("/") + 2 > MAX_DEPTH:
         return f"a bad path: more than {MAX_DEPTH} components"
     return _bad_path(path)
-
-
-def is_link(status: os.stat_result) -> bool:
-    """Returns whether this (of lstat) is a link to somewhere else."""
-    # On Windows junctions are links too: reparse points with the name surrogate bit.
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & 0x20000000)
 
 
 def _is_junction(entry: "os.DirEntry[str]") -> bool:

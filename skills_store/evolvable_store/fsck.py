@@ -11,7 +11,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Entry, Manifest, blob_hash, chain_hash
 from evolvable_store.operation import Operation
-from evolvable_store.packing import unpack
+from evolvable_store.packing import TOMBSTONES, unpack
 from evolvable_store.problems import main_path
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.sightings import faults as evidence_faults
@@ -163,7 +163,7 @@ class _Run:
 
     def _blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
         self.counts["blob"] += 1
-        if codec not in ("zlib", "raw"):
+        if codec not in ("zlib", "raw", *TOMBSTONES):
             self._fault(f"its codec {codec!r} is unknown", which)
             return
         try:
@@ -171,6 +171,8 @@ class _Run:
         except zlib.error as error:
             self._fault(f"it cannot be unpacked ({error})", which, _EXPORT)
             return
+        if codec in TOMBSTONES:
+            return  # its bytes are gone for good, and the record of who took them out was read
         if blob_hash(content) != sha256:
             self._fault("its bytes do not match its hash", which, _EXPORT)
         elif len(content) != size:
@@ -305,6 +307,8 @@ class _Run:
         entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))
         rows = self._all("SELECT data, codec FROM blob WHERE sha256 = ?", entry.sha256) if entry else []
         try:
+            if rows and rows[0][1] in TOMBSTONES:
+                return  # what stands there now need not say what the purged bytes said
             says = bool(rows) and is_frozen(unpack(*rows[0]))
         except zlib.error:
             return  # found with the blobs

@@ -169,7 +169,7 @@ class IndexFile:
         """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
         from filelock import FileLock
 
-        with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS):
+        with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS, mode=0o600):
             if _identity(self.path) != self._known:
                 return  # another process was faster
             for log in ("-wal", "-shm", "-journal"):

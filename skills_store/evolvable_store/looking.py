@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from evolvable_store.bindings import Binding, Bindings, Folder
-from evolvable_store.discovery import MAX_DEPTH, SINGLE_SUFFIX, discover, holds_main, is_single
+from evolvable_store.discovery import LINK, MAX_DEPTH, SINGLE_SUFFIX, discover, holds_main, is_single
 from evolvable_store.folder import (
     Reading,
     Signature,
@@ -18,8 +18,10 @@ from evolvable_store.folder import (
     single_signature,
 )
 from evolvable_store.objects import File, Files, Manifest, manifest_of
+from evolvable_store.openat import first_link
 from evolvable_store.operation import Head
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, slugify
+from evolvable_store.root_links import link_problem
 from evolvable_store.store import Store
 from evolvable_store.swap import SINGLE
 
@@ -80,7 +82,8 @@ class Looker:
                 found.add(inside)
             else:
                 found.update(directory for directory in bound if directory.startswith(f"{place}/"))
-                if len(parts) < MAX_DEPTH and not any(part.startswith(".") or is_ignored(part) for part in parts):
+                hidden = any(part.startswith(".") or is_ignored(part) for part in parts)
+                if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
                     found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
         return found
 
@@ -92,10 +95,21 @@ class Looker:
     def everything(self) -> Survey:
         """Returns all directories that hold a resource or are known to have held one."""
         found = discover(str(self._folder.path), self._folder.kind)
+        linked = self.linked(found.left_out)
+        left_out = {directory: self._link_problem(directory, why) for directory, why in found.left_out.items()}
+        found.left_out = {directory: why for directory, why in left_out.items() if directory not in linked}
         bound = self._bindings.of_folder(self._folder)
         held = [directory for directory, binding in bound.items() if binding.version is not None]
         gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
         return Survey({*bound, *found.directories}, found.left_out, len(held) > 1 and not found.directories and gone)
+
+    def linked(self, directories: Iterable[str]) -> set[str]:
+        """Returns those directories that are links to resources of another folder; see root_links."""
+        links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
+        return {directory for directory in links if not self._link_problem(directory, LINK)}
+
+    def _link_problem(self, directory: str, why: str) -> str:
+        return link_problem(self._folder, directory, self._bindings.folders()) if why == LINK else why
 
     def looks(self, directories: Sequence[str]) -> Iterator[Look]:
         """Yields those directories that need a step; the cheap check by stat lets the others pass."""
@@ -120,15 +134,18 @@ class Looker:
         return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
 
     def signature(self, directory: str) -> Signature | None:
-        """Returns the fingerprint of what is there now, None for nothing."""
+        """Returns the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
         place = self._folder.path / directory
+        link = first_link(place) if "/" in directory else None
+        if link is not None:
+            return signature(link)
         return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
 
     def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> Reading:
         place = self._folder.path / directory
         if not is_single(self._folder.kind, directory):
-            return read_folder(place, now)
-        reading = read_single(place, SINGLE)
+            return read_folder(place, now, real=True)
+        reading = read_single(place, SINGLE, real=True)
         number = (binding.version if binding else None) or (head.latest if head else 0)
         return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
 

@@ -3,14 +3,13 @@
 Readers may see a mix meanwhile; a crash in between is finished by the next sweep.
 """
 
-import os
-import shutil
-import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from evolvable_store.folder import is_disposable, tracked, untracked
+from evolvable_store.openat import PathAt
+from evolvable_store.rename import copy_file, rename
 from evolvable_store.staging import Note, Slot, sync_folder
 
 
@@ -23,7 +22,7 @@ def replace_files(slot: Slot, note: Note) -> None:
     target = slot.target(note)
     drop = note.drop
     if drop is None:
-        drop = [path for path in tracked(target) if not os.path.lexists(slot.ready / path)]
+        drop = [path for path in tracked(target) if not (slot.ready / path).exists()]
         slot.write_note(replace(note, drop=drop))
     slot.ready.mkdir(exist_ok=True)
     slot.old.mkdir(exist_ok=True)
@@ -38,7 +37,7 @@ def replace_files(slot: Slot, note: Note) -> None:
     slot.delete(slot.ready)
 
 
-def _go_through(slot: Slot, target: Path, drop: list[str], done: list[str]) -> None:
+def _go_through(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
     for path in drop:
         done.append(path)
         _set_aside(target / path, slot.old / path)
@@ -48,12 +47,12 @@ def _go_through(slot: Slot, target: Path, drop: list[str], done: list[str]) -> N
         _make_room(target, path, slot.old, done)
         done.append(path)
         _back_up(target / path, slot.old / path)
-        os.replace(slot.ready / path, target / path)
+        rename(slot.ready / path, target / path)
     if not files:
         _remove(target, slot.old)
 
 
-def _remove(target: Path, old: Path) -> None:
+def _remove(target: PathAt, old: PathAt) -> None:
     """Removes the folder itself, unless there is more in it than what programs make again by themselves."""
     for path in untracked(target):
         if is_disposable(path.rpartition("/")[2]):
@@ -63,48 +62,56 @@ def _remove(target: Path, old: Path) -> None:
         target.rmdir()
 
 
-def _main_last(folder: Path) -> list[str]:
+def _main_last(folder: PathAt) -> list[str]:
     """Returns the paths of all files below, those like SKILL.md at the end."""
-    paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+    paths = _files_below(folder)
     return sorted(paths, key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path))
 
 
-def _back_up(path: Path, kept: Path) -> None:
+def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
+    for name in folder.names():
+        if (folder / name).is_dir():
+            yield from _files_below(folder / name, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _back_up(path: PathAt, kept: PathAt) -> None:
     """Keeps what is at `path` as `kept` too; it stays where it is if it is a file."""
-    if os.path.lexists(kept) or not os.path.lexists(path):
+    if kept.exists() or not path.exists():
         return
-    if not stat.S_ISREG(os.lstat(path).st_mode):
+    if not path.is_file():
         _set_aside(path, kept)
         return
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.make_parents()
     try:
-        os.link(path, kept)
+        path.link_to(kept)
     except OSError:
-        part = kept.with_name(f"{kept.name}.part.tmp")
-        shutil.copy2(path, part)
-        os.replace(part, kept)
+        part = PathAt(kept.base, f"{kept.name}.part.tmp")
+        copy_file(path, part)
+        rename(part, kept)
 
 
-def _set_aside(path: Path, kept: Path) -> None:
-    if os.path.lexists(path) and not os.path.lexists(kept):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(path, kept)
+def _set_aside(path: PathAt, kept: PathAt) -> None:
+    if path.exists() and not kept.exists():
+        kept.make_parents()
+        rename(path, kept)
 
 
-def _make_room(target: Path, path: str, old: Path, done: list[str]) -> None:
+def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
     """Makes the folders above `path`; moves away a link or a file that stands where one must be."""
     target.mkdir(exist_ok=True)
     parts = path.split("/")
     for depth in range(1, len(parts)):
         above = "/".join(parts[:depth])
         folder = target / above
-        if os.path.lexists(folder) and not stat.S_ISDIR(os.lstat(folder).st_mode):
+        if folder.exists() and not folder.is_dir():
             done.append(above)
             _set_aside(folder, old / above)
         folder.mkdir(exist_ok=True)
 
 
-def _prune(target: Path, path: str) -> None:
+def _prune(target: PathAt, path: str) -> None:
     """Removes the folders between `target` and `path` that are empty now."""
     with suppress(OSError):
         for folder in (target / path).parents:
@@ -113,23 +120,26 @@ def _prune(target: Path, path: str) -> None:
             folder.rmdir()
 
 
-def _undo(slot: Slot, target: Path, drop: list[str], done: list[str]) -> None:
+def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
     """Puts everything back; what resists stays for the sweep."""
     try:
         for path in reversed(done):
             put, ready, kept = target / path, slot.ready / path, slot.old / path
-            if put.is_dir() and not put.is_symlink():
+            if put.is_dir():
                 _prune(target, f"{path}/x")
-            elif path not in drop and os.path.lexists(put) and not os.path.lexists(ready):
-                os.replace(put, ready)
-            if os.path.lexists(kept):
-                put.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(kept, put)
+            elif path not in drop and put.exists() and not ready.exists():
+                rename(put, ready)
+            if kept.exists():
+                put.make_parents()
+                rename(kept, put)
     except OSError:
         return
     slot.delete(slot.old)
 
 
-def _sync(target: Path) -> None:
-    for folder, _, _ in os.walk(target, topdown=False):
-        sync_folder(Path(folder))
+def _sync(target: PathAt) -> None:
+    with suppress(FileNotFoundError):
+        for name in target.names():
+            if (target / name).is_dir():
+                _sync(target / name)
+        sync_folder(target)

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from evolvable_store.resource import Kind, Ref
 
@@ -18,12 +20,43 @@ class Actor(StrEnum):
     IMPORT = "import"
 
 
+class Principal(StrEnum):
+    """On whose behalf an operation was made. An actor says what made a change; a principal says who answers for it."""
+
+    PERSON = "person"
+    """A person at a terminal, in the local page, or who answered a question in the client."""
+
+    AGENT = "agent"
+    """A model's client: an MCP call, or a command without a person's terminal."""
+
+    SCRIPT = "script"
+    """Automation with a token that a person made."""
+
+    REPOSITORY = "repository"
+    """A file whose bytes a git repository holds, when it was first seen."""
+
+    IMPORT = "import"
+    """An archive or a folder from elsewhere."""
+
+    UNKNOWN = "unknown"
+    """A change on disk that nothing above explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A principal, and how it is known: `terminal`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""
+
+    principal: Principal
+    via: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """What an operation says of itself, before it has happened.
 
     `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks. `evidence`: free
-    texts or ids that say why. `undoes`: the operations it takes back.
+    texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in `Identity`; None and
+    '' in operations of versions before 0.2.
     """
 
     at: str
@@ -32,20 +65,56 @@ class Intent:
     session: str | None = None
     evidence: tuple[str, ...] = ()
     undoes: tuple[int, ...] = ()
+    principal: Principal | None = None
+    via: str = ""
 
     @property
     def digest(self) -> str:
         """The sha256 (hex) over all fields; the hash of every version made by the operation covers it."""
-        fields = (self.at, self.actor, self.reason, self.session, self.evidence, self.undoes)
+        fields: tuple[object, ...] = (self.at, self.actor, self.reason, self.session, self.evidence, self.undoes)
+        if self.principal is not None:  # older operations keep the digest they were made with
+            fields += (self.principal, self.via)
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
+
+
+def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
+    """Return what is signed of an operation: all that it says of itself, and where it pointed which names.
+
+    moved: (kind, scope, name, version after, hash of the newest version) of each change, in order.
+    """
+    return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
+
+
+class Signer(Protocol):
+    """Signs decisions with the key that a person's passphrase opens."""
+
+    @property
+    def key(self) -> str:
+        """The public key, in hexadecimal."""
+
+    def unlock(self) -> None:
+        """Ask for the passphrase, unless it was given already. Raise Refused for a wrong one."""
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return the signature of a statement; `unlock` came before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One atomic change of where names point. `id` is the sequence of its first change."""
+    """One atomic change of where names point. `id` is the sequence of its first change.
+
+    arrived: whether it was made in another library and came here with an archive; what it says of its principal then
+    is history and grants nothing here.
+    """
 
     id: int
     intent: Intent
+    arrived: bool = False
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who answers for it in this library; None for an operation of a version before 0.2."""
+        return Principal.IMPORT if self.arrived else self.intent.principal
 
     @property
     def at(self) -> str:

@@ -1,6 +1,9 @@
-"""How a blob's bytes are stored: as a zlib stream, which any zlib can read."""
+"""How a blob's bytes are stored: as a zlib stream, which any zlib can read, or as the tombstone of purged bytes."""
 
+import base64
+import json
 import zlib
+from dataclasses import asdict, dataclass
 
 try:
     # ISA-L writes the same format three times faster than zlib at its fastest, an eighth larger. Packing is the
@@ -21,5 +24,39 @@ def pack(data: bytes) -> tuple[bytes, str]:
 
 
 def unpack(packed: bytes, codec: str) -> bytes:
-    """Returns the bytes that `pack` took. Raises zlib.error for damaged ones."""
+    """Returns the bytes that `pack` took, of a tombstone what stands for them. Raises zlib.error for damage."""
+    if codec in TOMBSTONES:
+        return unpack_tombstone(packed).content
     return zlib.decompress(packed) if codec == "zlib" else packed
+
+
+PURGED, ABSENT = "purged", "absent"
+TOMBSTONES = (PURGED, ABSENT)
+"""Codecs of a blob without its bytes: PURGED here, for good; ABSENT was purged in the library of an archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What stands for purged bytes. `content` is what is read instead of them; `kind` is what was purged."""
+
+    at: str
+    actor: str
+    reason: str
+    kind: str
+    content: bytes
+
+
+def pack_tombstone(stone: Tombstone) -> bytes:
+    """Returns the stored form of a tombstone."""
+    fields = asdict(stone) | {"content": base64.b64encode(stone.content).decode("ascii")}
+    return zlib.compress(json.dumps(fields).encode("ascii"))
+
+
+def unpack_tombstone(packed: bytes) -> Tombstone:
+    """Returns the tombstone that was packed. Raises zlib.error for a damaged one."""
+    try:
+        fields = json.loads(zlib.decompress(packed))
+        content = base64.b64decode(fields["content"], validate=True)
+        return Tombstone(str(fields["at"]), str(fields["actor"]), str(fields["reason"]), str(fields["kind"]), content)
+    except (ValueError, TypeError, KeyError) as error:
+        raise zlib.error(f"it is no tombstone: {error}") from error

@@ -34,6 +34,7 @@ MAX_BODY_LINES = 500
 _TAG = re.compile(r"<[/!?]?[A-Za-z]")
 _ANY_TOOL = {"*", "Bash", "Bash(*)", "Bash(:*)"}
 _AGENT_FOLDERS = {".claude", ".codex", ".agents", ".cursor", ".gemini", ".vscode", ".claude-plugin", ".mcp.json"}
+_INSTRUCTIONS = {"claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md"}
 _SECRET_FOLDERS = {".ssh", ".aws", ".gnupg"}
 _SECRET_FILE = re.compile(
     r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|id_(?:rsa|dsa|ecdsa|ed25519)|.*\.(?:pem|key|p12|pfx)"
@@ -91,6 +92,8 @@ def main_left_out(kind: Kind, name: str, reading: Reading) -> str:
     """Returns why the main file, which is there, was not read; empty when one was read, or none is there."""
     if main_path(kind, name, reading.files):
         return ""
+    if "." in reading.left_out:
+        return f"it is {reading.left_out['.']}"
     expected = main_file(kind, name).casefold()
     return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
@@ -136,6 +139,8 @@ def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
     planted = _AGENT_FOLDERS.intersection(parts)
     if planted:
         yield Problem(Severity.WARNING, path, f"it configures an agent ({min(planted)}), which no resource needs to")
+    if parts[-1].casefold() in _INSTRUCTIONS:
+        yield Problem(Severity.WARNING, path, "agents take a file of this name as instructions, wherever it lies")
     if data.startswith(_PROGRAMS) or (data.startswith(b"MZ") and b"\0" in data[:64]):
         yield Problem(Severity.WARNING, path, "it is a compiled program; nobody can review it")
 

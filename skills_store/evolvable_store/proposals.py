@@ -157,7 +157,8 @@ class Adding:
         return [int(db.execute(_ADD, row).lastrowid) for row in self._rows]
 
 
-_BLOB = "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_BLOB = """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
+    DO UPDATE SET codec = excluded.codec, data = excluded.data WHERE blob.codec = 'absent'"""
 _ADD = """INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state, grounds,
     fingerprint, expires, findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ? AND manifest = ?

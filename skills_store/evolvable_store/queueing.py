@@ -66,10 +66,14 @@ def read_entry(place: str) -> dict[str, str] | None:
     return {key: value for key in KEYS if isinstance(value := entry.get(key), str)}
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _replace(place: str, text: str) -> None:
     draft = f"{place}.{os.getpid()}-{time.time_ns():x}.new"
     try:
-        with open(draft, "x", encoding="utf-8") as file:
+        with open(draft, "x", encoding="utf-8", opener=_private) as file:
             file.write(text)
         os.replace(draft, place)
     except OSError:

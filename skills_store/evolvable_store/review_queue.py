@@ -39,7 +39,7 @@ def take(home: Path, session: str | None = None) -> Waiting | None:
     for entry in waiting(home):
         if session not in (None, entry.session):
             continue
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = folder / f"{entry.place.stem}.{os.getpid()}-{time.time_ns():x}.json"
         # Of several who rename one file one succeeds. A later event may have replaced it since it was read.
         with suppress(FileNotFoundError):

@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evolvable_store.evidence import Outcome, Usage
+from evolvable_store.evidence import Grade, Outcome, Usage, settle_votes
 from evolvable_store.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.driver import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +72,43 @@ class SightingLog:
         """Keeps what a session showed instead of what it showed before; returns whether anything was kept.
 
         A session that is known as it is, or known longer, is left as it stands. uses, searches: those that the
-        session made; where nobody knew whose they are, they become this session's.
+        session made; where nobody knew whose they are, they become this session's. Its ends count only where the server
+        saw the session before.
         """
-        rows = [_row(taken.session, sighting) for sighting in sightings]
         with self._backend.writing() as db:
-            known = db.execute("SELECT digest, spans FROM taken WHERE session = ?", (taken.session,)).fetchone()
+            known = db.execute(
+                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
+            ).fetchone()
             if known is not None and (known[0] == taken.digest or known[1] > taken.spans):
                 return False
+            link = _link(db, taken.session)
+            # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
+            witnessed = link is not None and (known is None or known[2] == 1)
             t = taken
-            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals))
-            db.execute("INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals), witnessed)
+            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
-            db.executemany("INSERT INTO sighting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            for one in sightings:
+                grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
+                row = (*_row(taken.session, one), grade, link if witnessed else None)
+                db.execute(f"INSERT INTO sighting ({_SIGHTING}, grade, link) VALUES ({_MARKS})", row)
             asked = "IN (SELECT value FROM json_each(?))"
-            for table, key, ids in (("use", "id", uses), ("shown", "search", searches), ("outcome", "use", uses)):
+            for table, key, ids, more in (
+                *(("use", "id", uses, ""), ("shown", "search", searches, "")),
+                ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
+            ):
                 db.execute(
-                    f"UPDATE {table} SET session = ? WHERE session IS NULL AND {key} {asked}",
+                    f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
                     (taken.session, json.dumps(list(ids))),
                 )
+            if uses:
+                settle_votes(db, taken.session)
         return True
 
     def taken(self, session: str) -> Taken | None:
         """Returns what was taken in of a session, None when nothing was."""
         with self._backend.reading() as db:
-            row = db.execute("SELECT * FROM taken WHERE session = ?", (session,)).fetchone()
+            row = db.execute(f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL", (session,)).fetchone()
         if row is None:
             return None
         name, client, digest, spans, at, model, outcome, signals = row
@@ -102,7 +118,8 @@ class SightingLog:
         """Returns what a session showed, by resource and version."""
         with self._backend.reading() as db:
             rows = db.execute(
-                "SELECT * FROM sighting WHERE session = ? ORDER BY resource, version", (session,)
+                f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
+                (session,),
             ).fetchall()
         return [_as_sighting(row) for row in rows]
 
@@ -113,6 +130,29 @@ class SightingLog:
         with self._backend.reading() as db:
             row: tuple[int | None] | None = db.execute(query, (resource, at)).fetchone()
         return row[0] if row else None
+
+
+_TAKEN = "session, client, digest, spans, at, model, outcome, signals"
+_SIGHTING = "session, resource, version, at, model, loaded, used, how, outcome, signals"
+_MARKS = ", ".join("?" * 12)
+
+
+def _link(db: "Connection", session: str) -> str | None:
+    """Return the connection over which the server saw a session first, None when it never did.
+
+    A connection that tells clients apart comes before one that several share.
+    """
+    query = "SELECT connection FROM client_session WHERE session = ? ORDER BY connection LIKE 'http%', at LIMIT 1"
+    row = db.execute(query, (session,)).fetchone()
+    return row[0] if row else None
+
+
+def _grade(db: "Connection", session: str, one: Sighting) -> Grade:
+    """Return the grade of what a session that the server saw shows: verified where it served that very version."""
+    served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
+        AND origin IS NULL LIMIT 1"""
+    agrees = one.loaded and db.execute(served, (session, one.resource, one.version)).fetchone() is not None
+    return Grade.VERIFIED if agrees else Grade.REPORTED
 
 
 def _as_sighting(row: tuple[Any, ...]) -> Sighting:

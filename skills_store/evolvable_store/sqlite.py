@@ -19,9 +19,10 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
 )
+from evolvable_store.home import Registered, check_home, no_homes
 from evolvable_store.objects import Manifest, Version, blob_hash
-from evolvable_store.operation import Actor, Change, Head, Intent, Operation
-from evolvable_store.packing import unpack
+from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
+from evolvable_store.packing import TOMBSTONES, unpack
 from evolvable_store.resource import Kind
 
 if TYPE_CHECKING:
@@ -49,18 +50,21 @@ _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, 
 _VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
 _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
-_OPERATION = "SELECT id, at, actor, reason, session, evidence, undoes FROM operation"
+_OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
+    FROM operation"""
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
 
 class SqliteBackend:
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
-    def __init__(self, home: Path, *, create: bool = False) -> None:
+    def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
         """Opens `home`/library.db; with `create`, makes it when it is missing.
 
-        Raises NoLibrary, LibraryTooNew, LibraryCorrupt, LibraryReadOnly.
+        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
+        LibraryReadOnly.
         """
+        check_home(home, registered, create=create)
         self.path = home / FILE
         self.journal = ""
         self._access: driver.Access = "write"
@@ -72,7 +76,6 @@ class SqliteBackend:
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
-            _make_home(home)
         elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
@@ -137,7 +140,8 @@ class SqliteBackend:
         from filelock import FileLock, Timeout
 
         try:
-            with FileLock(self.path.with_name("opening.lock"), timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005):
+            lock = self.path.with_name("opening.lock")
+            with FileLock(lock, timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005, mode=0o600):
                 yield
         except Timeout as error:
             raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
@@ -310,7 +314,9 @@ class SqliteWriter:
 
     def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
         self.db.execute(
-            "INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
+            DO UPDATE SET codec = excluded.codec, data = excluded.data
+            WHERE blob.codec = 'absent' AND excluded.codec IN ('zlib', 'raw')""",
             (sha256, size, codec, packed),
         )
 
@@ -328,13 +334,19 @@ class SqliteWriter:
             (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text),
         )
 
-    def add_operation(self, identity: int, last: int, intent: Intent) -> None:
+    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
         evidence = json.dumps(intent.evidence) if intent.evidence else None
         undoes = json.dumps(intent.undoes) if intent.undoes else None
         self.db.execute(
-            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+                *(intent.principal, intent.via or None, int(arrived)),
+            ),
         )
+
+    def add_signature(self, operation: int, key: str, signature: bytes) -> None:
+        self.db.execute("INSERT INTO signature VALUES (?, ?, ?)", (operation, key, signature))
 
     def bind(
         self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
@@ -390,13 +402,6 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
-def _make_home(home: Path) -> None:
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
-
-
 def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
     known = ids.get((kind, scope, name))
     if known is None:
@@ -427,7 +432,7 @@ def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
         data = unpack(*row)
     except zlib.error:
         data = b""
-    if blob_hash(data) != sha256:
+    if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
         raise LibraryCorrupt(
             f"Blob {sha256[:12]} in {path} does not match its hash.",
             "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
@@ -443,7 +448,9 @@ def _as_head(row: Any) -> Head:
 def _as_operation(row: Any) -> Operation:
     evidence = tuple(json.loads(row[5])) if row[5] else ()
     undoes = tuple(json.loads(row[6])) if row[6] else ()
-    return Operation(row[0], Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes))
+    principal = Principal(row[7]) if row[7] else None
+    intent = Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes, principal, row[8] or "")
+    return Operation(row[0], intent, bool(row[9]))
 
 
 def _as_change(row: Any) -> Change:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
+from evolvable_store.home import Registered, no_homes
 from evolvable_store.objects import File, Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Operation
+from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
 from evolvable_store.transaction import Transaction, iso
@@ -34,12 +35,20 @@ class Store:
         self.backend, self.home, self.clock = backend, home, clock
 
     @classmethod
-    def open(cls, home: Path, *, create: bool = False, clock: Callable[[], datetime] = utc_now) -> Self:
+    def open(
+        cls,
+        home: Path,
+        *,
+        create: bool = False,
+        clock: Callable[[], datetime] = utc_now,
+        registered: Registered = no_homes,
+    ) -> Self:
         """Returns the library in the folder `home`; with `create`, makes it when it is missing.
 
-        Raises NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
+        registered: returns the homes that the person registered, which may belong to another account or lie in a work
+        tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
-        return cls(SqliteBackend(home, create=create), home, clock)
+        return cls(SqliteBackend(home, create=create, registered=registered), home, clock)
 
     @property
     def read_only(self) -> bool:
@@ -68,9 +77,15 @@ class Store:
         session: str | None = None,
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
+        identity: Identity | None = None,
+        signer: Signer | None = None,
     ) -> Transaction:
-        """Returns a transaction; use it as `with store.transaction(...) as tx:`."""
-        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes)
+        """Return a transaction; use it as `with store.transaction(...) as tx:`.
+
+        identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
+        signer: signs the operation, where the person locked approvals.
+        """
+        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes, identity, signer)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
         """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.

@@ -5,28 +5,48 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evolvable_store.build import build_folder, build_single
 from evolvable_store.carry import carry
 from evolvable_store.errors import Refused
-from evolvable_store.folder import Reading, is_link, read_folder, read_single
+from evolvable_store.folder import Reading, read_folder, read_single
 from evolvable_store.objects import File, Files, manifest_of
 from evolvable_store.one_by_one import replace_files
-from evolvable_store.rename import REFUSED, exchange, rename_new
-from evolvable_store.staging import Note, Slot, abandoned, new_note, slots, staging_for, sync_folder, unfinished
+from evolvable_store.openat import PathAt, is_link
+from evolvable_store.rename import REFUSED, exchange, rename, rename_new
+from evolvable_store.staging import (
+    Note,
+    OpenStaging,
+    Slot,
+    Staging,
+    abandoned,
+    clear_part,
+    new_note,
+    open_root,
+    opened,
+    staging_for,
+    stems,
+    sync_directory,
+    sync_folder,
+    unknown_entries,
+)
 
 __all__ = [
     "Recovered",
     "Replaced",
+    "Staging",
     "discard",
+    "open_root",
+    "opened",
     "read_back",
     "remove_folder",
     "remove_single",
     "staging_for",
     "still_holds",
     "sweep",
+    "unknown_entries",
     "write_folder",
     "write_single",
 ]
@@ -35,6 +55,10 @@ SINGLE = "AGENT.md"
 """What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
 
 _IMPOSSIBLE = REFUSED | {errno.EXDEV}
+
+
+Keep = Callable[[PathAt, str], object]
+"""Takes a directory that was removed and its name below the root, and moves away what is to be kept of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +84,7 @@ class Recovered:
     stuck: tuple[str, ...]
 
 
-def write_folder(target: Path, files: Files, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def write_folder(target: Path, files: Files, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
 
     staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
@@ -70,32 +94,36 @@ def write_folder(target: Path, files: Files, staging: Path, *, believed: str, no
     OSError when the disk refuses; then `target` is as it was.
     """
     written = manifest_of(files).tree
-    _check(target)
-    return _write(target, lambda new: build_folder(new, files, target), staging, believed, written, now)
+    with opened(staging) as place:
+        at = _checked(target, place)
+        return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now)
 
 
-def write_single(target: Path, file: File, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def write_single(target: Path, file: File, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Makes `target` a file with this content, in one step as `write_folder` does.
 
     The trees, `believed` too, are those of a folder that holds this file alone, as SINGLE.
     """
     written = manifest_of({SINGLE: file}).tree
-    _check(target, single=True)
-    return _write(target, lambda new: build_single(new, file, target), staging, believed, written, now)
+    with opened(staging) as place:
+        at = _checked(target, place, single=True)
+        return _write(at, lambda new: build_single(new, file, at), place, believed, written, now)
 
 
 def _write(
-    target: Path, build: Callable[[Path], None], staging: Path, believed: str, written: str, now: float
+    target: PathAt, build: Callable[[PathAt], None], place: OpenStaging, believed: str, written: str, now: float
 ) -> Replaced | None:
-    slot = Slot.fresh(staging, target.name)
+    slot = Slot.fresh(place, target.path.name)
+    note = new_note(target, now=now, inode=0, believed=believed, written=written)
     try:
+        # First a note, so that what is built is known as ours; it is durable before anything is replaced.
+        slot.write_note(note, durable=False)
         build(slot.new)
-        inode = os.stat(slot.new).st_ino
-        note = new_note(slot, target, now=now, inode=inode, believed=believed, written=written)
+        note = replace(note, inode=slot.new.lstat().st_ino)
         slot.write_note(note)
-        os.rename(slot.new, slot.ready)
-        sync_folder(staging)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        rename(slot.new, slot.ready)
+        _sync_above(slot.ready)
+        target.make_parents()
         _put(slot, note)
     except OSError:
         _give_up(slot)
@@ -103,30 +131,29 @@ def _write(
     return _finish(slot, note)
 
 
-def remove_folder(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def remove_folder(target: Path, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Takes `target` away; returns where it lies now, None when there was nothing.
 
     Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
     version, a folder with that alone stays; what programs make again by themselves goes with the rest.
     """
-    _check(target)
-    return _remove(target, (_move_away, replace_files), staging, believed, now)
+    with opened(staging) as place:
+        return _remove(_checked(target, place), (_move_away, replace_files), place, believed, now)
 
 
-def remove_single(target: Path, staging: Path, *, believed: str, now: float) -> Replaced | None:
+def remove_single(target: Path, staging: Staging, *, believed: str, now: float) -> Replaced | None:
     """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
-    _check(target, single=True)
-    return _remove(target, (_move_away,), staging, believed, now)
+    with opened(staging) as place:
+        return _remove(_checked(target, place, single=True), (_move_away,), place, believed, now)
 
 
-def _remove(target: Path, ways: tuple["Way", ...], staging: Path, believed: str, now: float) -> Replaced | None:
-    if not os.path.lexists(target):
+def _remove(target: PathAt, ways: tuple["Way", ...], place: OpenStaging, believed: str, now: float) -> Replaced | None:
+    if not target.exists():
         return None
-    slot = Slot.fresh(staging, target.name)
-    note = new_note(slot, target, now=now, inode=0, believed=believed, written="")
+    slot = Slot.fresh(place, target.path.name)
+    note = new_note(target, now=now, inode=0, believed=believed, written="")
     try:
         slot.write_note(note)
-        sync_folder(staging)
         _first_possible(ways, slot, note)
     except FileNotFoundError:
         _give_up(slot)
@@ -137,9 +164,10 @@ def _remove(target: Path, ways: tuple["Way", ...], staging: Path, believed: str,
     return _finish(slot, note)
 
 
-def discard(old: Path) -> None:
-    """Deletes a replaced folder for good: its caller has kept what was in it."""
-    Slot.of(old).clear()
+def discard(old: Path, staging: Staging) -> None:
+    """Delete a replaced folder: its content is safe in the library."""
+    with opened(staging) as place:
+        Slot.of(old, place).clear()
 
 
 def still_holds(old: Path, tree: str) -> bool:
@@ -152,14 +180,17 @@ def still_holds(old: Path, tree: str) -> bool:
 
 def read_back(old: Path) -> Reading:
     """Returns what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
-    return read_single(old, SINGLE) if old.is_file() and not old.is_symlink() else read_folder(old)
+    single = old.is_file() and not old.is_symlink()
+    return read_single(old, SINGLE, real=True) if single else read_folder(old, real=True)
 
 
 def sweep(
-    staging: Path,
+    staging: Staging,
     now: float,
     keep_seconds: float = 60.0,
     still_as_believed: Callable[[Path, str], bool] = still_holds,
+    keep: Keep | None = None,
+    only: str | None = None,
 ) -> list[Recovered]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
@@ -167,41 +198,73 @@ def sweep(
     are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
     version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
     now is left for the next sweep.
+
+    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
+    before the rest is deleted. only: look at the swaps of this directory alone.
     """
-    found = []
-    for slot in slots(staging):
-        slot.delete(slot.gone)
-        note = slot.read_note()
-        with suppress(OSError):
-            if note is None:
-                if unfinished(slot, now):
-                    slot.delete(slot.new)
-                    slot.part.unlink(missing_ok=True)
-                continue
-            at_work = not slot.old.exists() or slot.ready.exists()
-            if at_work and not abandoned(note, now):
-                continue
-            _settle(slot, note)
-            if not slot.old.exists():
-                slot.clear()
-                continue
-            recovered = _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed)
-            if recovered:
-                found.append(recovered)
+    found: list[Recovered] = []
+    known = stems(staging.notes)
+    if not known:
+        return found
+    with opened(staging) as place:
+        for stem in known:
+            with suppress(OSError, Refused):
+                recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed, keep, only)
+                if recovered:
+                    found.append(recovered)
     return found
 
 
-def _check(target: Path, single: bool = False) -> None:
+def _sweep_slot(
+    slot: Slot,
+    now: float,
+    keep_seconds: float,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Keep | None,
+    only: str | None,
+) -> Recovered | None:
+    note = slot.read_note()
+    if note is None:
+        clear_part(slot, now)
+        return None
+    if only is not None and note.target != only:
+        return None
+    slot.delete(slot.gone)
+    at_work = not slot.old.exists() or slot.ready.exists()
+    if at_work and not abandoned(note, now):
+        return None
+    _settle(slot, note)
+    if not slot.old.exists():
+        slot.clear()
+        return None
+    return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
+
+
+def _checked(target: Path, place: OpenStaging, single: bool = False) -> PathAt:
+    """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
+    at = place.target(place.staging.name_of(target))
+    for above in reversed(at.parents):
+        if above.exists() and is_link(above.lstat()):
+            raise Refused(f"{above} is a symbolic link; nothing is written below it.", "Remove the link.")
     try:
-        status = os.lstat(target)
+        status = at.lstat()
     except FileNotFoundError:
-        return
+        return at
     right, wanted = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
     if is_link(status) or not right(status.st_mode):
         what = "a symlink" if is_link(status) else f"not a {wanted}"
         raise Refused(
             f"{target} is {what}; it is not replaced.", f"Give the {wanted} that it stands for, or remove it."
         )
+    return at
+
+
+def _sync_above(path: PathAt) -> None:
+    """Make the name durable."""
+    if path.parents:
+        sync_folder(path.parents[0])
+    else:
+        sync_directory(path.base)
 
 
 def _put(slot: Slot, note: Note) -> None:
@@ -209,7 +272,7 @@ def _put(slot: Slot, note: Note) -> None:
     target = slot.target(note)
     for attempt in range(8):
         try:
-            if os.path.lexists(target):
+            if target.exists():
                 single = slot.ready.is_file()
                 ways = (_exchange, _two_renames) if single else (_exchange, _two_renames, replace_files)
                 _first_possible(ways, slot, note)
@@ -240,7 +303,7 @@ def _exchange(slot: Slot, note: Note) -> None:
     target = slot.target(note)
     exchange(slot.ready, target)
     try:
-        os.rename(slot.ready, slot.old)
+        rename(slot.ready, slot.old)
     except OSError:
         exchange(slot.ready, target)
         raise
@@ -248,7 +311,7 @@ def _exchange(slot: Slot, note: Note) -> None:
 
 def _two_renames(slot: Slot, note: Note) -> None:
     target = slot.target(note)
-    os.rename(target, slot.old)
+    rename(target, slot.old)
     try:
         rename_new(slot.ready, target)
     except OSError:
@@ -257,17 +320,17 @@ def _two_renames(slot: Slot, note: Note) -> None:
 
 
 def _move_away(slot: Slot, note: Note) -> None:
-    os.rename(slot.target(note), slot.old)
+    rename(slot.target(note), slot.old)
 
 
 def _finish(slot: Slot, note: Note) -> Replaced | None:
     target = slot.target(note)
-    sync_folder(target.parent)
+    _sync_above(target)
     if not slot.old.exists():
         slot.clear()
         return None
     carry(slot.old, target, successor=bool(note.written))
-    return Replaced(slot.old)
+    return Replaced(slot.old.path)
 
 
 def _give_up(slot: Slot) -> None:
@@ -282,7 +345,7 @@ def _give_up(slot: Slot) -> None:
 
 def _is_ours(slot: Slot, note: Note) -> bool:
     """Returns whether what is ready is what was built, not what it was exchanged for."""
-    return os.stat(slot.ready).st_ino == note.inode
+    return slot.ready.lstat().st_ino == note.inode
 
 
 def _settle(slot: Slot, note: Note) -> None:
@@ -294,25 +357,33 @@ def _settle(slot: Slot, note: Note) -> None:
         replace_files(slot, note)
     elif slot.old.exists():
         target = slot.target(note)
-        if not os.path.lexists(target):
+        if not target.exists():
             rename_new(slot.old, target)
         slot.delete(slot.ready)
     elif _is_ours(slot, note):
         slot.delete(slot.ready)
     else:
-        os.rename(slot.ready, slot.old)
+        rename(slot.ready, slot.old)
 
 
-def _sweep_old(slot: Slot, note: Note, due: bool, still_as_believed: Callable[[Path, str], bool]) -> Recovered | None:
+def _sweep_old(
+    slot: Slot,
+    note: Note,
+    due: bool,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: Keep | None,
+) -> Recovered | None:
     target = slot.target(note)
     stuck = carry(slot.old, target, successor=bool(note.written))
     if not due:
         return None
-    if not stuck and any(still_as_believed(slot.old, tree) for tree in (note.believed, note.written) if tree):
+    if not stuck and any(still_as_believed(slot.old.path, tree) for tree in (note.believed, note.written) if tree):
+        if keep is not None and not note.written:
+            keep(slot.old, note.target)
         slot.clear()
         return None
-    reading = read_back(slot.old)
+    reading = read_back(slot.old.path)
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None
-    return Recovered(target, reading.files, slot.old, note.believed, stuck)
+    return Recovered(target.path, reading.files, slot.old.path, note.believed, stuck)

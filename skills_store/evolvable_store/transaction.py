@@ -23,7 +23,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
-from evolvable_store.operation import Actor, Head, Intent, Operation
+from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
 from evolvable_store.packing import pack
 from evolvable_store.placings import Note
 from evolvable_store.problems import main_path
@@ -70,6 +70,16 @@ class Step:
     blobs: tuple[Packed, ...] = ()
 
 
+# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
+_WITHOUT_IDENTITY = {
+    Actor.HUMAN: Principal.UNKNOWN,
+    Actor.AGENT: Principal.AGENT,
+    Actor.REVIEW: Principal.AGENT,
+    Actor.EVOLUTION: Principal.AGENT,
+    Actor.IMPORT: Principal.IMPORT,
+}
+
+
 class Transaction:
     """Collects writes and publishes them as one operation when the `with` block ends without an exception.
 
@@ -86,12 +96,15 @@ class Transaction:
         session: str | None = None,
         evidence: Sequence[str] = (),
         undoes: Sequence[int] = (),
+        identity: Identity | None = None,
+        signer: Signer | None = None,
     ) -> None:
         if not reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock = backend, clock
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
+        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY[actor]), signer
         self._plans: list[Callable[[_Publication], Written]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -154,7 +167,10 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        intent = Intent(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes)
+        intent = Intent(
+            *(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
+            *(self._identity.principal, self._identity.via),
+        )
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
@@ -162,6 +178,9 @@ class Transaction:
                 done = written[write]
                 writer.bind(folder, directory, done.id, done.version, signature, conflict)
             operation = publication.close()
+            if operation and self._signer:
+                statement = statement_of(intent, publication.moved)
+                writer.add_signature(operation.id, self._signer.key, self._signer.sign(statement))
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
@@ -189,7 +208,7 @@ def replay(
         done: list[Operation] = []
         skills: dict[int, tuple[int | None, int | None]] = {}
         for intent, steps in operations:
-            publication = _Publication(writer, intent)
+            publication = _Publication(writer, intent, arrived=True)
             for step in steps:
                 publication.replay(step)
             if operation := publication.close():
@@ -215,10 +234,12 @@ def iso(moment: datetime) -> str:
 class _Publication:
     """The moment of publishing: all of it runs while the write lock is held."""
 
-    def __init__(self, writer: Writer, intent: Intent) -> None:
-        self._writer, self._intent = writer, intent
+    def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False) -> None:
+        self._writer, self._intent, self._arrived = writer, intent, arrived
         self._digest = intent.digest
         self._first = self._next = writer.sequence() + 1
+        self.moved: list[tuple[str, str, str, int | None, str]] = []
+        """Of every change: kind, scope, name, version after, hash of the newest version."""
         self.skills: dict[int, tuple[int | None, int | None]] = {}
         """The skills that were moved, each with the version its name pointed to before and after."""
 
@@ -226,8 +247,8 @@ class _Publication:
         """Keeps the operation if it changed anything, and returns it."""
         if self._next == self._first:
             return None
-        self._writer.add_operation(self._first, self._next - 1, self._intent)
-        return Operation(self._first, self._intent)
+        self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)
+        return Operation(self._first, self._intent, self._arrived)
 
     def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> Written:
         head = self._head(ref)
@@ -314,6 +335,7 @@ class _Publication:
         h = head
         moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
         self._writer.add_change(moved, self._first, h.version, manifest)
+        self.moved.append((h.kind, h.scope, h.name, version, chained))
         self._next += 1
         if h.kind is Kind.SKILL:
             self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import EvolvableError
-from evolvable_store.operation import Head
+from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.store import Store
+from evolvable_store.swap import unknown_entries
 from evolvable_store.sync import Sync
-from evolvable_store.working_copy import WorkingCopy
+from evolvable_store.working_copy import WorkingCopy, notes_of
 
 
 class WorkingCopies:
@@ -33,9 +34,14 @@ class WorkingCopies:
         scope: str = USER_SCOPE,
         kind: Kind = Kind.SKILL,
         progress: Callable[[int, int], None] | None = None,
+        identity: Identity | None = None,
     ) -> Sync:
-        """Watches a folder from now on and takes in what is there. Raises AlreadyExists, InvalidArgument."""
-        return self.copy(self.bindings.add_folder(path, scope, kind)).sync(progress=progress)
+        """Watch a folder from now on and import what it holds. Raise AlreadyExists, InvalidArgument.
+
+        identity: who answers for what it holds now; later changes on disk are of an unknown principal.
+        """
+        folder = self.bindings.add_folder(path, scope, kind)
+        return WorkingCopy(self._store, folder, grace=self._grace, identity=identity).sync(progress=progress)
 
     def check_out(
         self,
@@ -64,6 +70,14 @@ class WorkingCopies:
             if progress:
                 progress(number, len(absent))
         return sync
+
+    def unknown_entries(self) -> list[Path]:
+        """Return the entries in staging folders that this library did not make; see `staging.unknown_entries`."""
+        return [
+            entry
+            for folder in self.folders()
+            for entry in unknown_entries(folder.path, notes_of(self._store.home, folder))
+        ]
 
     def copy(self, folder: Folder) -> WorkingCopy:
         """Returns the working copy of a folder, always the same one."""

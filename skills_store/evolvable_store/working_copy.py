@@ -18,15 +18,19 @@ from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
-from evolvable_store.operation import Actor, Head
+from evolvable_store.openat import PathAt, first_link
+from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
+from evolvable_store.staging import is_inside
 from evolvable_store.store import Store
 from evolvable_store.swap import (
     SINGLE,
     Recovered,
+    Staging,
     discard,
+    opened,
     read_back,
     remove_folder,
     remove_single,
@@ -38,6 +42,7 @@ from evolvable_store.swap import (
 )
 from evolvable_store.sync import Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
+from evolvable_store.trash import Trash
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -71,12 +76,17 @@ class _Edit:
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
-    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0) -> None:
-        """grace: seconds that a vanished directory may take to come back before its resource is removed."""
+    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0, identity: Identity | None = None) -> None:
+        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk.
+        """
         self.store, self.folder, self.grace = store, folder, grace
+        self._identity = identity or Identity(Principal.UNKNOWN, "file")
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
+        self._trash = Trash(store.home)
 
     def sync(
         self,
@@ -98,13 +108,18 @@ class WorkingCopy:
             sync.stale = True
             self._looker.missing.clear()
             return sync
+        if first_link(self.folder.path) is not None:
+            # Whoever put the link there decides what it leads to; nothing is read or removed because of it.
+            sync.stale = True
+            sync.refused.append(Refusal(".", ("the folder is a symbolic link now, or lies below one; not followed",)))
+            return sync
         with self._lock():
             self._recover(sync)
             if directories is None:
                 survey = self._looker.everything()
                 directories, sync.stale = survey.directories, survey.gone
                 sync.refused += [Refusal(directory, (why,)) for directory, why in survey.left_out.items()]
-            wanted = sorted(set(directories)) if not sync.stale else []
+            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
             for start in range(0, len(wanted), BATCH):
                 self._sync_batch(wanted[start : start + BATCH], sync)
                 if progress:
@@ -115,10 +130,20 @@ class WorkingCopy:
         """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
         return self._looker.directories_at(places)
 
+    def _without_links(self, directories: set[str]) -> set[str]:
+        """Return the directories without those that are links to another folder's resources; these are not bound."""
+        linked = self._looker.linked(filter(is_inside, directories))
+        for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
+            self._bindings.unbind(binding)
+        # A row of the library's file may say anything; only names below the folder are looked at.
+        return {directory for directory in directories - linked if is_inside(directory)}
+
     def place(self, head: Head) -> Sync:
         """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
         sync = Sync(self.folder)
         directory = single_name(head.kind, head.name)
+        if self._looker.linked([directory]):
+            return sync  # it is written into the folder that the link leads to
         if os.path.lexists(self.folder.path / directory):
             sync.refused.append(Refusal(directory, (f"it is in the way of {head.ref}, which is not written here",)))
             return sync
@@ -130,6 +155,24 @@ class WorkingCopy:
                 self._sync_batch([directory], sync)
         return sync
 
+    def _staging(self) -> Staging:
+        """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
+        # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
+        return staging_for(self.folder.path, notes_of(self.store.home, self.folder))
+
+    def _keep(self, old: PathAt, directory: str) -> None:
+        self._trash.put(old, self.folder.path, directory, time.time())
+
+    def _bring_back(self, directory: str) -> None:
+        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        with contextlib.suppress(EvolvableError, OSError):
+            staging = self._staging()
+            sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
+            entry = self._trash.newest_of(self.folder.path, directory)
+            if entry is not None:
+                with opened(staging) as place:
+                    self._trash.put_back(entry.id, place.target(directory), all_files=False)
+
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         from filelock import FileLock, Timeout  # a server answers before it follows folders
@@ -137,7 +180,9 @@ class WorkingCopy:
         place = self.store.home / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         try:
-            with FileLock(place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
+            with FileLock(
+                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
+            ):
                 yield
         except Timeout:
             raise LibraryBusy(
@@ -226,6 +271,11 @@ class WorkingCopy:
             elif look.binding is not None and look.binding.version is not None:
                 sync.refused.append(Refusal(look.directory, (f"{main}: is missing",)))
             return False
+        if cut := look.reading.cut_short:
+            # A part of a resource is no version of it: what is known stays as it is.
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(Refusal(look.directory, (cut,)))
+            return False
         unread = self._unread(look)
         if unread:
             sync.refused.append(Refusal(look.directory, unread))
@@ -256,6 +306,8 @@ class WorkingCopy:
         assert look.reading is not None
         texts = [str(problem) for problem in found]
         texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
+        linked = "it has another name by a hard link, and may be a private file"
+        texts += [f"{path}: {linked}" for path in look.reading.linked]
         if texts:
             sync.warnings.append(Refusal(look.directory, tuple(texts)))
 
@@ -299,7 +351,7 @@ class WorkingCopy:
                 sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
     def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
-        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence)
+        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence, identity=self._identity)
 
     def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
@@ -325,6 +377,10 @@ class WorkingCopy:
 
     def _tombstone(self, look: Look, sync: Sync) -> None:
         since = self._looker.missing.setdefault(look.directory, time.monotonic())
+        if first_link(self.folder.path / look.directory) is not None:
+            # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
+            sync.missing.append(look.directory)
+            return
         if not self._removals or time.monotonic() - since < self.grace:
             sync.missing.append(look.directory)
             return
@@ -344,7 +400,7 @@ class WorkingCopy:
         assert look.head is not None and look.tree is not None
         place, believed = self.folder.path / look.directory, self._believed(look)
         remove = remove_single if self._is_single(look.directory) else remove_folder
-        replaced = remove(place, staging_for(self.folder.path), believed=believed, now=time.time())
+        replaced = remove(place, self._staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
         if replaced is not None and not still_holds(replaced.old, believed):
@@ -360,7 +416,7 @@ class WorkingCopy:
         return manifest_of({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
 
     def _write(self, look: Look, head: Head, files: Files, sync: Sync, conflict: str = "") -> None:
-        place, staging = self.folder.path / look.directory, staging_for(self.folder.path)
+        place, staging = self.folder.path / look.directory, self._staging()
         blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
         if blocked:
             raise Refused(
@@ -374,6 +430,8 @@ class WorkingCopy:
             replaced = write_folder(place, files, staging, believed=believed, now=now)
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
+        if look.tree is None and not self._is_single(look.directory):
+            self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
             self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
@@ -400,7 +458,7 @@ class WorkingCopy:
         with self._transaction(reason, [f"conflict: {conflict}"] if conflict else []) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
-            discard(kept)
+            discard(kept, self._staging())
         new = self.store.head(head.ref)
         if conflict:
             sync.conflicts.append(Refusal(look.directory, (conflict,)))
@@ -413,7 +471,7 @@ class WorkingCopy:
         """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
         found: list[Recovered] = []
         with contextlib.suppress(EvolvableError, OSError):
-            found = sweep(staging_for(self.folder.path), time.time(), KEEP_SECONDS)
+            found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep)
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):
@@ -441,7 +499,7 @@ class WorkingCopy:
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
-            discard(old)
+            discard(old, self._staging())
             new = self.store.head(head.ref)
             sync.taken.append(Taken(directory, head.ref, new.latest, "returned"))
             self._write(look, new, files, sync)
@@ -470,6 +528,11 @@ class WorkingCopy:
 
     def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def notes_of(home: Path, folder: Folder) -> Path:
+    """Return where the recovery notes of a watched folder lie."""
+    return home / "recovery" / f"folder-{folder.id}"
 
 
 def _how(look: Look) -> str:

@@ -1,5 +1,6 @@
 """Runs over a library that are really driven: who judges, what is refused, and what is found to be changed."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,11 +8,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
-from driving_place import AGENT, LETTERS, PERSON, RUBRIC, RUN, driving, judged, letters
+from driving_place import AGENT, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
+from earned import verified
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import resources, usage
+from evolvable_tools import resources
 from evolvable_tools.evolve.asking import status_of
 from evolvable_tools.evolve.ledger import Ledger, LedgerError
 from evolvable_tools.evolve.report.writing import report
@@ -113,13 +116,11 @@ def test_commands_that_only_an_agent_vouches_for_end_a_run_before_it_begins(plac
     assert not (place.library.store.home / "evolve").exists()
 
 
-def test_agents_that_say_how_well_it_did_do_not_vouch_for_its_commands(place):
+def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place):
     scorer = {"type": "command", "args": {"argv": ["{python}", "-c", "raise SystemExit"]}}
     place.save(letters(scorer), AGENT)
     for n in range(6):
-        who = replace(AGENT, session=f"other-{n}")
-        loaded = usage.load(place.library, who, LETTERS)
-        usage.report_outcome(place.library, who, outcome="succeeded", use_id=loaded.use_id, usage="used")
+        verified(place.library, str(LETTERS), f"other-{n}", "succeeded")
 
     head = place.library.store.head(LETTERS)
     assert trusts(place.library, [head.id])[head.id] is Trust.PROVEN
@@ -140,6 +141,7 @@ def test_an_agent_s_version_is_no_better_for_being_named_after_a_person_wrote_an
 
 
 def test_a_program_that_changes_what_it_is_measured_with_is_found_out_and_nothing_is_counted(place):
+    place.means = replace(place.means, sandbox=NO_SANDBOX)
     place.save(letters(), run_py=RUN + "open(sys.argv[0], 'a').write('#')")
     place.begin()
 
@@ -155,6 +157,7 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     place, tmp_path, monkeypatch
 ):
     key = tmp_path / "key"
+    place.means = replace(place.means, sandbox=NO_SANDBOX)  # which would not show the command the key
     check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
     place.begin()
@@ -229,13 +232,25 @@ def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(plac
     driver = subprocess.Popen([sys.executable, "-m", "evolvable_server", "evolve", "drive", "--home", home])
 
     try:
-        until(lambda: pids.exists() and pids.read_text().count("\n") >= 1)
+        until(lambda: commands_of(place) or (pids.exists() and pids.read_text().count("\n") >= 1))
     finally:
         driver.kill()
         driver.wait()
 
-    until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
+    until(lambda: not commands_of(place))
+    until(lambda: not pids.exists() or not any(is_running(int(pid)) for pid in pids.read_text().split()))
     until(lambda: not place.folder.workspaces.exists() or not any(place.folder.workspaces.iterdir()))
+
+
+def commands_of(place):
+    """What runs for this place besides its driver and that one's workers: commands, inside of a sandbox or not."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if str(place.root) in " ".join(words) and "evolvable_server" not in words:
+                found.append(process.pid)
+    return found
 
 
 def until(holds):

@@ -57,7 +57,7 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     place, _, status = done
     before = place("get", "order-fields").out
 
-    adopted = place("evolve", "adopt", "--json").json
+    adopted = place("evolve", "adopt", "--json", stdin="y\n").json
     live = place.root / "skills/order-fields/SKILL.md"
 
     assert adopted["changes"] == [{"ref": "skill:order-fields", "before": 1, "after": 2}]
@@ -72,7 +72,7 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     assert place("get", "order-fields").out.replace("@3", "@1") == before
 
     live.write_text(live.read_text(encoding="utf-8") + "\nBy hand.\n", encoding="utf-8")
-    refused = place("evolve", "adopt", code=1)
+    refused = place("evolve", "adopt", stdin="y\n", code=1)
     assert "not what was evaluated" in refused.err and "By hand." in live.read_text(encoding="utf-8")
 
 

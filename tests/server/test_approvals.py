@@ -199,7 +199,8 @@ async def test_over_http_both_eras_are_asked(guarded):
     assert [len(part) for part in state(guarded)] == [1, 0]
 
 
-async def test_usually_nobody_is_asked(place, era):
+async def test_nobody_is_asked_where_the_person_switched_approval_off(place, era):
+    place.configure('approve = "off"')
     person = answering("cancel")
     async with place.client(era, elicitation_callback=person) as client:
         removed = await call(client, "remove_resource", ref="csv")
@@ -208,9 +209,9 @@ async def test_usually_nobody_is_asked(place, era):
     assert (person.asked, removed["operation"] is None, proposed["proposal_id"]) == ([], False, 1)
 
 
-def test_the_setting_is_one_of_three_words():
+def test_the_variable_is_one_of_three_words_and_only_makes_the_persons_setting_stricter():
     assert [read_config({"EVOLVABLE_APPROVE": word}).approve for word in ("", "no", "Guarded", "all")] == [
-        *("off", "off", "guarded", "all")
+        *("guarded", "guarded", "guarded", "all")
     ]
     with pytest.raises(InvalidArgument, match="EVOLVABLE_APPROVE is 'sometimes'"):
         read_config({"EVOLVABLE_APPROVE": "sometimes"})

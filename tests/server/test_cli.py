@@ -470,7 +470,7 @@ def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
     use = loaded.out.rpartition("evolvable report ")[2].split()[0]
 
     told = pdf("report", use, "succeeded", "--usage", "used", "--task-type", "forms")
-    assert told.out == "skill:pdf: Growing; loaded 1, 1 succeeded, 100% well\n"
+    assert told.out == "skill:pdf: Growing; loaded 1, 1 succeeded, 100% well, 1 verified, 0 reported\n"
     assert pdf("report", "pdf@1", "failed", "--json").json["success"] == 0.5
 
 
@@ -518,6 +518,7 @@ def test_a_listing_goes_on_from_its_cursor(pdf):
 @pytest.mark.anyio
 async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyio_backend):
     """Ids that are drawn anew each time are left out."""
+    pdf.configure('approve = "off"')
     server = StdioServerParameters(
         command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
     )

@@ -402,3 +402,12 @@ def test_toml_in_any_form_gets_the_entry_and_gives_it_back(text: str) -> None:
         assert '"""' in text  # refused, rather than to guess
     else:
         assert back == text.rstrip("\n") + "\n" if not text.endswith("\r\n") else back == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+def test_a_link_that_a_repository_brings_is_not_written_through(run: CommandLine) -> None:
+    (run.project / ".git").mkdir()
+    (run.project / ".cursor").mkdir()
+    (run.project / ".cursor/mcp.json").symlink_to(run.user / "planted.json")
+    assert "leads out of the repository" in run("connect", "cursor", "--scope", "project", code=1).err
+    assert not (run.user / "planted.json").exists()

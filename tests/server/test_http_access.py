@@ -17,7 +17,7 @@ from evolvable_server.mcp.bearer import Permission
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.store import Store
 
-READ, WRITE, APPROVE = Permission
+READ, REPORT, WRITE, APPROVE = Permission
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,14 @@ def update(name: str) -> dict:
 
 
 @pytest.mark.parametrize("who", ["reader", "approver"])
-def test_a_token_without_write_reads_and_reports_and_changes_nothing(team, who):
+def test_a_token_without_write_reads_and_changes_nothing(team, who):
     place, server, secrets = team
     loaded = server.tool("load_skill", {"ref": "pdf"}, secrets[who]).json["result"]
     reported = server.tool("report_outcome", {"ref": "pdf", "outcome": "succeeded"}, secrets[who]).json["result"]
     refused = server.tool("update_resource", update(f"by-{who}"), secrets[who]).json["result"]
 
-    assert not loaded["isError"] and not reported["isError"]
+    assert not loaded["isError"] and reported["isError"]
+    assert "needs report" in reported["content"][0]["text"]
     assert refused["isError"]
     assert f"The token {who} may read" in refused["content"][0]["text"]
     assert "needs write" in refused["content"][0]["text"]

@@ -124,7 +124,9 @@ def test_who_comes_without_a_token_learns_where_to_get_one(server, authorization
     assert place in answer.headers["www-authenticate"]
     assert metadata.json["resource"] == RESOURCE
     assert metadata.json["authorization_servers"] == [authorization.issuer]
-    assert metadata.json["scopes_supported"] == ["evolvable:read", "evolvable:write", "evolvable:approve"]
+    assert metadata.json["scopes_supported"] == [
+        f"evolvable:{permission}" for permission in ("read", "report", "write", "approve")
+    ]
 
 
 WRONG = {

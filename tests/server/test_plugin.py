@@ -124,9 +124,12 @@ def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
 
     assert (tmp_path / manifest["server"]["entry_point"]).is_file()
-    assert manifest["server"]["mcp_config"]["args"][-2:] == ["evolvable", "serve"]
-    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    assert manifest["server"]["mcp_config"]["args"][-3:] == ["-P", manifest["server"]["entry_point"], "serve"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert (tmp_path / package / "__init__.py").is_file()
     assert (tmp_path / project["project"]["readme"]).is_file()
+    # Nothing is left to be resolved on a user's machine.
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"] == []
+    assert (tmp_path / "requirements.lock").read_bytes() == (ROOT / "requirements.lock").read_bytes()
     assert not list(tmp_path.rglob("__pycache__"))

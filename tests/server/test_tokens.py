@@ -14,7 +14,7 @@ from evolvable_server.http.tokens import FILE, NoSuchToken, Tokens
 from evolvable_server.mcp.bearer import Permission
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NoLibrary
 
-READ, WRITE, APPROVE = Permission
+READ, REPORT, WRITE, APPROVE = Permission
 
 
 @pytest.fixture

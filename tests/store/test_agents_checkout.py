@@ -10,7 +10,6 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.swap import staging_for
 from evolvable_store.working_copies import WorkingCopies
 
 REVIEWER = Ref(Kind.AGENT, "reviewer", "user")
@@ -27,6 +26,7 @@ class Desk:
     def __init__(self, place):
         self.folder = place / ".claude" / "agents"
         self.folder.mkdir(parents=True)
+        self.staging = self.folder.parent / ".agents.evolvable"
         self.store = Store.open(place / "home", create=True)
         self.copies = WorkingCopies(self.store)
 
@@ -198,7 +198,7 @@ def test_what_is_written_into_a_replaced_file_comes_back_with_a_later_sync(desk,
     both = text("reviewer", "one by the person", "two", "three by the agent")
     assert (desk.read(), desk.files()) == (both, {"AGENT.md": both, "checklist.txt": "be kind"})
     desk.copies.sync()
-    assert [path.name for path in staging_for(desk.folder).iterdir()] == [".gitignore"]
+    assert [path.name for path in desk.staging.iterdir()] == [".gitignore"]
 
 
 @pytest.mark.parametrize("crash", ["rename", "after"])
@@ -232,4 +232,4 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
 
     assert desk.read() == text("reviewer", "by an agent")
     assert desk.store.head(REVIEWER).version == 2
-    assert [path.name for path in staging_for(desk.folder).iterdir() if path.suffix in (".new", ".ready")] == []
+    assert [path.name for path in desk.staging.iterdir() if path.suffix in (".new", ".ready")] == []

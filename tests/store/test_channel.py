@@ -7,9 +7,9 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from older_store import CHANNEL, as_older
 from samples import Clock, skill
 
-from evolvable_store import migrations
 from evolvable_store.archive import export_json, import_json
 from evolvable_store.backup import backup
 from evolvable_store.channel import Channel, Held, Note, Policy, Stand
@@ -18,7 +18,6 @@ from evolvable_store.fsck import check
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.sqlite import SqliteWriter
 from evolvable_store.store import Store
 from evolvable_store.transaction import Written
 
@@ -143,16 +142,12 @@ def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
 def test_an_older_library_begins_with_every_skill_as_hosts_saw_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(migrations, "STEPS", migrations.STEPS[:4])
-        patch.setattr(migrations, "LATEST", 4)
-        patch.setattr(SqliteWriter, "follow", lambda *_: None)
-        with Store.open(tmp_path, create=True) as store:
-            for text in ("one", "two"):
-                with store.transaction(Actor.AGENT, text) as tx:
-                    tx.put(PDF, skill(text))
-                    tx.put(CSV, skill(text))
-            remove(store, CSV)
+    with as_older(CHANNEL - 1, monkeypatch), Store.open(tmp_path, create=True) as store:
+        for text in ("one", "two"):
+            with store.transaction(Actor.AGENT, text) as tx:
+                tx.put(PDF, skill(text))
+                tx.put(CSV, skill(text))
+        remove(store, CSV)
     with Store.open(tmp_path) as store:
         assert (seen(store, PDF), seen(store, CSV)) == (2, None)
         assert check(store).faults == ()

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from older_store import as_older
 from processes import Children, Gate
 from samples import skill
 from soundness import assert_sound
@@ -15,7 +16,6 @@ from evolvable_store import migrations
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryTooNew, NoLibrary
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.sqlite import SqliteWriter
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -23,12 +23,12 @@ FILE = "library.db"
 
 def older(home: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a library as a program made it that knew only so many steps; it holds one skill."""
-    with monkeypatch.context() as patch:
-        patch.setattr(migrations, "STEPS", migrations.STEPS[:steps])
-        patch.setattr(migrations, "LATEST", steps)
-        patch.setattr(SqliteWriter, "follow", lambda *_: None)  # such a program knew of no channel
-        with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "start") as tx:
-            tx.put(Ref.parse("pdf"), skill("kept"))
+    with (
+        as_older(steps, monkeypatch),
+        Store.open(home, create=True) as store,
+        store.transaction(Actor.HUMAN, "start") as tx,
+    ):
+        tx.put(Ref.parse("pdf"), skill("kept"))
 
 
 def schema(home: Path) -> tuple[int, set[str]]:

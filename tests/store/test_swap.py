@@ -19,13 +19,14 @@ from processes import poll
 from samples import attacks
 from swap_children import version, version_of
 
+from evolvable_store import one_by_one, swap
 from evolvable_store import rename as module
-from evolvable_store import swap
 from evolvable_store.errors import InvalidPath, Refused, TooLarge
 from evolvable_store.folder import read_folder
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, PLAIN, File, Files, manifest_of
 from evolvable_store.rename import exchange, rename_new
-from evolvable_store.swap import Recovered, discard, remove_folder, staging_for, still_holds, sweep, write_folder
+from evolvable_store.staging import Staging
+from evolvable_store.swap import Recovered, discard, remove_folder, still_holds, sweep, unknown_entries, write_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
 
@@ -43,6 +44,11 @@ BELIEVED = manifest_of(OLD).tree
 NOW = 1_800_000_000.0
 
 
+def staging_for(root: Path) -> Staging:
+    """The staging folder of a root, with its recovery notes in a library's home beside it."""
+    return swap.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A watched root."""
@@ -52,12 +58,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def staging(root: Path) -> Path:
+def staging(root: Path) -> Staging:
     return staging_for(root)
 
 
 @pytest.fixture
-def pdf(root: Path, staging: Path) -> Path:
+def pdf(root: Path, staging: Staging) -> Path:
     """A folder in the root that holds OLD."""
     assert write_folder(root / "pdf", OLD, staging, believed="", now=NOW) is None
     return root / "pdf"
@@ -67,7 +73,7 @@ Update = Callable[..., swap.Replaced]
 
 
 @pytest.fixture
-def update(pdf: Path, staging: Path) -> Update:
+def update(pdf: Path, staging: Staging) -> Update:
     """Writes NEW, or other files, over OLD."""
 
     def write(files: Files = NEW, believed: str = BELIEVED) -> swap.Replaced:
@@ -78,7 +84,7 @@ def update(pdf: Path, staging: Path) -> Update:
     return write
 
 
-def left_in(staging: Path) -> list[str]:
+def left_in(staging: Staging) -> list[str]:
     return sorted(set(os.listdir(staging)) - {".gitignore"})
 
 
@@ -91,7 +97,7 @@ def huge(path: Path) -> Path:
 # Writing
 
 
-def test_a_new_folder_holds_exactly_the_files(pdf: Path, staging: Path) -> None:
+def test_a_new_folder_holds_exactly_the_files(pdf: Path, staging: Staging) -> None:
     assert read_folder(pdf).files == OLD
     assert os.stat(pdf / "scripts/run.sh").st_mode & 0o111
     assert not os.stat(pdf / "SKILL.md").st_mode & 0o111
@@ -121,7 +127,7 @@ NAMES = st.sampled_from(["SKILL.md", "a", "b.md", "Ü.md", "x/a", "x/y/z", "übe
 
 @given(st.dictionaries(NAMES, st.builds(File, st.binary(max_size=40), st.sampled_from([PLAIN, EXECUTABLE]))))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_what_is_read(pdf: Path, staging: Path, files: dict[str, File]) -> None:
+def test_what_is_written_is_what_is_read(pdf: Path, staging: Staging, files: dict[str, File]) -> None:
     write_folder(pdf, files, staging, believed="", now=NOW)
     assert read_folder(pdf).files == files
 
@@ -166,7 +172,7 @@ def test_a_file_and_a_folder_can_take_each_others_place(pdf: Path, update: Updat
 
 
 @posix
-def test_a_symlink_is_not_replaced(pdf: Path, staging: Path) -> None:
+def test_a_symlink_is_not_replaced(pdf: Path, staging: Staging) -> None:
     link = pdf.with_name("link")
     link.symlink_to(pdf)
     for action in (lambda: write_folder(link, NEW, staging, believed="", now=NOW), lambda: remove(link, staging)):
@@ -175,7 +181,7 @@ def test_a_symlink_is_not_replaced(pdf: Path, staging: Path) -> None:
     assert link.is_symlink() and read_folder(pdf).files == OLD and left_in(staging) == []
 
 
-def test_a_file_is_not_replaced(root: Path, staging: Path) -> None:
+def test_a_file_is_not_replaced(root: Path, staging: Staging) -> None:
     (root / "notes").write_text("mine")
     with pytest.raises(Refused, match="is not a folder"):
         write_folder(root / "notes", NEW, staging, believed="", now=NOW)
@@ -187,7 +193,7 @@ ENTRIES = [case for case in attacks("archive", "reject") if case["entry"] and se
 
 @pytest.mark.parametrize("case", ENTRIES, ids=lambda case: str(case["id"]))
 def test_a_path_out_of_the_folder_is_never_written(
-    pdf: Path, staging: Path, tmp_path: Path, case: dict[str, object]
+    pdf: Path, staging: Staging, tmp_path: Path, case: dict[str, object]
 ) -> None:
     """attacks.json, archive: entries with hostile names."""
     before = sorted(tmp_path.rglob("*"))
@@ -199,23 +205,32 @@ def test_a_path_out_of_the_folder_is_never_written(
     assert read_folder(pdf).files == OLD
 
 
-def test_a_file_over_the_limit_is_never_written(pdf: Path, staging: Path) -> None:
+def test_a_file_over_the_limit_is_never_written(pdf: Path, staging: Staging) -> None:
     with pytest.raises(TooLarge):
         write_folder(pdf, {"SKILL.md": File(bytes(MAX_FILE + 1))}, staging, believed=BELIEVED, now=NOW)
     assert read_folder(pdf).files == OLD
 
 
 @posix
-def test_a_root_that_is_a_symlink_is_written_through(pdf: Path, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(pdf.parent)
-    staging = staging_for(link)
-    replaced = write_folder(link / "pdf", NEW, staging, believed=BELIEVED, now=NOW)
-    assert link.is_symlink() and read_folder(pdf).files == NEW
-    assert replaced is not None and sweep(staging, NOW + 61) == [] and left_in(staging) == []
+def test_a_root_that_became_a_symlink_is_not_written_through(pdf: Path, staging: Staging, tmp_path: Path) -> None:
+    pdf.parent.rename(tmp_path / "elsewhere")
+    pdf.parent.symlink_to(tmp_path / "elsewhere")
+    for action in (lambda: write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW), lambda: remove(pdf, staging)):
+        with pytest.raises(Refused, match="symbolic link"):
+            action()
+    assert read_folder(tmp_path / "elsewhere" / "pdf").files == OLD and left_in(staging) == []
 
 
-def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(root: Path, staging: Path) -> None:
+@posix
+def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: Staging, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (root / "team").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused, match="symbolic link"):
+        write_folder(root / "team" / "pdf", NEW, staging, believed="", now=NOW)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(root: Path, staging: Staging) -> None:
     write_folder(root / "team" / "pdf", NEW, staging, believed="", now=NOW)
     assert read_folder(root / "team" / "pdf").files == NEW
 
@@ -240,18 +255,18 @@ def test_what_belongs_to_no_version_moves_to_the_new_folder(pdf: Path, update: U
     assert still_holds(replaced.old, BELIEVED)
 
 
-def test_what_has_no_place_in_the_new_folder_is_kept_and_reported(pdf: Path, staging: Path, update: Update) -> None:
+def test_what_has_no_place_in_the_new_folder_is_kept_and_reported(pdf: Path, staging: Staging, update: Update) -> None:
     huge(pdf / "data.bin")
     (pdf / "same.tmp").write_text("same")
     old = update({**NEW, "data.bin": File(b"small"), "same.tmp": File(b"same")}).old
     for later in (61, 100_000):
         assert sweep(staging, NOW + later) == [Recovered(pdf, dict(OLD), old, BELIEVED, ("data.bin",))]
     assert (pdf / "data.bin").read_bytes() == b"small" and (old / "data.bin").stat().st_size == 2**30
-    discard(old)
+    discard(old, staging)
     assert left_in(staging) == [] and sweep(staging, NOW + 200_000) == []
 
 
-def test_folders_of_both_sides_become_one(pdf: Path, staging: Path, update: Update) -> None:
+def test_folders_of_both_sides_become_one(pdf: Path, staging: Staging, update: Update) -> None:
     (pdf / ".venv/lib").mkdir(parents=True)
     (pdf / ".venv/lib/mine").write_text("mine")
     (pdf / ".venv/both").write_text("mine")
@@ -262,7 +277,7 @@ def test_folders_of_both_sides_become_one(pdf: Path, staging: Path, update: Upda
 
 
 @posix
-def test_nothing_is_moved_through_a_symlink(pdf: Path, staging: Path, update: Update, tmp_path: Path) -> None:
+def test_nothing_is_moved_through_a_symlink(pdf: Path, staging: Staging, update: Update, tmp_path: Path) -> None:
     old = update({"SKILL.md": File(b"new")}).old
     (tmp_path / "elsewhere").mkdir()
     (pdf / "references").symlink_to(tmp_path / "elsewhere")
@@ -275,11 +290,11 @@ def test_nothing_is_moved_through_a_symlink(pdf: Path, staging: Path, update: Up
 # Removing
 
 
-def remove(target: Path, staging: Path) -> swap.Replaced | None:
+def remove(target: Path, staging: Staging) -> swap.Replaced | None:
     return remove_folder(target, staging, believed=BELIEVED, now=NOW)
 
 
-def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: Path) -> None:
+def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: Staging) -> None:
     (pdf / "__pycache__").mkdir()
     (pdf / "empty").mkdir()
     replaced = remove(pdf, staging)
@@ -289,7 +304,7 @@ def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: Path)
     assert not pdf.exists()
 
 
-def test_removing_leaves_what_no_version_holds(pdf: Path, staging: Path) -> None:
+def test_removing_leaves_what_no_version_holds(pdf: Path, staging: Staging) -> None:
     (pdf / ".git").mkdir()
     (pdf / ".git/HEAD").write_text("ref")
     (pdf / ".venv").mkdir()
@@ -303,7 +318,7 @@ def test_removing_leaves_what_no_version_holds(pdf: Path, staging: Path) -> None
     assert not (pdf / ".venv").exists()
 
 
-def test_removing_nothing_is_nothing(root: Path, staging: Path) -> None:
+def test_removing_nothing_is_nothing(root: Path, staging: Staging) -> None:
     assert remove(root / "nothing", staging) is None
     assert left_in(staging) == []
 
@@ -311,19 +326,19 @@ def test_removing_nothing_is_nothing(root: Path, staging: Path) -> None:
 # Sweeping
 
 
-def test_a_replaced_folder_stays_for_a_minute(update: Update, staging: Path) -> None:
+def test_a_replaced_folder_stays_for_a_minute(update: Update, staging: Staging) -> None:
     old = update().old
     assert sweep(staging, NOW + 60) == [] and read_folder(old).files == OLD
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(update: Update, staging: Path) -> None:
+def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(update: Update, staging: Staging) -> None:
     update()
     assert sweep(staging, NOW - 10 * 365 * 86400) == [] and left_in(staging) == []
 
 
 def test_an_edit_in_the_last_moment_is_recovered_until_its_taker_says_so(
-    pdf: Path, update: Update, staging: Path
+    pdf: Path, update: Update, staging: Staging
 ) -> None:
     """An editor that has the file open writes into the old folder after the swap."""
     with open(pdf / "SKILL.md", "ab") as editor:
@@ -333,55 +348,104 @@ def test_an_edit_in_the_last_moment_is_recovered_until_its_taker_says_so(
     assert not still_holds(old, BELIEVED)
     for later in (61, 100_000):
         assert sweep(staging, NOW + later) == [Recovered(pdf, files, old, BELIEVED, ())]
-    discard(old)
+    discard(old, staging)
     assert left_in(staging) == [] and read_folder(pdf).files == NEW
 
 
-def test_what_nobody_had_read_before_it_was_replaced_is_recovered(pdf: Path, update: Update, staging: Path) -> None:
+def test_what_nobody_had_read_before_it_was_replaced_is_recovered(pdf: Path, update: Update, staging: Staging) -> None:
     (pdf / "notes.md").write_bytes(b"made between the reading and the swap")
     update()
     (found,) = sweep(staging, NOW + 61)
     assert found.files == {**OLD, "notes.md": File(b"made between the reading and the swap")}
 
 
-def test_without_a_belief_everything_is_recovered(update: Update, staging: Path) -> None:
+def test_without_a_belief_everything_is_recovered(update: Update, staging: Staging) -> None:
     update(believed="")
     (found,) = sweep(staging, NOW + 61)
     assert found.files == OLD and found.believed == ""
 
 
-def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: Path) -> None:
+def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: Staging) -> None:
     (update().old / "references" / ".a.md.swp").write_text("unsaved")
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
     assert (pdf / "references" / ".a.md.swp").read_text() == "unsaved"
 
 
-def test_a_library_that_moved_is_swept_where_it_is_now(tmp_path: Path) -> None:
-    root = tmp_path / "home" / "skills"
-    root.mkdir(parents=True)
-    staging = staging_for(root)
+def test_a_root_that_moved_is_swept_where_it_is_now(root: Path, staging: Staging, tmp_path: Path) -> None:
     write_folder(root / "pdf", OLD, staging, believed="", now=NOW)
     write_folder(root / "pdf", NEW, staging, believed="", now=NOW)
-    (tmp_path / "home").rename(tmp_path / "new home")
-    (found,) = sweep(staging_for(tmp_path / "new home" / "skills"), NOW + 61)
-    assert found.target == tmp_path / "new home" / "skills" / "pdf"
+    (tmp_path / "moved").mkdir()
+    for name in ("skills", ".skills.evolvable"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    (found,) = sweep(swap.staging_for(tmp_path / "moved" / "skills", staging.notes), NOW + 61)
+    assert found.target == tmp_path / "moved" / "skills" / "pdf"
 
 
-def test_what_a_sweep_does_not_understand_it_leaves_alone(pdf: Path, update: Update, staging: Path) -> None:
+def test_what_a_sweep_does_not_understand_it_leaves_alone(
+    root: Path, pdf: Path, update: Update, staging: Staging
+) -> None:
     old = update().old
-    old.with_suffix(".json").write_text("{")
-    (staging / "other").mkdir()
+    (staging.notes / f"{old.stem}.json").write_text("{")
+    (staging.path / "other").mkdir()
     assert sweep(staging, NOW + 10**9) == []
-    assert read_folder(old).files == OLD and (staging / "other").is_dir()
+    assert read_folder(old).files == OLD and (staging.path / "other").is_dir()
+    assert unknown_entries(root, staging.notes) == [staging.path / "other"]
+
+
+FORGED = {"at": 0, "host": "evil", "process": 1, "inode": 0, "believed": "", "written": ""}
+
+
+@pytest.mark.parametrize("target", ["../../../home/.bash_aliases", "../../../home", "../victim", "victim"])
+@pytest.mark.parametrize("drop", [None, [], ["thesis.txt"]])
+def test_recovery_notes_that_a_repository_brings_decide_nothing(
+    root: Path, staging: Staging, tmp_path: Path, target: str, drop: list[str] | None
+) -> None:
+    """Before, a note beside the watched folder could name any path to be overwritten or taken away."""
+    for victim in (tmp_path / "home", tmp_path / "victim", root / "victim"):
+        victim.mkdir(exist_ok=True)
+        (victim / "thesis.txt").write_text("mine")
+    (staging.path / "a.1-a.ready").mkdir()
+    (staging.path / "a.1-a.ready" / ".bashrc").write_text("evil")
+    (staging.path / "a.1-a.old").mkdir()
+    (staging.path / "a.1-a.json").write_text(json.dumps({"target": target, "drop": drop, **FORGED}))
+    before = sorted(tmp_path.rglob("*"))
+    assert sweep(staging, NOW) == sweep(staging, NOW + 10**6) == []
+    assert sorted(tmp_path.rglob("*")) == before
+    assert unknown_entries(root, staging.notes) == [staging.path / f"a.1-a.{end}" for end in ("json", "old", "ready")]
+
+
+WRONG = st.recursive(st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3))
+NOTE = {"target": st.sampled_from(["pdf", "a/pdf", "..", "../x", "/etc", "a/../../x", "a\\..\\x", "", "./x", "x\0"])}
+
+
+@given(st.fixed_dictionaries({}, optional={**dict.fromkeys((*FORGED, "drop", "more"), WRONG), **NOTE}) | WRONG)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_note_says_nothing_outside_of_the_root_changes(tmp_path: Path, note: object) -> None:
+    with tempfile.TemporaryDirectory(dir=tmp_path) as place:
+        root = Path(place) / "outer" / "skills"
+        root.mkdir(parents=True)
+        (root.parent / "x").write_text("mine")
+        staging = staging_for(root)
+        for state in ("ready", "old"):
+            (staging.path / f"pdf.1-a.{state}").mkdir()
+            (staging.path / f"pdf.1-a.{state}" / "SKILL.md").write_text(state)
+        (staging.notes / "pdf.1-a.json").write_text(json.dumps(note))
+        own = (root, staging.path, staging.notes)
+        before = [path for path in Path(place).rglob("*") if not any(path.is_relative_to(top) for top in own)]
+        sweep(staging, NOW)
+        sweep(staging, NOW + 10**6)
+        after = [path for path in Path(place).rglob("*") if not any(path.is_relative_to(top) for top in own)]
+        assert after == before
+        assert (root.parent / "x").read_text() == "mine"
 
 
 def test_a_sweep_of_nothing_is_nothing(tmp_path: Path) -> None:
-    assert sweep(tmp_path / "nothing", NOW) == []
+    assert sweep(Staging(tmp_path, tmp_path / "nothing", tmp_path / "none"), NOW) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_sweep_beside_a_living_writer_does_not_disturb_it(
-    pdf: Path, update: Update, staging: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    pdf: Path, update: Update, staging: Staging, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     def sweeping(one: Path, other: Path) -> None:
         if when == "after":
@@ -402,22 +466,22 @@ def test_a_sweep_beside_a_living_writer_does_not_disturb_it(
 
 def test_staging_lies_hidden_beside_the_root_and_is_private(root: Path) -> None:
     staging = staging_for(root)
-    assert staging == root.parent / ".skills.evolvable" == staging_for(root)
-    assert (staging / ".gitignore").read_text() == "*\n"
+    assert staging.path == root.parent / ".skills.evolvable" and staging == staging_for(root)
+    assert (staging.path / ".gitignore").read_text() == "*\n"
     if os.name == "posix":
-        assert staging.stat().st_mode & 0o777 == 0o700
+        assert staging.path.stat().st_mode & 0o777 == 0o700
 
 
 def test_where_it_cannot_lie_beside_the_root_it_lies_inside(root: Path) -> None:
     (root.parent / ".skills.evolvable").write_text("somebody else's")
-    assert staging_for(root) == root / ".evolvable"
+    assert staging_for(root).path == root / ".evolvable"
 
 
 @posix
 def test_a_symlink_in_its_place_is_not_used(root: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (root.parent / ".skills.evolvable").symlink_to(tmp_path / "elsewhere")
-    assert staging_for(root) == root / ".evolvable"
+    assert staging_for(root).path == root / ".evolvable"
 
 
 def test_where_it_can_lie_nowhere_it_is_refused_with_a_hint(root: Path) -> None:
@@ -434,13 +498,13 @@ def test_where_it_can_lie_nowhere_it_is_refused_with_a_hint(root: Path) -> None:
 def test_a_root_whose_parent_is_closed_keeps_it_inside(root: Path) -> None:
     root.parent.chmod(0o500)
     try:
-        assert staging_for(root) == root / ".evolvable"
+        assert staging_for(root).path == root / ".evolvable"
     finally:
         root.parent.chmod(0o700)
 
 
 @not_root
-def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Path, staging: Path) -> None:
+def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Path, staging: Staging) -> None:
     """attacks.json, fs-15."""
     pdf.parent.chmod(0o500)
     try:
@@ -453,7 +517,7 @@ def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Pat
 
 
 @posix
-def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging: Path) -> None:
+def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging: Staging) -> None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -478,7 +542,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Path, way: str) -> None:
+def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Staging, way: str) -> None:
     (pdf / ".venv").mkdir()
     huge(pdf / "references" / "model.bin")
     replaced = write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
@@ -488,7 +552,7 @@ def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Path, w
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: Path, way: str) -> None:
+def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: Staging, way: str) -> None:
     (pdf / "__pycache__").mkdir()
     replaced = remove(pdf, staging)
     assert replaced is not None and read_folder(replaced.old).files == OLD
@@ -496,7 +560,7 @@ def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: Path, way:
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: Path, way: str) -> None:
+def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: Staging, way: str) -> None:
     with open(pdf / "SKILL.md", "ab") as editor:
         write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
         editor.write(b"my last words\n")
@@ -505,7 +569,7 @@ def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: Path, 
 
 
 @pytest.mark.parametrize("way", ["file by file"], indirect=True)
-def test_file_by_file_what_is_in_the_way_is_kept(pdf: Path, staging: Path, way: str, tmp_path: Path) -> None:
+def test_file_by_file_what_is_in_the_way_is_kept(pdf: Path, staging: Staging, way: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (pdf / "assets").symlink_to(tmp_path / "elsewhere")
     (pdf / "notes.md").mkdir()
@@ -523,7 +587,7 @@ def test_file_by_file_what_is_in_the_way_is_kept(pdf: Path, staging: Path, way: 
 @pytest.mark.parametrize("removing", [False, True])
 @pytest.mark.parametrize("way", ["exchange", "two renames", "file by file"], indirect=True)
 def test_a_rename_that_fails_puts_all_back(
-    pdf: Path, staging: Path, way: str, removing: bool, monkeypatch: pytest.MonkeyPatch
+    pdf: Path, staging: Staging, way: str, removing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Windows a file that is open cannot be replaced; disks break. Each call fails in turn."""
     (pdf / "assets").symlink_to("nowhere")
@@ -562,10 +626,9 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
 
         return wrapped
 
-    for name in ("exchange", "rename_new"):
+    for name in ("exchange", "rename_new", "rename"):
         patch.setattr(swap, name, wrap(getattr(swap, name)))
-    for name in ("replace", "rename"):
-        patch.setattr(os, name, wrap(getattr(os, name)))
+    patch.setattr(one_by_one, "rename", wrap(one_by_one.rename))
 
 
 # Crashes
@@ -584,25 +647,27 @@ def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: st
 
 
 @posix
-def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(pdf: Path, staging: Path, tmp_path: Path) -> None:
+def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(pdf: Path, staging: Staging, tmp_path: Path) -> None:
     kill_writers(pdf, staging, tmp_path, kills=60)
 
 
 @posix
 @pytest.mark.nightly
-def test_a_thousand_killed_writers(pdf: Path, staging: Path, tmp_path: Path) -> None:
+def test_a_thousand_killed_writers(pdf: Path, staging: Staging, tmp_path: Path) -> None:
     kill_writers(pdf, staging, tmp_path, kills=1000)
 
 
-def kill_writers(pdf: Path, staging: Path, tmp_path: Path, kills: int) -> None:
+def kill_writers(pdf: Path, staging: Staging, tmp_path: Path, kills: int) -> None:
     rng = random.Random(kills)
     (pdf / ".venv").mkdir()
     (pdf / ".venv/keep").touch()
     stop = tmp_path / "stop"
-    readers = [start("read", pdf, stop), start("read", pdf, stop), start("tidy", staging, stop)]
+    readers = [start("read", pdf, stop), start("read", pdf, stop), start("tidy", pdf.parent, stop)]
     newest = 0
     try:
-        for _ in range(kills):
+        for kill in range(5 * kills):
+            if kill >= kills and newest > kills / 2:
+                break  # on a busy machine a writer is killed more often before it has written anything
             kill_one(pdf, staging, rng.uniform(0, 0.08))
             number = version_of(read_folder(pdf).files)
             assert number is not None and number >= newest
@@ -621,8 +686,8 @@ def kill_writers(pdf: Path, staging: Path, tmp_path: Path, kills: int) -> None:
     assert sweep(staging, time.time() + 120) == [] and left_in(staging) == []
 
 
-def kill_one(pdf: Path, staging: Path, seconds: float) -> None:
-    child = start("write", pdf, staging)
+def kill_one(pdf: Path, staging: Staging, seconds: float) -> None:
+    child = start("write", pdf, pdf.parent)
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(seconds)
@@ -686,7 +751,7 @@ def test_a_rename_replaces_nothing_where_the_system_has_no_such_call(
     assert (tmp_path / "third").is_dir()
 
 
-def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: Path) -> None:
+def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: Staging) -> None:
     """Somebody makes and removes the folder while it is written."""
     script = "import os, sys\na, b = sys.argv[1:]\nwhile True:\n os.rename(a, b); os.rename(b, a)"
     spare = pdf.with_name("spare")

@@ -204,13 +204,13 @@ def test_another_user_who_may_only_read_reads(children: Children, public: Path) 
 @linux_root
 def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(children: Children, public: Path) -> None:
     filled(public / "home")
-    (public / "home").chmod(0o755)
     with Store.open(public / "home") as store, store.transaction(Actor.HUMAN, "now") as tx:
         tx.put(PDF, skill("now"))
     for number in range(3):
         with Store.open(public / "home") as store:
             with store.transaction(Actor.HUMAN, "now") as tx:
                 tx.put(PDF, skill(f"now {number}"))
+            (public / "home").chmod(0o755)
             for path in (public / "home").iterdir():
                 path.chmod(0o644)
             said = children.start("read", public / "home", flags=("--nobody",)).said()

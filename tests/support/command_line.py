@@ -12,7 +12,10 @@ from click.testing import CliRunner
 
 from evolvable_server.cli.program import cli
 
-_OURS = ("EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SESSION_ID")
+_OURS = (
+    *("EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SESSION_ID"),
+    *("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "EVOLVABLE_APPROVE"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class CommandLine:
 
     def __init__(self, root: Path) -> None:
         self.root, self.user, self.home, self.project = root, root / "user", root / "library", root / "project"
+        self.person = True
+        """Whether commands run at a person's terminal; else as an agent's shell runs them."""
         self.user.mkdir()
         self.project.mkdir()
 
@@ -49,6 +54,7 @@ class CommandLine:
     def _own(self) -> dict[str, str]:
         user, home = str(self.user), str(self.home)
         own = {"HOME": user, "USERPROFILE": user, "EVOLVABLE_HOME": home, "COLUMNS": ""}
+        own |= {"EVOLVABLE_TEST_ACCOUNT": user, "EVOLVABLE_TEST_TERMINAL": "1" if self.person else ""}
         return {**own, "EVOLVABLE_EMBEDDER": "off"}  # it would outlive the command and ask the network
 
     @property
@@ -96,6 +102,12 @@ class CommandLine:
         os.close(ours)
         process.wait(timeout=60)
         return written.decode("utf-8").replace("\r\n", "\n")
+
+    def configure(self, text: str) -> None:
+        """Write the person's configuration of this machine's account."""
+        path = self.user / ".config/evolvable/config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     def save(self, folder: Path, name: str, text: str, path: str = "SKILL.md") -> Path:
         """Writes a file of the skill `name` below `folder`; returns the skill's folder."""

@@ -20,6 +20,7 @@ from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_state import RunState
 from evolvable_tools.evolve.starting import Started, start
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.sandbox import Choice
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")
 LETTERS, POLITE = Ref.parse("environment:letters"), Ref.parse("skill:polite")
@@ -27,6 +28,8 @@ ABOUT = "---\nname: letters\ndescription: Letters to friends.\n---\n\nLetters.\n
 SKILL = "---\nname: polite\ndescription: How letters are begun.\n---\n\n# Polite\n\nSay hello.\n"
 RUBRIC = "Is it kind?"
 COMMAND = "{python} -I -S run.py"
+NO_SANDBOX = Choice(path="")
+"""As on a machine without any."""
 
 RUN = """\
 import json, sys

@@ -44,19 +44,22 @@ def search(home: Path, query: str, gate: str = "") -> None:
         while not (Path(gate) / "go").exists():
             assert time.monotonic() < deadline, "the gate stayed closed"
             time.sleep(0.0005)
-    with Store.open(home) as store, Index.open(store) as index:
+    with Store.open(home, registered=lambda: [home]) as store, Index.open(store) as index:
         print(json.dumps(state(index, query)))
 
 
 def put(home: Path, name: str, text: str) -> None:
     """Writes one skill, as another program's window would."""
-    with Store.open(home) as store, store.transaction(Actor.AGENT, "by another process") as tx:
+    with (
+        Store.open(home, registered=lambda: [home]) as store,
+        store.transaction(Actor.AGENT, "by another process") as tx,
+    ):
         tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
 
 
 def change(home: Path) -> None:
     """Puts, changes and removes while keeping the index in step; says what is found at the end."""
-    with Store.open(home) as store, Index.open(store) as index:
+    with Store.open(home, registered=lambda: [home]) as store, Index.open(store) as index:
         for number in range(10):
             with store.transaction(Actor.AGENT, "x") as tx:
                 tx.put(Ref.parse("moving"), {"SKILL.md": File(f"quokka {number} number{number}".encode())})

@@ -42,8 +42,14 @@ class Place:
     def environment(self) -> dict[str, str]:
         """The whole environment of a server. It starts no embedder: that would outlive it and ask the network."""
         own = {"EVOLVABLE_HOME": str(self.home), "EVOLVABLE_EMBEDDER": "off"}
-        own |= {"HOME": str(self.root), "PATH": os.environ["PATH"]}
+        own |= {"HOME": str(self.root), "PATH": os.environ["PATH"], "EVOLVABLE_TEST_ACCOUNT": str(self.root)}
         return own | {name: os.environ[name] for name in ("PYTHONPATH", "SYSTEMROOT") if name in os.environ}
+
+    def configure(self, text: str) -> None:
+        """Write the person's configuration of the account that servers run as."""
+        path = self.root / ".config/evolvable/config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     @contextlib.asynccontextmanager
     async def client(self, era: str, *, within: float = 30, **options: object) -> AsyncIterator[Client]:

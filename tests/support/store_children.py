@@ -74,7 +74,7 @@ def update(home: str, gate: str, worker: str, names: str, seconds: str, pause: s
     """Counts up in random resources until the time is over; says everything that happened."""
     rng, happened = random.Random(worker), []
     refs = [Ref.parse(name) for name in names.split(",")]
-    with Store.open(Path(home)) as store:
+    with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         at_gate(gate)
         deadline = time.monotonic() + float(seconds)
         while time.monotonic() < deadline:
@@ -87,7 +87,7 @@ def update(home: str, gate: str, worker: str, names: str, seconds: str, pause: s
 def acknowledge(home: str, gate: str, worker: str) -> None:
     """Changes three resources at once, a shared one, or removes and restores; one line after each commit."""
     rng = random.Random(worker)
-    with Store.open(Path(home)) as store:
+    with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         (Path(gate) / f"ready-{os.getpid()}").touch()
         for number in itertools.count(1):
             token = f"{worker} {number}"
@@ -129,7 +129,7 @@ def die_in_migration(home: str) -> None:
 
 def read(home: str) -> None:
     """Reads every file of every living resource; tries one write; says what came of it."""
-    with Store.open(Path(home)) as store:
+    with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         texts = {
             str(head.ref): {path: file.data.decode() for path, file in store.files(head).items()}
             for head in store.heads()

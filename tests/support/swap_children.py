@@ -32,8 +32,9 @@ def version_of(files: Files) -> int | None:
     return number if number >= 0 and files == version(number) else None
 
 
-def write(target: Path, staging: Path) -> None:
+def write(target: Path, root: Path) -> None:
     """Writes one version after the other until it is killed."""
+    staging = staging_for(root)
     number = version_of(read_folder(target).files)
     assert number is not None
     print("ready", flush=True)
@@ -57,8 +58,14 @@ def read(target: Path, stop: Path) -> None:
     print(json.dumps(seen))
 
 
-def tidy(staging: Path, stop: Path) -> None:
+def staging_for(root: Path) -> swap.Staging:
+    """Returns the staging folder of a root, with its recovery notes in a library's home beside it."""
+    return swap.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
+
+
+def tidy(root: Path, stop: Path) -> None:
     """Sweeps as if a minute had passed until a file `stop` appears; says what it recovered."""
+    staging = staging_for(root)
     recovered = []
     while not stop.exists():
         recovered += [sorted(found.files) for found in swap.sweep(staging, time.time() + 61)]
@@ -110,15 +117,20 @@ def died(action: Callable[[], object], step: int) -> bool:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
     left = step
 
-    def count(event: str, _: object) -> None:
+    def count(event: str, details: tuple[object, ...]) -> None:
         nonlocal left
-        left -= event in STEPS
+        left -= event in STEPS and not (event == "open" and is_passed_through(details[2]))
         if left <= 0:
             os._exit(9)
 
     sys.addaudithook(count)
     action()
     os._exit(0)
+
+
+def is_passed_through(flags: object) -> bool:
+    """Returns whether this only opens a directory on the way to another, which leaves the disk as it is."""
+    return isinstance(flags, int) and bool(flags & getattr(os, "O_PATH", 0))
 
 
 class Scene:
@@ -128,7 +140,7 @@ class Scene:
         self.way, self.operation, self.now = way, operation, time.time()
         root = place / "root"
         root.mkdir(parents=True)
-        self.target, self.staging = root / "pdf", swap.staging_for(root)
+        self.target, self.staging = root / "pdf", swap.staging_for(root, place / "notes")
         if operation != "create":
             swap.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
             for path in (".git/HEAD", ".venv/bin/python", "references/.venv/keep"):
@@ -172,7 +184,7 @@ class Scene:
     def look_at_end(self, problems: list[str]) -> None:
         recovered = swap.sweep(self.staging, self.now + 120)
         problems.extend(f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered)
-        left = sorted(os.listdir(self.staging))
+        left = sorted({*os.listdir(self.staging), *os.listdir(self.staging.notes)})
         if left != [".gitignore"]:
             problems.append(f"{self.staging}: {left} left")
         self.look_after_sweep(problems)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from earned import verified
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -42,10 +43,29 @@ def test_one_session_counts_once_however_often_it_reports(library, skill):
 
     for _ in range(12):
         told = use(library, "the-same", "succeeded")
-    assert (told.maturity, told.succeeded) == ("Growing", 12)
+    assert (told.maturity, told.succeeded) == ("Growing", 1)
     for number in range(9):
         told = use(library, f"s{number}", "succeeded")
-    assert told.maturity == "Proficient"
+    assert (told.maturity, told.reported, told.verified) == ("Growing", 10, 0)
+
+
+def test_verified_ends_raise_maturity(library, skill):
+    skill("pdf")
+
+    steps = []
+    for number in range(10):
+        verified(library, "pdf", f"s{number}", "succeeded")
+        steps.append(list_resources(library, Caller(Actor.AGENT)).resources[0].maturity)
+    assert steps == ["Growing"] * 3 + ["Mature"] * 6 + ["Proficient"]
+
+
+def test_the_sessions_of_one_connection_are_one_verified_vote(library, skill):
+    skill("pdf")
+
+    for number in range(10):
+        verified(library, "pdf", f"s{number}", "succeeded", connection="client-1")
+    (listed,) = list_resources(library, Caller(Actor.AGENT)).resources
+    assert (listed.maturity, listed.verified, listed.reported) == ("Growing", 1, 9)
 
 
 @pytest.mark.parametrize("usage", ["ignored", "inapplicable"])
@@ -57,10 +77,11 @@ def test_a_task_that_went_well_without_following_the_skill_proves_nothing(librar
     assert (told.maturity, told.succeeded) == ("Budding", 4)
 
 
-def test_a_session_that_says_both_proves_nothing(library, skill):
+def test_the_last_word_of_a_session_replaces_those_before(library, skill):
     skill("pdf")
     use(library, "s1", "succeeded")
 
-    assert use(library, "s1", "failed").maturity == "Budding"
+    told = use(library, "s1", "failed")
+    assert (told.succeeded, told.failed, told.reported) == (0, 1, 1)
     (listed,) = list_resources(library, Caller(Actor.AGENT)).resources
-    assert (listed.maturity, listed.uses) == ("Budding", 2)
+    assert (listed.maturity, listed.uses, listed.success) == ("Growing", 2, 0.0)

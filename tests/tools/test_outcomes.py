@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from earned import seen
 from talks import Talk
 
 from evolvable_store.attempts import Proof, attempts, proofs
@@ -134,6 +135,7 @@ def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_sessio
 
 
 def test_a_session_is_counted_once_however_often_it_comes_and_grows(library, folder):
+    seen(library, "session-1")
     talk = Talk().typed("fill it").loaded("pdf")
     short = talk.session
     assert [record_uses(library, short).kept for _ in range(2)] == [True, False]
@@ -236,12 +238,14 @@ def test_a_persons_last_word_counts_and_nobody_elses(library, folder):
 
 def test_what_was_reported_and_what_the_session_shows_must_agree(library, agent, folder):
     head = library.store.head(PDF).id
+    seen(library, "s1", "s2")
     taken(library, work(Talk("s1").typed("x").loaded("pdf")))
-    in_s1 = type(agent)(agent.actor, "s1")
+    in_s1, in_s2 = type(agent)(agent.actor, "s1"), type(agent)(agent.actor, "s2")
+    usage.load(library, in_s1, PDF), usage.load(library, in_s2, PDF)
     usage.report_outcome(library, in_s1, outcome="succeeded", ref=PDF)
     assert proofs(library.store.backend, [head]) == {head: Proof(1, 1)}
 
-    usage.report_outcome(library, type(agent)(agent.actor, "s2"), outcome="failed", ref=PDF)
+    usage.report_outcome(library, in_s2, outcome="failed", ref=PDF)
     taken(library, work(Talk("s2").typed("x").loaded("pdf")))
     assert proofs(library.store.backend, [head]) == {head: Proof(1, 1)}
     assert {one.key: one.outcome for one in attempts(library.store.backend)} == {

@@ -4,6 +4,7 @@ import json
 import zipfile
 
 import pytest
+from earned import verified
 
 from evolvable_store import archive
 from evolvable_store.errors import Refused, Unsafe
@@ -171,9 +172,7 @@ def test_what_was_taken_in_from_elsewhere_says_so(library, person, tmp_path):
 
 def succeed(library, name, sessions):
     for number in sessions:
-        caller = Caller(Actor.AGENT, session=f"other-{number}")
-        use = usage.load(library, caller, Ref.parse(name))
-        usage.report_outcome(library, caller, outcome="succeeded", use_id=use.use_id, usage="used")
+        verified(library, name, f"{name}-{number}", "succeeded")
 
 
 def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_itself(library, agent, person, skill):

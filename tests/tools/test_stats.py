@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
+from earned import seen, verified
 from talks import Talk
 
 from evolvable_server.cli.program import cli
@@ -31,6 +32,7 @@ def tell(library, name, outcomes, **more):
 def alone(library, good, bad):
     """Sessions without any skill that end well, and others that do not."""
     for number in range(good + bad):
+        seen(library, f"alone-{number}")
         talk = Talk(f"alone-{number}").typed("x").ran("true").typed("it works" if number < good else "that is wrong")
         record_uses(library, talk.session)
 
@@ -107,6 +109,7 @@ def test_versions_models_and_task_types_are_kept_apart(library, person, skill, t
     library.working_copies.check_out(tmp_path / "ada/.claude/skills")
     for number in range(12):
         model = "small" if number % 2 else "large"
+        seen(library, f"s{number}")
         talk = Talk(f"s{number}", model=model).typed("x").loaded("pdf")
         record_uses(library, talk.typed("it works" if model == "large" else "that is wrong").session)
     resources.update(library, person, PDF, "second", edits=[Edit("SKILL.md", "two", "2")])
@@ -128,6 +131,7 @@ def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_p
     place = tmp_path / "ada/.claude/skills"
     library.working_copies.check_out(place)
     for number in range(6):
+        seen(library, *(f"{letter}{number}" for letter in "abcd"))
         good = Talk(f"a{number}", model="large").typed("x").loaded("pdf").typed("it works")
         bad = Talk(f"b{number}", model="small").typed("x").loaded("pdf").typed("that is wrong")
         read = Talk(f"c{number}").typed("x").called("Read", {"file_path": f"{place}/csv/SKILL.md"}, "text")
@@ -159,6 +163,8 @@ def test_what_is_asked_wrongly_is_refused(library, person):
 def test_the_command_never_shows_a_share_without_its_number_and_interval(library, skill):
     skill("pdf")
     tell(library, "pdf", ["succeeded"] * 7 + ["failed"] * 2, task_type="forms")
+    for number in range(4):
+        verified(library, "pdf", f"pdf-{number}-succeeded", "succeeded")
     library.close()
     home = str(library.store.home)
 

@@ -75,6 +75,7 @@ def test_a_later_word_about_the_same_use_counts_instead_of_the_earlier(library, 
 def test_an_outcome_needs_a_known_use_or_a_ref_and_known_words(library, agent, skill):
     skill("pdf")
 
+    usage.load(library, agent, PDF)
     assert usage.report_outcome(library, agent, outcome="partial", ref=PDF).partial == 1
     with pytest.raises(NoSuchUse):
         usage.report_outcome(library, agent, outcome="failed", use_id="use-nope")

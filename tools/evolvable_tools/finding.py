@@ -33,6 +33,8 @@ MAX_PAGE = 1_000
 class FoundMatch:
     """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
     vouches for it: person, approved, proven, import or agent (written by an agent, not yet approved).
+
+    reported, verified: known ends of its uses, as their sessions say or as is verified.
     """
 
     ref: str
@@ -44,6 +46,8 @@ class FoundMatch:
     why: str
     maturity: str
     trust: str
+    reported: int = 0
+    verified: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,10 @@ class FoundSkills:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One resource of a listing. `uses`: how often it was loaded; `success`: share among told ends, None without.
+    """One resource of a listing. uses: how often it was loaded; success: share among the known ends that count, None
+    without any.
 
-    trust: who vouches for it, as in FoundMatch.
+    trust: who vouches for it; reported, verified: as in FoundMatch.
     """
 
     ref: str
@@ -74,6 +79,8 @@ class Listed:
     uses: int
     success: float | None
     trust: str
+    reported: int = 0
+    verified: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ def find_skill(
             m.why,
             proven(known.get(m.entry.id)),
             trust.get(m.entry.id, Trust.AGENT),
+            *_ends(known.get(m.entry.id)),
         )
         for m in order
     ]
@@ -178,7 +186,12 @@ def list_resources(
 
 def _listed(entry: "Entry", tally: Tally, proof: Proof | None, trust: Trust) -> Listed:
     one = summarise(str(entry.ref), tally, proof)
-    return Listed(one.ref, entry.version, entry.description, one.maturity, one.loaded, one.success, trust)
+    ends = (one.reported, one.verified)
+    return Listed(one.ref, entry.version, entry.description, one.maturity, one.loaded, one.success, trust, *ends)
+
+
+def _ends(proof: Proof | None) -> tuple[int, int]:
+    return (proof.reported, proof.verified) if proof is not None else (0, 0)
 
 
 def page(

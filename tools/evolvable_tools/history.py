@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import Entry, File, Manifest
 from evolvable_store.resource import Ref
+from evolvable_tools.leaks import is_env_file, is_released
 from evolvable_tools.library import Caller, Library
 
 MAX_LIMIT = 100
@@ -102,11 +103,13 @@ def _diff_file(
     library: Library, path: str, before: Entry | None, after: Entry | None, names: tuple[str, str]
 ) -> Iterator[str]:
     old, new = _lines(library, before), _lines(library, after)
+    if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
+        old = new = None
     was = f"{path}@{names[0]}" if before else "/dev/null"
     now = f"{path}@{names[1]}" if after else "/dev/null"
     if old is None or new is None:
         sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
-        yield f"--- {was}\n+++ {now}\n(not text, or too long to compare: {sizes})\n"
+        yield f"--- {was}\n+++ {now}\n(not text, too long to compare, or an environment file: {sizes})\n"
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"

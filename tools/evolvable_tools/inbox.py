@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
 from evolvable_store.objects import File, Files
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.paths import check_path
 from evolvable_store.problems import problems, refused
 from evolvable_store.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
@@ -116,13 +116,19 @@ def approve_together(
     """
     if edited and len(proposal_ids) != 1:
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
+    library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
     reason = library.redacted(reason)
     evidence = [how] * bool(how) + [text for proposal in found for text in (_origin(proposal), proposal.reason)]
     made = _made(library, caller, found, edited or {})
     with library.store.transaction(
-        caller.actor, reason or found[0].reason, session=caller.session, evidence=list(dict.fromkeys(evidence))
+        caller.actor,
+        reason or found[0].reason,
+        session=caller.session,
+        evidence=list(dict.fromkeys(evidence)),
+        identity=caller.identity,
+        signer=caller.signer if library.lock else None,
     ) as tx:
         for ref, (now, files) in made.items():
             if files:
@@ -188,7 +194,8 @@ def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) ->
     Raises as `approve`.
     """
     session = Proposals(library.store.backend).get(proposal_ids[0]).session
-    return approve_together(library, Caller(Actor.HUMAN, session), proposal_ids, "", how)
+    person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
+    return approve_together(library, person, proposal_ids, "", how)
 
 
 def _origin(proposal: Proposal) -> str:

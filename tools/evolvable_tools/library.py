@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
-from evolvable_store.operation import Actor
+from evolvable_store.errors import Refused
+from evolvable_store.home import Registered, no_homes
+from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
@@ -19,16 +21,38 @@ if TYPE_CHECKING:
     from evolvable_store.evidence import EvidenceLog
     from evolvable_store.index import Index
     from evolvable_store.working_copies import WorkingCopies
+    from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.sessions.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first."""
+    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
+
+    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
+    signer: signs the caller's decisions, where the person locked approvals.
+    connection: the server's own name of the connection that the call came over, None where it cannot tell connections
+    apart. A caller chooses its session, never this.
+    """
 
     actor: Actor
     session: str | None = None
     scopes: tuple[str, ...] = (USER_SCOPE,)
+    principal: Principal | None = None
+    via: str = ""
+    signer: Signer | None = None
+    connection: str | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """Who answers for the operations of this caller."""
+        implied = {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(self.actor, Principal.AGENT)
+        return Identity(self.principal or implied, self.via)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the caller may decide what is a person's to decide: a person, or a script with that permission."""
+        return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 class Library:
@@ -41,15 +65,18 @@ class Library:
         *,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
+        lock: "ApprovalsLock | None" = None,
     ) -> None:
         """means: what a lookup may use besides the index; without any, words alone.
 
         redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
-        kind that are proposed; without one a person is asked.
+        kind that are proposed; without one a person is asked. lock: the key that decisions are signed with, None where
+        the person did not lock approvals.
         """
         self.store = store
         self.means = means or Means()
         self.policies = policies or {}
+        self.lock = lock
         self._redactor = redactor or _built_in
         self.shown = ShownLog(store.backend)
 
@@ -60,12 +87,15 @@ class Library:
         home: Path,
         *,
         create: bool = False,
+        registered: Registered = no_homes,
         means: Means | None = None,
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
+        lock: "ApprovalsLock | None" = None,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
-        library = cls(Store.open(home, create=create), means, redactor=redactor, policies=policies)
+        store = Store.open(home, create=create, registered=registered)
+        library = cls(store, means, redactor=redactor, policies=policies, lock=lock)
         try:
             yield library
         finally:
@@ -92,9 +122,28 @@ class Library:
 
         return WorkingCopies(self.store)
 
+    def authorise(self, caller: Caller, what: str) -> None:
+        """Check that the caller may make a decision, and open the signing key where approvals are locked.
+
+        what: the decision, such as "Approving a proposal". Raise Refused.
+        """
+        if not caller.decides:
+            raise Refused(f"{what} is a person's decision; this call is not a person's.", "It waits for the person.")
+        if self.lock is None:
+            return
+        if caller.signer is None:
+            hint = "The person decides at a terminal, with the passphrase."
+            raise Refused(f"{what} needs the person's signature: approvals are locked.", hint)
+        caller.signer.unlock()
+
     def folders(self) -> list[Folder]:
         """Returns the folders that mirror the library, in the order they were added."""
         return Bindings(self.store.backend).folders()
+
+    def note_session(self, caller: Caller) -> None:
+        """Keep that the server saw the caller's session; written a moment later."""
+        if caller.session and caller.connection:
+            self.shown.note_session(caller.session, caller.connection, self.store.now())
 
     def redacted(self, text: str) -> str:
         """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""

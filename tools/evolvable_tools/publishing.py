@@ -10,6 +10,7 @@ from evolvable_store.channel import Channel, Held, Note, Placing, Policy, Stand
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.leaks import check_may_leave
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
 
@@ -87,6 +88,7 @@ def publish(
     unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
     if dry_run:
         return Published(None, steps, unchanged, dry_run=True)
+    check_may_leave(library, "Publishing", [skill.ref for skill, to in moving.values() if to is not None])
     move = channel.place(_note(library, caller, reason), {key: Stand(to) for key, (_, to) in moving.items()})
     return Published(move, steps, unchanged)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from evolvable_store.errors import AlreadyExists, InvalidArgument, VersionConflict
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Operation
-from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.transaction import Written
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.transaction import Transaction, Written
 from evolvable_tools import inbox
 from evolvable_tools.editing import Edit, apply_edit, apply_files, changed_paths, checked, copied, front
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import a_person_decides
+from evolvable_tools.policies import SOUL, a_person_decides
 from evolvable_tools.scan.door import NOTHING, looked_at, told
 from evolvable_tools.scan.findings import Scan
 
@@ -124,10 +124,21 @@ def waits(caller: Caller, found: Scan) -> bool:
 
 
 def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan) -> Updated:
-    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with _transaction(library, caller, draft.ref, reason) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *told(found)])
     return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
+
+
+def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
+    """Return the transaction of one change; that of SOUL is signed where the person locked approvals."""
+    signer = None
+    if library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, SOUL):
+        library.authorise(caller, f"Writing {ref}")
+        signer = caller.signer
+    return library.store.transaction(
+        caller.actor, reason, session=caller.session, identity=caller.identity, signer=signer
+    )
 
 
 def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
@@ -233,7 +244,7 @@ def restore(
     if propose or asked or waits(caller, found):
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, then, changed, reason, found, meant=propose)
-    with store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, changed, told(found))
 
@@ -256,6 +267,6 @@ def remove(
     if propose or asked:
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, {}, [], reason, NOTHING, meant=propose)
-    with library.store.transaction(caller.actor, reason, session=caller.session) as tx:
+    with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _updated(library, tx.written[0], tx.operation, [], [])

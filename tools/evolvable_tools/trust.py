@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from evolvable_store.attempts import attempts
+from evolvable_store.attempts import Attempt, attempts, connections_of, one_of_each_connection
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
 CARRIED = 0.5
-"""The lower bound of the share of successes from which on evidence vouches for what an agent wrote: 4 of 4."""
+"""The lower bound of the share of verified successes from which on evidence vouches for what an agent wrote: 4 of 4."""
 
 _ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
 
@@ -26,19 +26,27 @@ class Trust(StrEnum):
     """Somebody else wrote it, and a person approved it."""
 
     PROVEN = "proven"
-    """An agent wrote it, and sessions of others succeeded with this very version."""
+    """An agent wrote it, and verified uses by others succeeded with this very version."""
 
     IMPORT = "import"
     """It came from elsewhere, when a person took it in."""
 
+    LOCAL = "local"
+    """A file changed on disk, and nothing says who changed it."""
+
     AGENT = "agent"
     """An agent wrote it, and nobody approved it yet."""
+
+    UNTRUSTED = "untrusted"
+    """A repository brought it, and no person trusted its folder yet."""
 
 
 SAID = {
     Trust.AGENT: "written by an agent, not yet approved by a person",
     Trust.PROVEN: "written by an agent, not yet approved by a person; it proved itself",
     Trust.IMPORT: "taken in from elsewhere",
+    Trust.LOCAL: "changed on disk; no person has confirmed who changed it",
+    Trust.UNTRUSTED: "brought by a repository that no person has trusted",
 }
 """What a reader is told; nothing where a person vouches."""
 
@@ -50,30 +58,59 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     """
     backend = library.store.backend
     known = authors(backend, resources)
-    found = {resource: max(map(_by_author, made), key=_rank) for resource, made in known.items()}
+    vouched = _vouched(library, known)
+    found = {
+        resource: max((_by_author(author, vouched) for author in made), key=_rank) for resource, made in known.items()
+    }
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
     return found
 
 
+_BY_PRINCIPAL = {
+    Principal.IMPORT: Trust.IMPORT,
+    Principal.UNKNOWN: Trust.LOCAL,
+    Principal.REPOSITORY: Trust.UNTRUSTED,
+    Principal.AGENT: Trust.AGENT,
+}
+
+
 def _rank(trust: Trust) -> int:
     return -list(Trust).index(trust)
 
 
-def _by_author(author: Author) -> Trust:
+def _vouched(library: Library, known: Mapping[int, Sequence[Author]]) -> set[int] | None:
+    """Return the operations of a person that count where approvals are locked; None where they are not locked."""
+    if library.lock is None:
+        return None
+    operations = {author.operation for made in known.values() for author in made if author.actor is Actor.HUMAN}
+    return library.lock.vouched(library.store.backend, operations)
+
+
+def _by_author(author: Author, vouched: set[int] | None) -> Trust:
+    if vouched is not None and author.actor is Actor.HUMAN and author.operation not in vouched:
+        return Trust.AGENT if author.proposed else Trust.LOCAL
+    if author.principal in _BY_PRINCIPAL:
+        return _BY_PRINCIPAL[author.principal]
     if author.actor is Actor.HUMAN:
         return Trust.APPROVED if author.proposed else Trust.PERSON
     return Trust.IMPORT if author.actor is Actor.IMPORT else Trust.AGENT
 
 
 def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[Author]]) -> list[int]:
-    """Returns those whose content succeeded often enough in sessions that had no part in writing it."""
-    ends: dict[int, list[Outcome]] = {}
-    wrote = {resource: {author.session for author in known[resource]} for resource in resources}
-    versions = {resource: {author.version for author in known[resource]} for resource in resources}
-    for one in attempts(library.store.backend, resources, versions=True):
-        resource = one.resource
-        if one.used and one.version in versions[resource] and one.key not in wrote[resource] and one.outcome in _ENDS:
-            ends.setdefault(resource, []).append(one.outcome)
-    return [r for r, all_of in ends.items() if lower_bound(all_of.count(Outcome.SUCCEEDED), len(all_of)) >= CARRIED]
+    """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
+    backend, carried = library.store.backend, []
+    verified: dict[int, list[Attempt]] = {}
+    for one in attempts(backend, resources, versions=True):
+        if one.verified and one.used and one.outcome in _ENDS:
+            verified.setdefault(one.resource, []).append(one)
+    for resource, some in verified.items():
+        versions = {author.version for author in known[resource]}
+        wrote = {author.session for author in known[resource] if author.session is not None}
+        wrote |= connections_of(backend, wrote)
+        others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
+        ends = [one.outcome for one in one_of_each_connection(others)]
+        if lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
+            carried.append(resource)
+    return carried

@@ -56,7 +56,7 @@ def undo(
     backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN, session)
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
-    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid) as tx:
+    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid, identity=caller.identity) as tx:
         for back in backs:
             if back.version is None:
                 tx.remove(back.ref, expected_version=back.expected)

@@ -7,12 +7,13 @@ from typing import TypeVar
 
 from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Outcome, Tally, Told, Usage, Use
+from evolvable_store.evidence import Grade, Outcome, Tally, Told, Usage, Use
 from evolvable_store.objects import File
-from evolvable_store.operation import Head
+from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
+from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.measures.maturity import maturity_of
+from evolvable_tools.measures.maturity import earned
 from evolvable_tools.trust import SAID, trusts
 
 _Word = TypeVar("_Word", Outcome, Usage)
@@ -22,7 +23,8 @@ _Word = TypeVar("_Word", Outcome, Usage)
 class Loaded:
     """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
 
-    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions.
+    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions. reported,
+    verified: how many uses of the resource ended in a way that counts, as their sessions say or as is verified.
     """
 
     ref: str
@@ -33,12 +35,19 @@ class Loaded:
     files: dict[str, int]
     use_id: str | None = None
     trust: str = ""
+    reported: int = 0
+    verified: int = 0
 
 
 @dataclass(frozen=True)
 class EvidenceSummary:
-    """What is known of a resource's usefulness: what was told of its uses, the share of successes among the told ends,
-    and its maturity, for which a session counts once and only what was used.
+    """What is known of a resource's usefulness.
+
+    loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for each session and
+    version. success: the share of successes among the known ends of these. maturity: by verified ends; reported ones
+    make it Growing at most. reported, verified: known ends of uses by grade, verified ones once for each connection.
+    not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note:
+    why not, '' when it does.
     """
 
     ref: str
@@ -50,6 +59,11 @@ class EvidenceSummary:
     abandoned: int
     unknown: int
     success: float | None
+    reported: int = 0
+    verified: int = 0
+    not_counted: int = 0
+    counted: bool = True
+    note: str = ""
 
 
 def load(
@@ -67,7 +81,7 @@ def load(
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     if not library.store.read_only:
-        use = Use(identity, library.store.now(), head.id, loaded.version, search_id, caller.session)
+        use = _use(library, caller, identity, head.id, loaded.version, search_id)
         library.evidence.add_use(use)
     return replace(loaded, use_id=identity)
 
@@ -83,8 +97,12 @@ def note_load(library: Library, caller: Caller, resource: int, version: int, *, 
     if library.evidence.used_in(caller.session, [resource]):
         return False
     identity = f"use-{os.urandom(6).hex()}"
-    use = Use(identity, library.store.now(), resource, version, search_id, caller.session)
-    return library.evidence.add_first_use(use)
+    return library.evidence.add_first_use(_use(library, caller, identity, resource, version, search_id))
+
+
+def _use(library: Library, caller: Caller, identity: str, resource: int, version: int, search_id: str | None) -> Use:
+    by = (caller.session, caller.identity.principal, caller.connection)
+    return Use(identity, library.store.now(), resource, version, search_id, *by)
 
 
 def get(library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None) -> Loaded:
@@ -103,10 +121,19 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     manifest = store.manifest(head, number)
     path = path or _main(head, manifest.keys())
     file = store.file(head, path, number)
+    if is_env_file(path):
+        check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
     said = SAID.get(trusts(library, [head.id])[head.id], "") if version == head.latest else ""
-    return Loaded(str(head.ref), version, path, as_text(file), len(file.data), sizes, trust=said), head
+    proof = proofs(store.backend, [head.id]).get(head.id, Proof())
+    loaded = Loaded(
+        *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
+        trust=said,
+        reported=proof.reported,
+        verified=proof.verified,
+    )
+    return loaded, head
 
 
 def _main(head: Head, paths: Iterable[str]) -> str:
@@ -136,13 +163,15 @@ def report_outcome(
     task_type: str | None = None,
     evidence: str | None = None,
 ) -> EvidenceSummary:
-    """Keeps what came of a use, its texts without secrets, and returns the resource's summary.
+    """Keep what came of a use, its texts without secrets, and return the resource's summary.
 
+    It counts when the server served that version to this principal in this session; otherwise it is kept as history,
+    and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
     Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
     if (use_id is None) == (ref is None):
         raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
-    store = library.store
+    store, use = library.store, None
     if use_id is not None:
         use = library.evidence.use(use_id)
         head = store.backend.heads_by_id([use.resource])[use.resource]
@@ -152,6 +181,7 @@ def report_outcome(
         head = store.head(ref, caller.scopes)
         version = ref.version or head.latest
         store.version(head, version)
+    grade, voter = _counted(library, caller, head.id, version, use)
     told = Told(
         store.now(),
         head.id,
@@ -162,10 +192,36 @@ def report_outcome(
         _short(library, "task_type", task_type, 80),
         _short(library, "evidence", evidence, 2000),
         caller.session,
+        caller.identity.principal,
+        grade,
+        voter,
     )
     library.evidence.add_outcome(told)
     proof = proofs(store.backend, [head.id]).get(head.id)
-    return summarise(str(head.ref), library.evidence.tally(head.id), proof)
+    summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
+    if grade is not Grade.HISTORY:
+        return summary
+    return replace(summary, counted=False, note=f"kept, not counted: this session did not load {head.ref}@{version}")
+
+
+def _counted(
+    library: Library, caller: Caller, resource: int, version: int, use: Use | None
+) -> tuple[Grade, str | None]:
+    """Return how far an outcome counts, and whose one vote it is."""
+    principal = caller.identity.principal
+    if caller.principal is Principal.PERSON:  # known to be one, not only implied by the actor
+        own = use and (use.session or use.id)
+        return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
+    if use is not None:
+        served = use.principal in (None, principal) and (
+            use.session in (None, caller.session)
+            or (use.connection is not None and use.connection == caller.connection)
+        )
+        voter = use.session or caller.session
+    else:
+        served = library.evidence.served(resource, version, principal, caller.session, caller.connection)
+        voter = caller.session
+    return (Grade.REPORTED, voter or f"{principal}/") if served else (Grade.HISTORY, None)
 
 
 def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
@@ -194,9 +250,12 @@ def summarise(ref: str, tally: Tally, proof: Proof | None) -> EvidenceSummary:
         tally.abandoned,
         tally.unknown,
         tally.succeeded / ended if ended else None,
+        proof.reported if proof else 0,
+        proof.verified if proof else 0,
+        tally.not_counted,
     )
 
 
 def proven(proof: Proof | None) -> str:
-    """Returns the maturity of a resource by its proof: the independent attempts in which it was used."""
-    return maturity_of(proof.successes, proof.ends) if proof is not None else maturity_of(0, 0)
+    """Return the maturity of a resource by its proof: the independent attempts in which it was used."""
+    return earned(proof.verified_successes, proof.verified, proof.ends) if proof is not None else earned(0, 0, 0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
 
@@ -16,15 +17,63 @@ from evolvable_server.cli.terminal import count, remark, say, show_table, warn
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 def adopt_command(state: State, run: str | None, undoing: bool, unproven: bool, reason: str) -> None:
     """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
-    from evolvable_tools.evolve.adopting import adopt, unadopt
+    from evolvable_tools.evolve.adopting import adopt, preview, unadopt
 
     with state.library() as (library, caller):
         if undoing:
             back = unadopt(library, caller, run, reason)
             state.show(back, lambda: _show_back(back))
             return
+        if at_terminal():
+            shown = preview(library.store.home, run, unproven=unproven)
+            _tell(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
+            show_change(shown, state)
+            click.confirm("Make this live?", abort=True, err=state.json)
         adopted = adopt(library, caller, run, reason, unproven=unproven)
     state.show(adopted, lambda: _show_adopted(adopted))
+
+
+@command("allow")
+@click.argument("run", metavar="RUN")
+@click.argument("candidate", required=False, metavar="[CANDIDATE]")
+@click.option("--refuse", is_flag=True, help="Do not let it run; the search goes on without it.")
+def allow_command(state: State, run: str, candidate: str | None, refuse: bool) -> None:
+    """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
+    from evolvable_server.evolving import start_driver
+    from evolvable_store.errors import Refused
+    from evolvable_tools.evolve.allowing import decide, held
+    from evolvable_tools.evolve.run_folder import the_run
+
+    home = state.config().home
+    found = held(home, run, candidate)
+    if not at_terminal():
+        raise Refused(
+            f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
+            "Tell the user that it waits.",
+        )
+    _tell(f"{found.candidate} of run {found.run}: {found.why}.", state)
+    show_change(found, state)
+    if not refuse:
+        click.confirm("Run this with your rights?", abort=True, err=state.json)
+    with state.library() as (_, caller):
+        decided = decide(caller, home, found, allowed=not refuse, via="terminal")
+    start_driver(home, the_run(home, decided.run))
+    state.show(decided, lambda: say(f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."))
+
+
+def show_change(shown: Any, state: State) -> None:
+    """Show a whole difference, what it adds in capabilities, and what the scan found in it."""
+    for line in shown.diff.splitlines():
+        _tell(line, state)
+    for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+        _tell(f"{title}: nothing new." if not rows else f"{title}:", state)
+        for row in rows:
+            _tell(f"  - {row}", state)
+
+
+def _tell(text: str, state: State) -> None:
+    """Write a line for the person, where with --json no result is expected."""
+    (remark if state.json else say)(text)
 
 
 def _show_adopted(adopted: Any) -> None:

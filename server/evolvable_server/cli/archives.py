@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.doubles import doubles, show_doubles
+from evolvable_server.cli.purging import warn_of_secrets
 from evolvable_server.cli.state import KIND, REF, State, command, spoken
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import InvalidArchive, InvalidArgument
@@ -104,6 +105,7 @@ def import_command(
         living = [ref for ref in imported.added if _lives(library.store, ref)]
         warnings = taken.warnings + library.write_out(imported.updated) + library.write_out(living, created=True)
         alike = doubles(library, [*living, *imported.updated])
+        warn_of_secrets(library)
     waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
     result = _result(imported, [spoken(text) for text in warnings], alike, waiting)
     removed = {*result.added} - {str(ref) for ref in living}
@@ -186,6 +188,8 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     skills. REFs choose others.
     """
     from evolvable_store import archive
+    from evolvable_tools.leaks import check_may_leave
+    from evolvable_tools.purging import note_copy
 
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
@@ -197,7 +201,10 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     }[form]
     with state.library() as (library, caller):
         chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+        check_may_leave(library, "The export", chosen, history=form == "json")
         written = write(library.store, target, chosen)
+        if not library.store.read_only:
+            note_copy(library.store.home, target)
     result = ExportResult(str(target.absolute()), form, [str(ref) for ref in written])
     state.show(result, lambda: say(f"{count(len(result.resources), 'resource')} written to {result.target}"))
 
@@ -212,8 +219,11 @@ def backup_command(state: State, target: Path, replace: bool) -> None:
     """
     from evolvable_store.backup import backup
     from evolvable_store.sqlite import FILE
+    from evolvable_tools.purging import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
+        if not library.store.read_only:
+            note_copy(library.store.home, made)
     result = BackupResult(str(made), (made / FILE).stat().st_size)
     state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))

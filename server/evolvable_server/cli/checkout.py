@@ -47,6 +47,8 @@ def checkout_command(
     WHERE is claude-code, codex or a folder. What lies there is taken in first, and nothing in the way is written over.
     Folder and library are kept in step from then on.
     """
+    from evolvable_tools.leaks import check_may_leave
+
     config = state.config()
     scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
     machine, wanted = read_machine(config.project), Kind(kind) if kind else None
@@ -54,6 +56,8 @@ def checkout_command(
         targets = list(_targets(library, machine, where, wanted, scope, project))
         if not targets:
             raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
+        leaving = [head.ref for target in targets for head in library.store.heads(target.kind, scope)]
+        check_may_leave(library, "The checkout", [ref for ref in leaving if not only or ref.name in only])
         for name in only:
             if not any(_named(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong

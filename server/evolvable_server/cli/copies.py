@@ -81,7 +81,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    why = main_left_out(Kind.SKILL, place.name, reading)
+    why = main_left_out(Kind.SKILL, place.name, reading) or reading.cut_short
     found = [why] if why else list(map(str, refused(problems(Kind.SKILL, place.name, reading.files), strict=False)))
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")

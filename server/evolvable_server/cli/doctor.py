@@ -12,6 +12,7 @@ from evolvable_server.config import read_machine
 if TYPE_CHECKING:
     from evolvable_server.cli.doctor_clients import Connected
     from evolvable_server.cli.health import Health
+    from evolvable_server.config import Config
 
 UNWELL = 1
 """The exit code of `doctor` when something is wrong."""
@@ -35,13 +36,15 @@ def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
     config = state.config()
     health = examine(config.home)
     look_around(health, config, read_machine(config.project))
+    health.sandbox = _sandbox(config)
     state.show(health, lambda: _show(health, verbose))
     if health.problems:
         ctx.exit(UNWELL)
 
 
 def _show(health: "Health", verbose: bool) -> None:
-    rows = [*_program_rows(health), *_library_rows(health), *map(_client_row, health.clients)]
+    rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
+    rows += map(_client_row, health.clients)
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
@@ -55,6 +58,17 @@ def _show(health: "Health", verbose: bool) -> None:
     for problem in health.problems:
         click.echo(f"{click.style('Wrong:', fg='red', bold=True)} {safe(f'{problem.what} {problem.next}'.strip())}")
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
+
+
+def _sandbox(config: "Config") -> str:
+    """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
+    from evolvable_server.evolving import sandbox_choice
+    from evolvable_tools.sandbox import sandbox_of
+
+    found = sandbox_of(sandbox_choice(config), fresh=True)
+    if found.sandbox is not None:
+        return f"{found.name}" + (f" ({found.why})" if found.why else "")
+    return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
 
 
 def _client_row(one: "Connected") -> tuple[str, str]:

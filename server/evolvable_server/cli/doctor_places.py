@@ -6,16 +6,23 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from evolvable_server.app import lock_of
+from evolvable_server.cli.approvals import unsigned
 from evolvable_server.cli.doctor_clients import examine_clients
 from evolvable_server.cli.health import Health, Problem
 from evolvable_server.clients.memory_copies import MemoryCopy, copies
 from evolvable_server.config import EMBEDDER, Config, Machine
+from evolvable_server.homes import registered_homes
 from evolvable_server.memory_text import text_of
 from evolvable_server.redaction import Redaction, own_patterns
 from evolvable_store.errors import EvolvableError
+from evolvable_store.home import exposed
+from evolvable_store.openat import first_link
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
+from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
 
@@ -38,6 +45,15 @@ def synced(home: Path) -> Iterator[Problem]:
         yield Problem(
             f"{home} lies in {part}, whose program may copy the library while it is written.",
             "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+        )
+
+
+def open_to_others(home: Path) -> Iterator[Problem]:
+    """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    if may := exposed(home):
+        yield Problem(
+            f"Other accounts of this machine may {may} what is in {home}.",
+            "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
         )
 
 
@@ -121,7 +137,7 @@ def hidden(home: Path) -> list[str]:
     if not (home / FILE).exists():
         return []
     try:
-        with Store.open(home) as store:
+        with Store.open(home, registered=registered_homes) as store:
             heads = store.heads()
     except EvolvableError:
         return []
@@ -139,7 +155,7 @@ def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
     if not (home / FILE).exists():
         return []
     try:
-        with Library.open(home, redactor=Redaction(home).redactor) as library:
+        with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
             return [one for one in copies(home, machine, text_of(library)) if one.state != "off"]
     except EvolvableError:
         return []
@@ -154,6 +170,64 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[Problem]:
             yield Problem(one.warning, "Empty it, or `evolvable memory off codex`.")
 
 
+def _staging(home: Path) -> Iterator[Problem]:
+    """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            copies = WorkingCopies(store)
+            entries, folders = copies.unknown_entries(), copies.folders()
+    except EvolvableError:
+        return
+    for link in sorted({link for folder in folders if (link := first_link(folder.path))}):
+        yield Problem(
+            f"{link} is a symbolic link now; the watched folder there is neither read nor written.",
+            "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+        )
+    for folder in sorted({entry.parent for entry in entries}):
+        names = sorted(entry.name for entry in entries if entry.parent == folder)
+        shown = ", ".join(ascii(name)[1:-1] for name in names[:MOST]) + (" and more" if len(names) > MOST else "")
+        yield Problem(
+            f"{folder} holds entries that this library did not make: {shown}. They are left alone.",
+            "Another library, an older version or a repository made them; delete them when you know that they are not"
+            " needed.",
+        )
+
+
+def _unsigned(config: Config) -> Iterator[Problem]:
+    """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
+    if config.person.unsigned:
+        yield Problem(
+            f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
+            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+        )
+    lock = lock_of(config)
+    if lock is None or not (config.home / FILE).exists():
+        return
+    try:
+        with Library.open(config.home, lock=lock) as library:
+            found = unsigned(library)
+    except EvolvableError:
+        return
+    for operation in found[:MOST]:
+        yield Problem(
+            f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
+            f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
+        )
+
+
+def _trash(home: Path) -> list[str]:
+    """Return a note on what lies in the trash, none when it is empty."""
+    entries = Trash(home).entries()
+    if not entries:
+        return []
+    size = sum(entry.size for entry in entries)
+    days = RETENTION_SECONDS / 86_400
+    limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
+    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
+
+
 def _redaction(home: Path) -> Iterator[Problem]:
     """Yields what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
@@ -165,6 +239,12 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
     problems, notes = model(config)
     clients = examine_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)
-    health.problems += [*clients.problems, *synced(config.home), *problems, *shadowed(machine)]
-    health.problems += [*_unread(health.memory), *_redaction(config.home)]
-    health.notes += [*clients.notes, *notes, *hidden(config.home)]
+    health.problems += [
+        *clients.problems,
+        *synced(config.home),
+        *open_to_others(config.home),
+        *problems,
+        *shadowed(machine),
+    ]
+    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_unsigned(config)]
+    health.notes += [*clients.notes, *notes, *hidden(config.home), *_trash(config.home)]

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.adopting import adopt_command, opportunities_command, report_command, watch_command
+from evolvable_server.cli.adopting import (
+    adopt_command,
+    allow_command,
+    opportunities_command,
+    report_command,
+    watch_command,
+)
 from evolvable_server.cli.following import SHOWN, drive, show_events, show_status
+from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import REF, State, command, home_option, json_option
+from evolvable_server.cli.tasksets import ask_before_unvouched
 from evolvable_server.cli.terminal import Row, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
@@ -74,6 +82,7 @@ def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: 
     from evolvable_tools.evolve.means import spec_of
     from evolvable_tools.evolve.run_folder import the_run
     from evolvable_tools.evolve.starting import start
+    from evolvable_tools.evolve.tasksets import taskset_of
 
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     spec = spec_of(executor, price=_price(given.pop("price")), scripted=stand_in, free=free)
@@ -81,6 +90,9 @@ def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: 
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
     config = state.config()
     with state.library() as (library, caller):
+        taskset, _ = taskset_of(library, caller, tasks)
+        if at_terminal():
+            ask_before_unvouched(state, library, caller, tasks, taskset)
         begun = start(library, caller, evolve_means(config), tasks, program, spec, options, merge)
     folder = the_run(config.home, begun.run)
     if not wait:
@@ -151,7 +163,11 @@ def pending_command(state: State, run: str | None) -> None:
     waits = asking.pending(state.config().home, run)
 
     def render() -> None:
-        if not waits.packets:
+        for one in waits.held:
+            say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
+        if waits.held and at_terminal():
+            remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
+        if not waits.packets and not waits.held:
             say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
         for packet in waits.packets:
             say(f"{packet['question_id']}: for a {packet['role']}")
@@ -253,6 +269,7 @@ for _command in (
     drive_command,
     report_command,
     adopt_command,
+    allow_command,
     watch_command,
     opportunities_command,
 ):

@@ -97,4 +97,5 @@ def _uses(listed: finding.Listed) -> str:
     if not listed.uses:
         return "never"
     success = "" if listed.success is None else f", {listed.success:.0%} well"
-    return count(listed.uses, "time") + success
+    verified = f" ({listed.verified} verified)" if listed.verified else ""
+    return count(listed.uses, "time") + success + verified

@@ -9,11 +9,13 @@ import click
 
 from evolvable_server.cli import indexing, syncs
 from evolvable_server.cli.doubles import doubles, show_doubles
+from evolvable_server.cli.purging import warn_of_secrets
 from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
 from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 
 if TYPE_CHECKING:
@@ -70,9 +72,10 @@ def init_command(
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
         with indexing.beside(config.home, sum(map(_size, choices))):
-            results = list(_add(library, choices))
+            results = list(_add(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = doubles(library, taken)
+        warn_of_secrets(library)
     result = InitResult(str(config.home), made, results, alike)
     state.show(result, lambda: _show_init(result, verbose))
 
@@ -105,12 +108,16 @@ def _size(choice: Choice) -> int:
     return sum(1 for _ in choice.path.iterdir())
 
 
-def _add(library: "Library", choices: Sequence[Choice]) -> Iterator[SyncResult]:
+def _add(library: "Library", choices: Sequence[Choice], identity: Identity) -> Iterator[SyncResult]:
     """Yields what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Taking in {choice.path}")
         with progress(str(choice.path)) as show:
-            sync = library.working_copies.add(choice.path, scope=choice.scope, kind=choice.kind, progress=show)
+            # What a person names at a terminal is the person's; without one nobody vouches for it.
+            who = identity if identity.principal is Principal.PERSON else None
+            sync = library.working_copies.add(
+                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=who
+            )
         yield syncs.result(sync)
         if len(library.working_copies.folders()) > 1:
             library.working_copies.behind({taken.ref for taken in sync.taken})
@@ -137,6 +144,7 @@ def sync_command(state: State, verbose: bool) -> None:
     """
     with state.library() as (library, _):
         results = [syncs.result(sync) for sync in library.working_copies.sync()]
+        warn_of_secrets(library)
     result = syncs.Synced(results)
     state.show(result, lambda: _show_sync(result, verbose))
 

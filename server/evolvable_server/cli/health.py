@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
+from evolvable_server.homes import registered_homes
 from evolvable_store import __version__, driver, sums
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
 from evolvable_store.migrations import LATEST, applied
 from evolvable_store.problems import main_left_out, main_path, problems, refused
+from evolvable_store.purge import pending
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
 from evolvable_store.swap import read_back
 from evolvable_store.vectors import progress
-from evolvable_tools import publishing
+from evolvable_tools import leaks, publishing
 from evolvable_tools.embedding.embedder import installed
+from evolvable_tools.evidence.regrading import fallen, lines
 from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
@@ -92,6 +95,7 @@ class Health:
 
     refused: directories of watched folders that are not in the library, with every reason. warnings: what is odd
     about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
+    sandbox: what trials run in, and why nothing better.
     clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
     """
 
@@ -104,6 +108,7 @@ class Health:
     warnings: list[Remarks] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     embedder: str = ""
+    sandbox: str = ""
     clients: "list[Connected]" = field(default_factory=list)
     memory: "list[MemoryCopy]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -114,7 +119,7 @@ def examine(home: Path) -> Health:
     """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
     health = Health(str(home), _program(), _sqlite("", home))
     try:
-        with Library.open(home) as library:
+        with Library.open(home, registered=registered_homes) as library:
             health.sqlite = _sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = watched(library).folders
@@ -122,6 +127,10 @@ def examine(home: Path) -> Health:
             health.warnings = [*_warnings(library.store), *_left_out(library)]
             health.doubles = doubles(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
+            lower = fallen(library)
+            health.notes += lines(lower) if lower else []
+            health.problems += [Problem(f"{line}.", leaks.NEXT) for line in leaks.told(leaks.leaks(library))]
+            health.problems += _unfinished(library)
     except EvolvableError as error:
         health.problems.append(Problem(str(error), error.hint))
     health.problems += _problems(health)
@@ -228,7 +237,7 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := main_left_out(folder.kind, name, reading):
+    if why := main_left_out(folder.kind, name, reading) or reading.cut_short:
         return [why]
     found = problems(folder.kind, name, reading.files)
     return [str(problem) for problem in refused(found, strict=False)]
@@ -270,6 +279,11 @@ def _problems(health: Health) -> Iterator[Problem]:
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
             "Mend it, then `evolvable sync`.",
         )
+
+
+def _unfinished(library: Library) -> Iterator[Problem]:
+    for job in pending(library.store):
+        yield Problem(f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it.")
 
 
 def _folder_problems(folder: Watched) -> Iterator[Problem]:

@@ -53,7 +53,8 @@ def main() -> None:
     started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool, contextlib.suppress(EvolvableError):
         weigh = partial(pool.map, weighed, chunksize=_AT_ONCE)
-        with Store.open(home) as store, Index.open(store, weigh) as index:
+        # Whoever started this process has opened the library.
+        with Store.open(home, registered=lambda: [home]) as store, Index.open(store, weigh) as index:
             while not ended.wait(_PAUSE):
                 index.catch_up(more=True)
             index.catch_up()

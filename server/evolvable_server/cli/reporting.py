@@ -46,4 +46,8 @@ def _show_summary(summary: verbs.EvidenceSummary) -> None:
     more = ((summary.abandoned, "abandoned"), (summary.unknown, "unknown"))
     counts = ", ".join(f"{number} {word}" for number, word in (*told, *more) if number)
     success = "" if summary.success is None else f", {summary.success:.0%} well"
-    say(f"{summary.ref}: {summary.maturity}; loaded {summary.loaded}, {counts}{success}")
+    said = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
+    said.append(f"{summary.verified} verified, {summary.reported} reported")
+    say(f"{summary.ref}: {summary.maturity}; {', '.join(said)}")
+    if summary.note:
+        say(summary.note)

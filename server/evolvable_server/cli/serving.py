@@ -98,6 +98,7 @@ def _serve_stdio(config: Config) -> NoReturn:
 
 def _early(config: Config) -> "Early | None":
     """Begins to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    from evolvable_server.homes import registered_homes
     from evolvable_server.mcp.early import Early, possible
     from evolvable_server.means import opened
     from evolvable_server.reviews import policies
@@ -105,7 +106,7 @@ def _early(config: Config) -> "Early | None":
 
     policies(config)
     with opened(config, serving=True):
-        Store.open(config.home, create=True).close()
+        Store.open(config.home, create=True, registered=registered_homes).close()
     return Early.begin() if possible() and not config.toolsets else None
 
 

@@ -3,20 +3,25 @@
 import contextlib
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.terminal import safe
+from evolvable_server.cli.terminal import remark, safe
 from evolvable_server.config import Config, read_config
-from evolvable_store.errors import EvolvableError, InvalidResource
+from evolvable_server.principals import cli_identity
+from evolvable_store.errors import EvolvableError, InvalidResource, Refused
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
+    from evolvable_server.approvals_key import PassphraseSigner
     from evolvable_tools.library import Caller, Library
 
 TOOLS = {
@@ -69,6 +74,7 @@ class State:
     def __init__(self) -> None:
         self.home: Path | None = None
         self.json = False
+        self._signer: PassphraseSigner | None = None
 
     def config(self) -> Config:
         """Returns the settings of this process. Raises InvalidRef."""
@@ -76,25 +82,57 @@ class State:
 
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
-        """Yields the open library, and the person at this terminal as its caller. Raises as Store.open."""
-        from evolvable_server.app import caller
+        """Yield the open library, and whoever runs this command as its caller. Raise as Store.open."""
+        from evolvable_server.app import caller, lock_of
+        from evolvable_server.homes import registered_homes
         from evolvable_server.means import opened
         from evolvable_server.memory_text import bring_up
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
-        from evolvable_store.operation import Actor
         from evolvable_tools.library import Library
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, policies(config)
         with (
             opened(config) as means,
-            Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
+            Library.open(
+                config.home,
+                create=create,
+                registered=registered_homes,
+                means=means,
+                redactor=redactor,
+                policies=kinds,
+                lock=lock_of(config),
+            ) as library,
         ):
+            _say_what_fell(library)
             sequence = library.store.sequence()
-            yield library, caller(config, library, Actor.HUMAN)
+            yield library, replace(caller(config, library, self.identity), signer=self.signer())
             if library.store.sequence() != sequence:
                 bring_up(config.home, library)
+
+    @property
+    def identity(self) -> Identity:
+        """On whose behalf this command runs."""
+        return cli_identity(os.environ)
+
+    def require_person(self, what: str) -> None:
+        """Check that a person runs this command. Raise Refused."""
+        if self.identity.principal is not Principal.PERSON:
+            raise Refused(f"{what} is for a person at a terminal.", "Nothing was changed.")
+
+    def signer(self, key: str = "", ask: Callable[[], str] | None = None) -> "PassphraseSigner | None":
+        """Return what signs decisions, always the same one; None where approvals are not locked.
+
+        key, ask: of a lock that is being made.
+        """
+        if self._signer is None:
+            wanted = key or self.config().person.lock_key
+            if wanted:
+                from evolvable_server.approvals_key import PassphraseSigner
+
+                self._signer = PassphraseSigner(wanted, ask or _ask_passphrase)
+        return self._signer
 
     def show(self, result: Any, render: Callable[[], None]) -> None:
         """Writes a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
@@ -118,6 +156,23 @@ class State:
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
         if hint:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
+
+
+def _ask_passphrase() -> str:
+    asked: str = click.prompt("Passphrase of the approvals lock", hide_input=True, err=True)
+    return asked
+
+
+def _say_what_fell(library: "Library") -> None:
+    """Say once, on stderr, which resources stand lower since evidence is graded."""
+    if library.store.read_only or not library.evidence.regraded(unsaid=True):
+        return
+    from evolvable_tools.evidence.regrading import fallen, lines
+
+    found = fallen(library, unsaid=True)
+    library.evidence.regrading_said()
+    for line in lines(found) if found else ():
+        remark(line)
 
 
 class HomeType(click.Path):

@@ -3,7 +3,7 @@
 import click
 
 from evolvable_server.cli.state import State, command
-from evolvable_server.cli.terminal import Row, local_time, say, show_table
+from evolvable_server.cli.terminal import Row, count, local_time, say, show_table
 from evolvable_store.resource import Ref
 from evolvable_tools.evidence import stats as verbs
 
@@ -27,8 +27,8 @@ _REASONS = {
 def stats_command(state: State, ref: str | None, days: int) -> None:
     """Show what is used, what helps, what harms and what is dead.
 
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
-    model and task type.
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
+    ends. With REF also by version, model and task type.
     """
     with state.library() as (library, caller):
         found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
@@ -44,11 +44,16 @@ def _show(found: verbs.Stats, *, whole: bool) -> None:
             (line.ref, "bold"),
             (line.verdict, _STYLES.get(line.verdict, "")),
             line.maturity,
-            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped), line.why),
+            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+            *(str(line.verified.n), str(line.reported.n), line.why),
         ]
         for line in found.resources
     ]
-    show_table(["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "why"], rows, wide=("ref", "why"))
+    show_table(
+        ["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
+        rows,
+        wide=("ref", "why"),
+    )
     if whole:
         _show_parts(found.resources[0])
     if found.base is not None:
@@ -72,6 +77,8 @@ def _show_parts(line: verbs.Line) -> None:
         say()
         types: list[Row] = [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types]
         show_table(["task type", "Q", "helped"], types)
+    if line.not_counted:
+        say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")
     last = [("shown", line.last_shown), ("opened", line.last_loaded)]
     said = [f"{what} {local_time(at)}" for what, at in last if at is not None]
     if said:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import State, command, home_option, json_option
 from evolvable_server.cli.terminal import Row, count, remark, say, show_table
 from evolvable_store.resource import Kind, Ref
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from evolvable_tools.evolve.task import TaskSet
     from evolvable_tools.evolve.tasksets import TaskSetCheck
     from evolvable_tools.evolve.tasksets.splitting import Ratios
+    from evolvable_tools.library import Caller, Library
 
 REFUSED = 1
 """The exit code of `taskset check` when nothing should be spent on the task set."""
@@ -90,14 +92,18 @@ def taskset_command() -> None:
 def check_command(ctx: click.Context, state: State, what: str, train: float, val: float) -> None:
     """Say whether figures from these tasks could mean anything.
 
-    Every scorer is tried on known good and known bad answers; command scorers are run for that, as you. Says the
-    smallest difference that the test could show. Exit code 1: nothing should be spent on it.
+    Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
+    trials where there is one, and never before a person approved them: at a terminal you are asked. Says the smallest
+    difference that the test could show. Exit code 1: nothing should be spent on it.
     """
+    from evolvable_server.evolving import sandbox_choice
     from evolvable_tools.evolve.tasksets import Looks, Ratios, check
+    from evolvable_tools.sandbox import sandbox_of
 
     taskset, _ = _found(state, what, Ratios(train, val), runs=True)
     looks = Looks(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
-    found = asyncio.run(check(taskset, looks=len(looks)))
+    apart = sandbox_of(sandbox_choice(state.config())).sandbox
+    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart))
     state.show(found, lambda: _show_check(found))
     if not found.passes:
         ctx.exit(REFUSED)
@@ -152,17 +158,50 @@ def _found(
 ) -> "tuple[TaskSet, Ref | None]":
     """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
     from evolvable_tools.evolve.tasksets import taskset_from_path, taskset_of
-    from evolvable_tools.evolve.tasksets.places import refuse_unvouched
 
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
-        return taskset_from_path(path, ratios), None
+        taskset = taskset_from_path(path, ratios)
+        if runs:
+            from evolvable_tools.evolve.tasksets.approvals import refuse_unapproved
+
+            ask_about_commands(state, taskset)
+            refuse_unapproved(state.config().home, taskset, str(path))
+        return taskset, None
     ref = Ref.parse(what)
     with state.library() as (library, caller):
         taskset, _ = taskset_of(library, caller, ref, ratios)
         if runs:
-            refuse_unvouched(library, caller, ref, taskset)
+            ask_before_unvouched(state, library, caller, ref, taskset)
     return taskset, ref
+
+
+def ask_before_unvouched(state: State, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet") -> None:
+    """Ask the person at the terminal about commands that nobody approved. Raises Refused where there is no yes."""
+    from evolvable_store.errors import Refused
+    from evolvable_tools.evolve.tasksets.places import refuse_unvouched
+
+    try:
+        refuse_unvouched(library, caller, ref, taskset)
+    except Refused:
+        ask_about_commands(state, taskset)
+        refuse_unvouched(library, caller, ref, taskset)
+
+
+def ask_about_commands(state: State, taskset: "TaskSet") -> None:
+    """Show a person at the terminal which commands a task set runs, and record a yes. Elsewhere nothing happens."""
+    from evolvable_tools.evolve.tasksets.approvals import approve, commands_of, is_approved
+
+    commands, home = commands_of(taskset), state.config().home
+    if not commands or not at_terminal() or is_approved(home, taskset):
+        return
+    remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
+    for words in commands:
+        remark(f"  {' '.join(words)}")
+    for path in sorted(taskset.files):
+        remark(f"  file {path}, {len(taskset.files[path]):,} bytes")
+    click.confirm("Have you read them, and may they run?", abort=True, err=True)
+    approve(home, taskset, via="terminal")
 
 
 def _task_sets(state: State) -> TaskSets:

@@ -53,25 +53,36 @@ class Lifetime(click.ParamType[timedelta]):
 @command("token")
 @click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
 @click.argument("name", required=False)
-@click.option("--write", is_flag=True, help="With add: it may change the library.")
+@click.option("--report", is_flag=True, help="With add: it may report outcomes.")
+@click.option("--write", is_flag=True, help="With add: it may change the library, and report outcomes.")
 @click.option("--approve", is_flag=True, help="With add: it may decide about proposals.")
 @click.option("--expires", type=Lifetime(), metavar="TIME", help="With add: how long it is good for, such as 30d.")
 def token_command(
-    state: State, action: str, name: str | None, write: bool, approve: bool, expires: timedelta | None
+    state: State,
+    action: str,
+    name: str | None,
+    report: bool,
+    write: bool,
+    approve: bool,
+    expires: timedelta | None,
 ) -> None:
     """Make, list and end tokens for HTTP.
 
     Every token may read. Its secret is shown once, when it is made; what is kept is a hash. A token that is revoked is
-    refused at once, by servers that run too.
+    refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
     """
+    from evolvable_server.homes import registered_homes
     from evolvable_server.http.tokens import Tokens
     from evolvable_server.mcp.bearer import Permission
+    from evolvable_store.home import check_home
 
     if (action == "list") != (name is None):
         raise click.UsageError("`token list` takes no name, every other action the name of a token.")
-    if action != "add" and (write or approve or expires):
-        raise click.UsageError("--write, --approve and --expires go with `token add`.")
-    tokens = Tokens(state.config().home)
+    if action != "add" and (report or write or approve or expires):
+        raise click.UsageError("--report, --write, --approve and --expires go with `token add`.")
+    home = state.config().home
+    check_home(home, registered_homes)
+    tokens = Tokens(home)
     if name is None:
         listed = Listed([_shown(token) for token in tokens.all()])
         state.show(listed, lambda: _show_list(listed.tokens))
@@ -79,7 +90,8 @@ def token_command(
         ended = _shown(tokens.revoke(name))
         state.show(ended, lambda: say(f"Token {name} is revoked."))
     else:
-        permissions = [one for one, given in ((Permission.WRITE, write), (Permission.APPROVE, approve)) if given]
+        asked = ((Permission.REPORT, report), (Permission.WRITE, write), (Permission.APPROVE, approve))
+        permissions = [permission for permission, given in asked if given]
         made, secret = tokens.add(name, permissions, expires)
         state.show(_shown(made, secret), lambda: _show_secret(made.name, made.permissions, secret))
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.changing import show_updated
+from evolvable_server.cli.purging import warn_of_secrets
 from evolvable_server.cli.state import REF, State, command, expect_option, reason_option
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
 from evolvable_store.objects import MAX_FILE
@@ -96,6 +97,8 @@ def update_command(
             copy_of=copy_of,
             propose=propose,
         )
+        if updated.changed:
+            warn_of_secrets(library)
     state.show(updated, lambda: show_updated(updated))
 
 

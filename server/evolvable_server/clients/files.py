@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evolvable_server.clients import json_edit, jsonc, toml_edit
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
+from evolvable_store.openat import first_link
 
 MAX_BYTES = 64 * 1024 * 1024
 """What a configuration file may hold; ~/.claude.json can have grown to megabytes."""
@@ -125,7 +126,7 @@ def write(found: Configuration, text: str | bytes, *, private: bool, stamp: str,
     Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. backup: whether
     one is made. Raises Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
     """
-    target = Path(os.path.realpath(found.path))
+    target = _target(found.path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         copy = _back_up(found, target, stamp) if found.data is not None and backup else None
@@ -138,12 +139,28 @@ def write(found: Configuration, text: str | bytes, *, private: bool, stamp: str,
     return copy
 
 
+def _target(path: Path) -> Path:
+    """Return the file that a path leads to. Raise ConfigurationNotWritten for a link that leads out of a repository.
+
+    A person's own link, as into a folder of dotfiles, is followed; one that a repository brings decides nothing.
+    """
+    target = Path(os.path.realpath(path))
+    link = first_link(Path(os.path.abspath(path)))
+    repository = next((above for above in link.parents if (above / ".git").exists()), None) if link else None
+    if repository is not None and not target.is_relative_to(os.path.realpath(repository)):
+        raise ConfigurationNotWritten(
+            f"{link} is a symbolic link that leads out of the repository {repository}; it is not written through.",
+            "Remove the link, or name another scope.",
+        )
+    return target
+
+
 def back_up(found: Configuration, stamp: str) -> Path | None:
     """Returns a copy of a file beside it, None when it is absent. Raises ConfigurationNotWritten."""
     if found.data is None:
         return None
     try:
-        return _back_up(found, Path(os.path.realpath(found.path)), stamp)
+        return _back_up(found, _target(found.path), stamp)
     except OSError as error:
         raise ConfigurationNotWritten(
             f"{found.path} cannot be backed up: {error.strerror}.", "Check the permissions of its folder."

@@ -40,6 +40,7 @@ class Hooks:
 
     def _answered(self, event: Event) -> str:
         caller = self._who(event)
+        self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
             from evolvable_server.hooks.offers import offer
 

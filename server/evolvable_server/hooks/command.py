@@ -7,6 +7,7 @@ library alone. Whatever it is given it ends with 0: a hook must never stop a per
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from evolvable_server.environment import hooks_on, library_home, reviews_on
 from evolvable_server.session_names import of_client
@@ -45,11 +46,35 @@ def run(arguments: Sequence[str]) -> str:
             return ""
         from evolvable_store.queueing import enqueue
 
-        enqueue(library_home(os.environ), payload)
+        home = library_home(os.environ)
+        if not _is_plain(home):
+            _check(home)
+        enqueue(home, payload)
         return ""
     from evolvable_server.hooks.slow import answered
 
     return answered(payload)
+
+
+def _is_plain(home: str) -> bool:
+    """Returns whether a home is this account's and in no work tree; any other one is looked at with more imports."""
+    folder = os.path.realpath(home)
+    with suppress(OSError):
+        if os.name == "posix" and os.stat(folder).st_uid != os.geteuid():
+            return False
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _check(home: str) -> None:
+    """Raises UntrustedHome for a home that another account or a repository decides about."""
+    from evolvable_server.homes import registered_homes
+    from evolvable_store.home import check_home
+
+    check_home(home, registered_homes)
 
 
 def _payload() -> dict[str, object]:

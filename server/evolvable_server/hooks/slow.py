@@ -6,8 +6,10 @@ from typing import Any
 
 from evolvable_server.app import caller
 from evolvable_server.config import read_config
+from evolvable_server.connection import client_connection
+from evolvable_server.homes import registered_homes
 from evolvable_server.hooks.answers import NOTHING, Hooks
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Identity, Principal
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.means import FITS, Means
 
@@ -17,7 +19,8 @@ def answered(payload: Mapping[str, Any]) -> str:
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
     means = Means(fits=FITS if config.fits is None else config.fits)
-    with Library.open(config.home, means=means) as library:
-        one = dataclasses.replace(caller(config, library, Actor.AGENT), session=None)
+    with Library.open(config.home, registered=registered_homes, means=means) as library:
+        who = caller(config, library, Identity(Principal.AGENT, "hook"))
+        one = dataclasses.replace(who, session=None, connection=client_connection())
         answer = Hooks(config, library, one).answer(payload)
     return "" if answer == NOTHING else answer

@@ -12,10 +12,12 @@ from starlette.routing import Route
 
 from evolvable_server.http.access import Access, Verifier
 from evolvable_server.http.bodies import MAX_BODY, Bodies
+from evolvable_server.http.connections import MAX_CONNECTIONS
 from evolvable_server.http.drain import Drain
 from evolvable_server.http.hosts import HostCheck, accepted_hosts, accepted_origins
 from evolvable_server.http.permissions import check_permission
-from evolvable_server.http.places import Places
+from evolvable_server.http.places import REQUESTS, InFlight, Places
+from evolvable_server.http.sessions import IDLE_SECONDS, SESSIONS, Sessions
 from evolvable_server.http.settings import HttpSettings
 from evolvable_server.http.streams import Streams
 from evolvable_server.http.tokens import Tokens
@@ -25,17 +27,20 @@ from evolvable_server.mcp.server import LibraryServer
 
 PATH = "/mcp"
 
-MAX_SESSIONS = 1000
-"""Sessions of the handshake era that are open together; an idle one ends after half an hour."""
-
 
 def application(
-    server: LibraryServer, settings: HttpSettings, tokens: Tokens, port: int, transcripts: Sequence[Path]
+    server: LibraryServer,
+    settings: HttpSettings,
+    tokens: Tokens,
+    port: int,
+    transcripts: Sequence[Path],
+    connections: int = MAX_CONNECTIONS,
 ) -> Drain:
     """Returns the application over a server, for an address with this port: its outermost part, to end it by.
 
     transcripts: folders of this machine with files that clients without a token may name. Call it once, on the event
-    loop. Raises InvalidArgument for a host or an origin that no client would send.
+    loop. connections: how many the process may have.
+    Raises InvalidArgument for a host or an origin that no client would send.
     """
     oauth = settings.oauth
     if oauth is None:
@@ -47,11 +52,16 @@ def application(
     server.middleware.append(check_permission)
     server.middleware.append(Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
-        server._lowlevel_server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS
+        server._lowlevel_server,
+        max_request_body_size=MAX_BODY,
+        session_idle_timeout=IDLE_SECONDS,
+        # Sessions are counted before the SDK sees them; a request that opens none has one for a moment.
+        max_sessions=SESSIONS + REQUESTS,
     )
     ending = anyio.Event()
-    limited = Bodies(Places(StreamableHTTPASGIApp(manager)))
-    door = Access(Streams(limited, ending, verifier.still_valid), settings, tokens, verifier)
+    limited = Bodies(Places(Sessions(StreamableHTTPASGIApp(manager))))
+    streams = Streams(limited, ending, verifier.still_valid)
+    door = Access(InFlight(streams, connections), settings, tokens, verifier)
     routes: list[Route] = [Route(PATH, endpoint=door)]
     if oauth is not None:
         # The SDK's settings keep a URL as it was written; clients compare an issuer letter by letter.

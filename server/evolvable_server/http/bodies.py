@@ -9,7 +9,9 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evolvable_server.http.drain import busy
+from evolvable_server.http.places import refused
+from evolvable_server.http.shares import Full, Shares
+from evolvable_server.mcp.bearer import bearer_in
 from evolvable_server.mcp.frames import MAX_LINE, Refusal, read_frame
 
 MAX_BODY = MAX_LINE
@@ -19,7 +21,10 @@ MAX_DISCARDED = 16 * MAX_BODY
 """Bytes of a body over the limit that are taken and dropped: many clients read no answer before they have sent all."""
 
 MAX_HELD = 16 * MAX_BODY
-"""Bytes of all bodies that are being received together."""
+"""Bytes of all bodies that are held together, from their first byte until their request is answered."""
+
+MAX_HELD_EACH = 4 * MAX_BODY
+"""Those of one bearer."""
 
 
 class _Gone(Exception):
@@ -33,57 +38,77 @@ class _TooLong(Exception):
         self.more = more
 
 
-class _Crowded(Exception):
-    """All bodies together are over the limit."""
-
-
 class Bodies:
-    """Middleware: 413 over the limit, also in chunks; 415 when packed; 400 for what is no message; 503 when crowded."""
+    """Middleware: 413 over the limit, also in chunks; 415 when packed; 400 for what is no message.
+
+    429 when the bodies of a bearer are too much together, 503 when all bodies are.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._held = 0
+        self._held = Shares(MAX_HELD, MAX_HELD_EACH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := _refusal(Headers(scope=scope)):
             await refusal(scope, receive, send)
             return
-        try:
-            body = await self._whole(receive)
-        except _Gone:
-            return
-        except _TooLong as long:
-            await _discard(receive, long.more)
-            await _TOO_LONG(scope, receive, send)
-            return
-        except _Crowded:
-            await busy("Too many bodies are being received.")(scope, receive, send)
-            return
-        if scope["method"] == "POST" and isinstance(frame := read_frame(body), Refusal):
-            text = frame.reply.model_dump_json(by_alias=True)
-            await Response(text, 400, media_type="application/json")(scope, receive, send)
-            return
-        await self._app(scope, _replayed(body, receive), send)
+        with _Held(self._held, bearer_in(scope)) as held:
+            try:
+                body = await _whole(receive, held)
+            except _Gone:
+                return
+            except _TooLong as long:
+                held.free()  # what is dropped is not held
+                await _discard(receive, long.more)
+                await _TOO_LONG(scope, receive, send)
+                return
+            except Full as full:
+                await refused(full, "bytes of bodies under way", close=True)(scope, receive, send)
+                return
+            if scope["method"] == "POST" and isinstance(frame := read_frame(body), Refusal):
+                text = frame.reply.model_dump_json(by_alias=True)
+                await Response(text, 400, media_type="application/json")(scope, receive, send)
+                return
+            await self._app(scope, replayed(body, receive), send)
 
-    async def _whole(self, receive: Receive) -> bytes:
-        body, taken = bytearray(), 0
-        try:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise _Gone
-                part, more = message.get("body", b""), message.get("more_body", False)
-                taken += len(part)
-                self._held += len(part)
-                body += part
-                if taken > MAX_BODY:
-                    raise _TooLong(more)
-                if self._held > MAX_HELD:
-                    raise _Crowded
-                if not more:
-                    return bytes(body)
-        finally:
-            self._held -= taken
+
+class _Held:
+    """The bytes that one request holds."""
+
+    def __init__(self, shares: Shares, bearer: str | None) -> None:
+        self._shares, self._bearer = shares, bearer
+        self._bytes = 0
+
+    def __enter__(self) -> "_Held":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def add(self, count: int) -> None:
+        """Count more bytes. Raises Full."""
+        self._shares.take(self._bearer, count)
+        self._bytes += count
+
+    def free(self) -> None:
+        """Count them as free again."""
+        self._shares.give(self._bearer, self._bytes)
+        self._bytes = 0
+
+
+async def _whole(receive: Receive, held: _Held) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _Gone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        held.add(len(part))
+        body += part
+        if len(body) > MAX_BODY:
+            raise _TooLong(more)
+        if not more:
+            return bytes(body)
 
 
 _TOO_LONG = PlainTextResponse(f"A body has at most {MAX_BODY:,} bytes.\n", 413)
@@ -108,7 +133,7 @@ async def _discard(receive: Receive, more: bool) -> None:
         dropped += len(message.get("body", b""))
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Returns a `receive` that gives the body as one message, and then what comes."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -1,8 +1,9 @@
 """Connections that cannot be held open by a client that sends little: every request has to arrive in time.
 
 uvicorn waits for ever for the rest of a header or of a body. Here a timer runs from the first byte of a request to its
-last, and from the opening of a connection to its first request; and of too many connections those go first that have
-asked nothing yet.
+last, and from the opening of a connection to its first request; another one while an answer is not read. Of too many
+connections those go first on which nothing is asked. The lines of a header are counted before any is parsed: what works
+on headers later, here and in the libraries, may take time with the square of their number.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import socket
 from typing import Any
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -24,8 +26,17 @@ BODY_SECONDS = 60.0
 IDLE_SECONDS = 75
 """Between two requests; longer than proxies and clients keep a connection, so that they close it first."""
 
+ANSWERED_SECONDS = 5.0
+"""For the rest of a request that is answered already, as one without a token is."""
+
+SEND_SECONDS = 60.0
+"""For a client to read on, when so much of an answer waits that no more is made of it."""
+
 MAX_HEADER = 128 * 1024
 """Bytes of a header; h11 refuses more."""
+
+MAX_HEADERS = 100
+"""Headers of a request; and trailers of a body in chunks."""
 
 MAX_CONNECTIONS = 1000
 
@@ -50,6 +61,37 @@ def connection_limit() -> int:
     return max(16, min(MAX_CONNECTIONS, soft - SPARE_DESCRIPTORS))
 
 
+class TooManyHeaders(h11.RemoteProtocolError):
+    """A header has too many lines."""
+
+    def __init__(self) -> None:
+        super().__init__("too many headers", error_status_hint=431)
+
+
+class _CountedLines(ReceiveBuffer):
+    """h11's buffer, which refuses a header with too many lines before it parses one, also when it is not whole yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = False
+        self._counted, self._lines = 0, 0
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Return the lines up to the first blank one, None until it arrives. Raises TooManyHeaders."""
+        lines = super().maybe_extract_lines()
+        if lines is None:
+            self._lines += self._data.count(b"\n", self._counted)
+            self._counted = len(self._data)
+        else:
+            self._counted, self._lines = 0, len(lines)
+        if self._lines > MAX_HEADERS + 1:  # and the line of the request
+            self.refused = True
+            raise TooManyHeaders
+        if lines is not None:
+            self._lines = 0
+        return lines
+
+
 class TimedConnection(H11Protocol):
     """uvicorn's connection with the timers."""
 
@@ -66,6 +108,9 @@ class TimedConnection(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._timer: asyncio.TimerHandle | None = None
         self._timed: object = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._lines = _CountedLines()
+        self.conn._receive_buffer = self._lines
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Makes room when there is none, else closes the new connection."""
@@ -92,24 +137,49 @@ class TimedConnection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the timer with the connection."""
+        """Ends the timers with the connection."""
         self._stop()
+        self._stop_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Waits for the client to read on, and ends the connection of one that does not."""
+        super().pause_writing()
+        self._stop_unread()
+        self._unread = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Goes on with the answer."""
+        self._stop_unread()
+        super().resume_writing()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        self._unread = None
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is no HTTP; uvicorn says 400 of a header that is too long too."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()  # an answer is under way, or was given
             return
-        if len(self.conn.trailing_data[0]) > MAX_HEADER:
+        if self._lines.refused:
+            self._end(431, f"A request has at most {MAX_HEADERS} headers.")
+            self._leave()
+        elif len(self.conn.trailing_data[0]) > MAX_HEADER:
             self._end(431, "The header is too long.")
         else:
             super().send_400_response(msg)
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is asked on this connection: no request has arrived whole, and none is worked on."""
-        return bool(self.conn.their_state is h11.IDLE)
+        """Whether nothing is asked on this connection: no request is arriving or worked on, or all are answered."""
+        return bool(self.conn.their_state is h11.IDLE or self._answered or self.transport.is_closing())
+
+    @property
+    def _answered(self) -> bool:
+        """Whether the request is answered, though the rest of it may still be on its way."""
+        return self.cycle is not None and self.cycle.response_complete
 
     def _make_room(self) -> bool:
         """Closes the connection that has waited longest without asking anything; returns whether there was one."""
@@ -134,10 +204,10 @@ class TimedConnection(H11Protocol):
             self._stop()
         elif state is h11.IDLE and self.timeout_keep_alive_task is not None:
             self._stop()  # between two requests; uvicorn's own timer runs
-        elif self._timed is not state:
+        elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._answered)):
             self._stop()
-            seconds = HEADER_SECONDS if state is h11.IDLE else BODY_SECONDS
-            self._timed, self._timer = state, self.loop.call_later(seconds, self._late)
+            seconds = HEADER_SECONDS if state is h11.IDLE else ANSWERED_SECONDS if self._answered else BODY_SECONDS
+            self._timed, self._timer = awaited, self.loop.call_later(seconds, self._late)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -152,6 +222,10 @@ class TimedConnection(H11Protocol):
             self._end(408, "The request did not arrive in time.")
         else:
             self.transport.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tells the application that nobody waits for its answer any more."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -11,13 +11,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from evolvable_server.mcp.bearer import Permission, name_of, permissions_of
 
-READ, WRITE, APPROVE = Permission.READ, Permission.WRITE, Permission.APPROVE
+READ, REPORT, WRITE, APPROVE = Permission.READ, Permission.REPORT, Permission.WRITE, Permission.APPROVE
 
 TOOLS: Mapping[str, Permission] = {
     "find_skill": READ,
     "load_skill": READ,
-    # Telling what came of a use changes no resource, and a library that only writers report to learns from few.
-    "report_outcome": READ,
+    # An outcome moves ranks, so a bearer that may only read tells none.
+    "report_outcome": REPORT,
     "list_resources": READ,
     "get_resource": READ,
     "resource_history": READ,
@@ -66,7 +66,7 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
         return await call_next(ctx)
     text = (
         f"The token {name_of(ctx.request)} may {_listed(has)}; {ascii(tool)} needs {_listed(missing)}. "
-        "Go on without it, or ask the owner of the library for a token that may."
+        f"Go on without it, or ask the owner of the library for a token that may {_listed(missing)}."
     )
     refused: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     # A middleware that answers by itself owns the whole answer.

@@ -5,7 +5,6 @@ own and takes none from those who ask something.
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator
 
 import anyio
@@ -13,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from evolvable_server.http.drain import busy
+from evolvable_server.http.shares import Full, Shares
 from evolvable_server.mcp.bearer import bearer_in
 
 REQUESTS, REQUESTS_EACH = 64, 24
@@ -26,11 +26,29 @@ def is_stream(scope: Scope) -> bool:
     return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
 
 
-class _Full(Exception):
-    """There is no place; `status` says whose fault that is."""
+class InFlight:
+    """Middleware: bounds the requests of a bearer from their header to their answer, so also the connections they hold.
 
-    def __init__(self, status: int) -> None:
-        self.status = status
+    It stands before the body is received: a slow sender holds a connection as long as one whose request is at work.
+    """
+
+    def __init__(self, app: ASGIApp, connections: int) -> None:
+        """connections: how many the process may have. A tenth of them is left to requests that have not arrived."""
+        self._app = app
+        self._shares = Shares(connections * 9 // 10, max(connections // 4, 1))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bearer = bearer_in(scope)
+        try:
+            self._shares.take(bearer)
+        except Full as full:
+            # The body may never come, so the connection ends with the answer.
+            await refused(full, "requests in flight", close=True)(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._shares.give(bearer)
 
 
 class Places:
@@ -42,39 +60,39 @@ class Places:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind, wait = (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
-        try:
-            async with kind.place(bearer_in(scope), wait):
-                await self._app(scope, receive, send)
-        except _Full as full:
-            whose = "You have" if full.status == 429 else "There are"
-            await busy(f"{whose} too many requests under way.", full.status)(scope, receive, send)
+        async with contextlib.AsyncExitStack() as until_answered:
+            try:
+                await until_answered.enter_async_context(kind.place(bearer_in(scope), wait))
+            except Full as full:
+                await refused(full, "requests under way")(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+
+
+def refused(full: Full, what: str, *, close: bool = False) -> ASGIApp:
+    """Return the answer that says who has too many of something, and when to come again."""
+    whose = "You have" if full.status == 429 else "There are"
+    answer = busy(f"{whose} too many {what}.", full.status)
+    if close:
+        answer.headers["connection"] = "close"
+    return answer
 
 
 class _Kind:
     def __init__(self, limit: int, each: int) -> None:
-        self._limit, self._each = limit, each
-        self._under_way: Counter[str | None] = Counter()
+        self._shares = Shares(limit, each)
         self._freed = anyio.Event()
 
     @contextlib.asynccontextmanager
     async def place(self, bearer: str | None, wait: float) -> AsyncIterator[None]:
-        """Yields once there is a place. Raises _Full after `wait` seconds."""
+        """Yields once there is a place. Raises Full after `wait` seconds."""
         with anyio.move_on_after(wait):
-            while self._status(bearer):
+            while self._shares.refusal(bearer):
                 await self._freed.wait()
-        if status := self._status(bearer):
-            raise _Full(status)
-        self._under_way[bearer] += 1
+        self._shares.take(bearer)
         try:
             yield
         finally:
-            self._under_way[bearer] -= 1
-            self._under_way += Counter()  # forgets who has none
+            self._shares.give(bearer)
             self._freed.set()
             self._freed = anyio.Event()
-
-    def _status(self, bearer: str | None) -> int | None:
-        """Returns the status to refuse with, None when there is a place. Without a token all are one bearer."""
-        if bearer is not None and self._under_way[bearer] >= self._each:
-            return 429
-        return 503 if self._under_way.total() >= self._limit else None

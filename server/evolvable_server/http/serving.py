@@ -64,10 +64,10 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     host, port = listener.getsockname()[:2]
-    app = application(serving.server, settings, tokens, port, transcripts)
+    TimedConnection.limit = connection_limit()
+    app = application(serving.server, settings, tokens, port, transcripts, TimedConnection.limit)
     # Its own way of ending streams at a signal would cut the answers that are under way.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
-    TimedConnection.limit = connection_limit()
     server = _Server(_uvicorn(app, settings))
     end.listen()
     running = asyncio.create_task(server.serve(sockets=[listener]))

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
     NotFound,
+    Refused,
 )
 
 PREFIX = "evo_"
@@ -78,9 +80,15 @@ class Tokens:
         return self._path.exists()
 
     def all(self) -> tuple[Token, ...]:
-        """Returns the tokens by name. Raises LibraryCorrupt when their file cannot be read as ours."""
+        """Returns the tokens by name.
+
+        Raises LibraryCorrupt when their file cannot be read as ours, Refused when another account made it or could
+        have changed it.
+        """
         try:
-            data = self._path.read_bytes()
+            with open(self._path, "rb") as stream:
+                self._check_owner(os.fstat(stream.fileno()))
+                data = stream.read()
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -88,6 +96,21 @@ class Tokens:
         if data != self._read:
             self._parsed, self._read = _parsed(data, self._path), data
         return self._parsed
+
+    def _check_owner(self, status: os.stat_result) -> None:
+        """Raises Refused for a file that another account made or could have changed."""
+        if os.name != "posix":
+            return
+        # A home of another account was registered by the person, or nothing would have been opened in it.
+        owners = {os.geteuid(), self._home.stat().st_uid}
+        if status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return
+        raise Refused(
+            f"{self._path} is not believed: another account made it or could have changed it (owner {status.st_uid}, "
+            f"mode {stat.S_IMODE(status.st_mode):04o}; this process runs as user {os.geteuid()}).",
+            "Nobody is let in. Look at what stands in it; then delete it and make new tokens, or take it over with "
+            "chown and chmod 600.",
+        )
 
     def add(self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None) -> tuple[Token, str]:
         """Makes a token; returns it and its secret, which is kept nowhere.
@@ -142,7 +165,10 @@ class Tokens:
         if last and now - max(last) < timedelta(seconds=USE_SECONDS):
             return
         self._noted[token.digest] = now
-        with contextlib.suppress(LibraryBusy, LibraryReadOnly, LibraryCorrupt), self._changing(patience=1.0) as tokens:
+        with (
+            contextlib.suppress(LibraryBusy, LibraryReadOnly, LibraryCorrupt, Refused),
+            self._changing(patience=1.0) as tokens,
+        ):
             tokens[:] = [replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens]
 
     @contextlib.contextmanager

@@ -9,9 +9,10 @@ from mcp.server.mcpserver import Context
 
 from evolvable_server.mcp.deciding import Decision
 from evolvable_server.mcp.server import Call, Gate
+from evolvable_store.errors import Refused
 
-MAX_DIFF = 3_000
-"""Characters of the diff in the question."""
+MAX_QUESTION = 60_000
+"""Characters of a question; a longer change is adopted by hand, where all of it is shown."""
 
 
 class Adoptions(Decision):
@@ -32,18 +33,23 @@ class Adoptions(Decision):
         return f"{why}, and only a person adopts. Nothing changed; `evolvable evolve adopt{run}` does it by hand."
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Returns what the person is asked: the verdict, and what would change."""
-        from evolvable_tools.evolve import programs
-        from evolvable_tools.evolve.driving import state_of
-        from evolvable_tools.evolve.run_folder import the_run
+        """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.
 
-        folder = the_run(self._home, arguments.get("run"))
-        state = state_of(folder)
-        verdict = state.verdict.get("verdict", "no verdict yet")
-        lines = [f"Adopt what run {folder.id} found? {verdict} [{state.label}]: {state.verdict.get('why', '')}"]
-        if digest := state.verdict.get("candidate"):
-            lines.append(programs.diff(folder.program(state.base), folder.program(digest))[:MAX_DIFF])
-        return "\n".join(lines)
+        Raises NotPromoted, Refused for a change that is too long for a question.
+        """
+        from evolvable_tools.evolve.adopting import preview
+
+        shown = preview(self._home, arguments.get("run"))
+        lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
+        for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+            lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]
+        text = "\n".join([*lines, shown.diff])
+        if len(text) > MAX_QUESTION:
+            raise Refused(
+                f"The change of run {shown.run} has {len(shown.diff):,} characters, too many for one question.",
+                "A person adopts it at a terminal, where all of it is shown.",
+            )
+        return text
 
 
 class AnyOf:

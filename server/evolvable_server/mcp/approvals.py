@@ -91,6 +91,8 @@ class Approvals:
         proposed = result.structured_content or {}
         if not _ids(proposed):
             return result
+        if self._library.lock is not None:
+            return _left(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
         if not asking.may_ask(context):
             return await self._answered(proposed, None)
         question = await run_sync(self._question, tool, proposed)

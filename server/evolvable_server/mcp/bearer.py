@@ -1,20 +1,27 @@
 """Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all."""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
 from evolvable_server.session_names import BEARERS, of_bearer, of_client
+from evolvable_store.operation import Actor, Principal
+from evolvable_tools.library import Caller
 
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
 
 
 class Permission(StrEnum):
-    """What a bearer may do: read and report, change the library, decide about proposals."""
+    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
+
+    Whoever may write may report.
+    """
 
     READ = "read"
+    REPORT = "report"
     WRITE = "write"
     APPROVE = "approve"
 
@@ -49,7 +56,8 @@ def permissions_of(request: Any) -> frozenset[Permission]:
     user = _user(request.scope) if request is not None else None
     if user is None:
         return frozenset(Permission)
-    return frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    return given | {Permission.REPORT} if Permission.WRITE in given else given
 
 
 def session_of(request: Any, session: str | None) -> str | None:
@@ -62,6 +70,20 @@ def session_of(request: Any, session: str | None) -> str | None:
         return of_client(session)
     # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
     return of_bearer(name if name.startswith(BEARERS) else f"token:{name}", session)
+
+
+def connection_of(request: Any, connection: str | None) -> str | None:
+    """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
+    return connection if name_of(request) is None else None
+
+
+def decider_of(caller: Caller, request: Any) -> Caller:
+    """Return the caller that makes a decision which the gate let pass: the person who answered the client's question,
+    or over HTTP the script whose token may approve."""
+    name = name_of(request)
+    if name is None:
+        return replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+    return replace(caller, actor=Actor.HUMAN, principal=Principal.SCRIPT, via=f"token:{name}")
 
 
 def _user(scope: Any) -> AuthenticatedUser | None:

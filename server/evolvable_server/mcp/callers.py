@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store.home import private_file
+
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
@@ -94,10 +96,11 @@ def _write(folder: Path, heard: Heard) -> None:
     target = folder / f"client-{stem}.{heard.event}.json"
     beside = folder / f".{target.name}.{os.getpid()}-{threading.get_ident()}"
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         if not target.exists() and sum(1 for _ in folder.iterdir()) >= MAX_FILES:
             return
-        beside.write_text(json.dumps(asdict(heard)), encoding="utf-8")
+        with open(beside, "x", encoding="utf-8", opener=private_file) as file:
+            json.dump(asdict(heard), file)
         os.replace(beside, target)
     except OSError as error:
         _log.debug("who called was not written: %s", error)

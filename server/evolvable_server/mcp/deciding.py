@@ -18,6 +18,9 @@ from evolvable_store.errors import EvolvableError
 class Decision(ABC):
     """One kind of decision; over HTTP the permission of its bearer stands for the person."""
 
+    locked: bool = False
+    """Whether approvals are locked: then no answer in a client decides anything."""
+
     key: str
     """What the question is called between two calls of the modern era."""
 
@@ -37,6 +40,8 @@ class Decision(ABC):
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Makes the call when a person says yes, or when its bearer is one who may decide."""
+        if self.locked:
+            return _refused(self.by_hand(arguments, "Approvals are locked, so no answer in a client decides"))
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if modern and context.request_state is not None:
             answer = (context.input_responses or {}).get(self.key)

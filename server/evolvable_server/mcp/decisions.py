@@ -19,6 +19,7 @@ class Decisions(Decision):
 
     def __init__(self, library: Library) -> None:
         self._library = library
+        self.locked = library.lock is not None
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Returns whether this call decides something."""

@@ -12,13 +12,12 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.evolving import evolve_means, start_driver
 from evolvable_server.mcp.adoptions import Adoptions, AnyOf
-from evolvable_server.mcp.bearer import name_of, session_of
+from evolvable_server.mcp.bearer import decider_of, name_of, session_of
 from evolvable_server.mcp.declared import NOTE, READ, Declared, add_tool
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.tools import Number
 from evolvable_store.errors import Refused
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import asking
 from evolvable_tools.evolve.adopting import Adopted, adopt
@@ -128,7 +127,7 @@ class EvolveTools:
     ) -> Adopted:
         """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
         PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
-        return adopt(self._library, replace(self._who(ctx), actor=Actor.HUMAN), run, reason)
+        return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
 
     def evolve_opportunities(
         self,

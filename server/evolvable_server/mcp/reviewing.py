@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.bearer import decider_of, session_of
 from evolvable_server.mcp.decisions import DECIDING
 from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
@@ -20,7 +20,6 @@ from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.tools import Number
 from evolvable_server.mcp.veil import proposals_seen
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.operation import Actor
 from evolvable_tools import inbox
 from evolvable_tools.compressed import Compressed
 from evolvable_tools.library import Caller, Library
@@ -116,7 +115,7 @@ class ReviewTools:
         if action in ("list", "show"):
             shown = [inbox.show(self._library, identity) for identity in ids]
             return InboxAnswer(proposals_seen(self._library, self._caller, shown))
-        decider = replace(self._who(ctx), actor=Actor.HUMAN)
+        decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":
             return InboxAnswer(decided=[inbox.reject(self._library, identity, reason) for identity in ids])
         how = "approved in the client"

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
-from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.bearer import connection_of, session_of
 from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
@@ -110,7 +110,8 @@ class Tools:
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> usage.EvidenceSummary:
-        """Tell what came of a task in which a skill was loaded. Returns what is known of that skill so far."""
+        """Tell what came of a task in which a skill was loaded; it counts where this session loaded that version.
+        Returns what is known of that skill so far."""
         return report(
             self._library,
             self._who(ctx),
@@ -257,7 +258,10 @@ class Tools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        connection = connection_of(request.request, self._caller.connection)
+        caller = replace(self._caller, session=session_of(request.request, session), connection=connection)
+        self._library.note_session(caller)
+        return caller
 
 
 report = usage.report_outcome
@@ -277,6 +281,8 @@ def document(loaded: usage.Loaded) -> str:
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
     if loaded.trust:
         parts.append(f"({loaded.trust})")
+    if loaded.reported or loaded.verified:
+        parts.append(f"(known ends of uses: {loaded.verified} verified, {loaded.reported} reported)")
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ NO_DIFF = (
 
 def file_seen(library: Library, head: Head, path: str, version: int | None) -> bytes:
     """Returns a file as a client is shown it. Raises NoSuchVersion, NoSuchFile."""
+    if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
+        check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
     data = library.store.file(head, path, version).data
     if not _is_task_set(library, head, version):
         return data

@@ -6,7 +6,8 @@
     {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how", "outcome", "signals"}
     {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
 
-A `taken` stands for a whole session, so only an export of the whole library has them.
+A `taken` stands for a whole session, so only an export of the whole library has them. Whoever made an archive can write
+into it what they like, so an import keeps its evidence as history and counts none of it.
 """
 
 import itertools
@@ -77,7 +78,9 @@ def is_sound(record: Mapping[str, Any]) -> bool:
 
 
 def take_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
-    """Adds the evidence that is not here yet. known: ref -> (id, newest version) of the resources that it may be about.
+    """Add the evidence that is not here yet, as history that counts nothing.
+
+    known: ref -> (id, newest version) of the resources that it may be about.
 
     What was said here already is left as it is, so taking in the same archive again changes nothing.
     """
@@ -91,7 +94,7 @@ def take_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known: M
 
 def _take(db: "Connection", record: Mapping[str, Any], known: Mapping[str, tuple[int, int]]) -> None:
     table = record["type"]
-    row = {field: record[field] for field in SHAPES[table] if field != "ref"}
+    row = {field: record[field] for field in SHAPES[table] if field != "ref"} | {"origin": "import"}
     if "ref" in SHAPES[table]:
         identity, latest = known.get(record["ref"], (0, 0))
         if not 1 <= record["version"] <= latest:

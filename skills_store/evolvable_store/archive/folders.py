@@ -115,4 +115,6 @@ def _candidate(folder: Path) -> Candidate:
         reading = read_folder(folder)
     except FileNotFoundError:
         return Candidate(folder.name, {}, ("it is gone",))
+    if reading.cut_short:
+        return Candidate(folder.name, {}, (reading.cut_short,))
     return Candidate(folder.name, reading.files, tuple(f"{path}: {why}" for path, why in reading.left_out.items()))

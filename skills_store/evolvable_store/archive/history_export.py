@@ -3,7 +3,7 @@
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
-     "blobs": [{"sha256", "text" or "base64"}, ...],
+     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}}, ...],
      "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
      "evidence": [...]}
 
@@ -24,7 +24,9 @@ from evolvable_store.archive.evidence import export_evidence
 from evolvable_store.archive.output import Stream, written_whole
 from evolvable_store.channel import Channel, Placing
 from evolvable_store.errors import LibraryCorrupt
+from evolvable_store.objects import blob_hash
 from evolvable_store.operation import Change
+from evolvable_store.purge import tombstone
 from evolvable_store.resource import Ref
 
 if TYPE_CHECKING:
@@ -87,7 +89,10 @@ class _Export:
         for change in self._log():
             if change.operation != seen:
                 seen = change.operation
-                yield {"id": seen, **asdict(self._store.operation(seen).intent)}
+                fields = asdict(self._store.operation(seen).intent)
+                if fields["principal"] is None:  # of an older version, which does not know these
+                    del fields["principal"], fields["via"]
+                yield {"id": seen, **fields}
 
     def changes(self) -> Iterator[Any]:
         """Yields every change, and notes which blobs they need."""
@@ -112,10 +117,19 @@ class _Export:
         """Yields each blob that the changes need once; as text where that gives the same bytes back."""
         for name in self._blobs:
             data = self._store.blob(name.hex())
+            record = {"sha256": name.hex(), **self._purged(name.hex(), data)}
             try:
-                yield {"sha256": name.hex(), "text": data.decode("utf-8")}
+                yield record | {"text": data.decode("utf-8")}
             except UnicodeDecodeError:
-                yield {"sha256": name.hex(), "base64": base64.b64encode(data).decode("ascii")}
+                yield record | {"base64": base64.b64encode(data).decode("ascii")}
+
+    def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
+        """Returns who took a blob's bytes out and why, nothing for a blob that has its bytes."""
+        if blob_hash(data) == sha256 or (found := tombstone(self._store, sha256)) is None:
+            return {}
+        stone, size = found
+        said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
+        return {"purged": said}
 
     def channel(self) -> Iterator[Any]:
         """Yields every move of the stable channel, with those of its placings that belong to the resources."""

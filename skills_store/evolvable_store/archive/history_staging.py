@@ -20,8 +20,8 @@ from evolvable_store.archive.json_stream import pieces
 from evolvable_store.archive.output import Stream
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
 from evolvable_store.objects import MAX_FILE, MAX_FILES, Entry, Manifest, blob_hash
-from evolvable_store.operation import Actor, Intent
-from evolvable_store.packing import pack, unpack
+from evolvable_store.operation import Actor, Intent, Principal
+from evolvable_store.packing import ABSENT, Tombstone, pack, pack_tombstone, unpack
 from evolvable_store.placings import Note, Policy, Stand
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.transaction import Packed, Step
@@ -137,7 +137,10 @@ class Staging:
             raise _bad("operations", f"{record['id']} has no actor, time or reason")
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
             raise _bad("operations", f"{record['id']} has other evidence than texts")
-        fields = [record[key] for key in _OPERATION if key != "id"]
+        principal, via = record.get("principal"), record.get("via") or ""
+        if principal not in {None, *Principal} or type(via) is not str:
+            raise _bad("operations", f"{record['id']} has an unknown principal")
+        fields = [*(record[key] for key in _OPERATION if key != "id"), principal, via]
         self._db.execute("INSERT INTO operation VALUES (?, ?)", (record["id"], json.dumps(fields, ensure_ascii=False)))
 
     def _add_change(self, record: dict[str, Any]) -> None:
@@ -165,9 +168,23 @@ class Staging:
             raise _bad("blobs", f"{ascii(name)[:80]} cannot be read") from error
         if len(data) > MAX_FILE:
             raise TooLarge(f"A file of the archive has {len(data):,} bytes.", f"The limit for one is {MAX_FILE:,}.")
+        if "purged" in record:
+            self._add_tombstone(str(name), record["purged"], data)
+            return
         if name != blob_hash(data):
             return  # nobody finds it under a name that is not its own
         row = (name, len(data), *pack(data))
+        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
+
+    def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
+        """Keeps what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
+        if not isinstance(said, dict) or not _SHA256.fullmatch(name) or not _is_moment(str(said.get("at"))):
+            raise _bad("blobs", f"{ascii(name)[:80]} says of its purge {ascii(said)[:80]}")
+        size = said.get("size")
+        if type(size) is not int or not 0 <= size <= MAX_FILE:
+            raise _bad("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
+        at, actor, reason, kind = (str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
+        row = (name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
         self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
 
     def _add_move(self, record: dict[str, Any]) -> None:
@@ -218,8 +235,9 @@ class Staging:
         row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
         if row is None:
             return None
-        at, actor, reason, session, evidence, undoes = json.loads(row[0])
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes))
+        at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        known = Principal(principal) if principal is not None else None
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
 
     def size(self, sha256: str) -> int | None:
         """Returns how many bytes a blob has, None when it is missing."""

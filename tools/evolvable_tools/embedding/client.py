@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evolvable_store.home import private_file
 from evolvable_store.resource import Kind
 from evolvable_tools.embedding.embedder import absolute
 from evolvable_tools.embedding.similar import Described, Similar
@@ -180,7 +181,7 @@ class SharedEmbedder:
         if not self._propose:
             command.append("--give-way")
         try:
-            with (self._home / LOG).open("ab") as log:
+            with open(self._home / LOG, "ab", opener=private_file) as log:
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

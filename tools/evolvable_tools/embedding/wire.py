@@ -10,6 +10,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+from evolvable_store.home import private_file
+
 LOCK = "embedder.lock"
 ADDRESS = "embedder.json"
 _KEY = "embedder.key"
@@ -49,7 +51,8 @@ class Announcement:
 def announce(home: Path, announcement: Announcement) -> None:
     """Writes the announcement, whole or not at all. Raises OSError."""
     new = home / f"{ADDRESS}.new"
-    new.write_text(json.dumps(asdict(announcement)), encoding="utf-8")
+    with open(new, "w", encoding="utf-8", opener=private_file) as file:
+        json.dump(asdict(announcement), file)
     new.replace(home / ADDRESS)
 
 

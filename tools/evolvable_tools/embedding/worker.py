@@ -46,12 +46,13 @@ def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = F
     `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
     files go away or are replaced.
     """
-    lock = FileLock(home / wire.LOCK, timeout=0)
+    lock = FileLock(home / wire.LOCK, timeout=0, mode=0o600)
     try:
         embedder = _take_over(home, spec, lock, give_way)
         if embedder is None:
             return 0
-        with Store.open(home) as store, Vectors.open(home) as vectors:
+        # Whoever started this process has opened the library.
+        with Store.open(home, registered=lambda: [home]) as store, Vectors.open(home) as vectors:
             keeper = Keeper(store, vectors, embedder, spec, _say)
             _Office(home, spec, keeper, idle).open()
         return 0

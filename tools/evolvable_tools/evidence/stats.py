@@ -1,18 +1,18 @@
 """What the library's evidence says: what is used, what helps, what harms, what is dead, and where a review may look."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from evolvable_store.attempts import Attempt, Proof, Seen, attempts, shown, without_any
+from evolvable_store.attempts import Attempt, Proof, Seen, attempts, one_of_each_connection, shown, without_any
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Outcome
+from evolvable_store.evidence import Outcome, Tally
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
 from evolvable_store.transaction import iso
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.measures.maturity import maturity_of
+from evolvable_tools.measures.maturity import earned
 from evolvable_tools.measures.utility import utilities
 from evolvable_tools.measures.wilson import interval
 
@@ -57,7 +57,9 @@ class TaskUtility:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used.
+    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used, those whose end
+    counts; verified: of these, the verified ones, one of each connection; reported: the others. maturity: by verified.
+    not_counted: ends that are kept as history.
 
     verdict: helps, harms, dead, or open while the evidence does not say; why: what it rests on, or what is missing.
     Times are ISO 8601 in UTC, None for never.
@@ -75,6 +77,9 @@ class Line:
     versions: list[Part]
     task_types: list[TaskUtility]
     why: str
+    reported: Share
+    verified: Share
+    not_counted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +131,19 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     nobody = without_any(store.backend)
     by_version = _grouped(attempts(store.backend, [head.id for head in heads], versions=True))
-    by_resource = _grouped(whole)
-    lines, found, base = [], [], _base(nobody, whole, None)
+    by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
+    total = _proof(whole)
+    lines, found, base = [], [], _base(nobody, total, None)
     for head in heads:
         mine = by_resource.get(head.id, [])
-        against = _base(nobody, whole, head.id)
-        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against)
-        if ref is not None or line.shown or mine:
+        against = _base(nobody, total, _proof(mine))
+        history = tallies.get(head.id, Tally()).not_counted
+        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
+        if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
     if ref is not None:
-        base = _base(nobody, whole, heads[0].id)
+        base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])))
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
     return Stats(days, lines, found, base)
 
@@ -148,17 +155,23 @@ def _grouped(all_of_them: Iterable[Attempt]) -> dict[int, list[Attempt]]:
     return grouped
 
 
+def _ended(some: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+
+
 def _proof(some: Iterable[Attempt]) -> Proof:
-    ends = [attempt.outcome for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+    ends = [attempt.outcome for attempt in _ended(some)]
     return Proof(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
-def _base(nobody: Proof, whole: Sequence[Attempt], but: int | None) -> Base | None:
-    """Returns what a resource is compared with; None while too little is known of anything else."""
+def _base(nobody: Proof, whole: Proof, but: Proof | None) -> Base | None:
+    """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
     if nobody.ends >= ENOUGH:
         return Base("sessions without any", share_of(nobody))
-    others = _proof(attempt for attempt in whole if attempt.resource != but)
-    return Base("other resources", share_of(others)) if but is not None and others.ends >= ENOUGH else None
+    if but is None:
+        return None
+    others = Proof(whole.ends - but.ends, whole.successes - but.successes)
+    return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
 
 
 def _line(
@@ -169,8 +182,9 @@ def _line(
     since: str,
     days: int,
     base: Base | None,
+    not_counted: int,
 ) -> Line:
-    helped = share_of(_proof(mine))
+    helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
     opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
     last = max(opened, default=None)
     dead = (
@@ -179,7 +193,7 @@ def _line(
     verdict, why = _verdict(helped, base, sum(attempt.used for attempt in mine), dead)
     return Line(
         str(head.ref),
-        maturity_of(helped.successes, helped.n),
+        earned(verified.successes, verified.n, helped.n),
         verdict,
         seen.times if seen is not None else 0,
         sum(attempt.loaded for attempt in mine),
@@ -190,6 +204,9 @@ def _line(
         _parts(versions),
         _task_types(mine),
         why,
+        share_of(Proof(helped.n - verified.n, helped.successes - verified.successes)),
+        verified,
+        not_counted,
     )
 
 

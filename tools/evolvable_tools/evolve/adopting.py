@@ -1,7 +1,8 @@
 """Adoption: what a run promoted becomes the library's, in one operation, where nothing changed meanwhile."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from evolvable_store.errors import Conflict, InvalidArgument, Refused
 from evolvable_store.objects import PLAIN, File, Files
@@ -9,6 +10,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import inbox
 from evolvable_tools.evolve import programs
+from evolvable_tools.evolve.change_review import review_change
 from evolvable_tools.evolve.driving import state_of
 from evolvable_tools.evolve.ledger import Ledger
 from evolvable_tools.evolve.program import Part, Program
@@ -40,7 +42,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Adopted:
-    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
+    """An adoption: the one operation, and what it changed. back: the command that takes it back.
+
+    diff, capabilities, findings: the whole difference, the capabilities that it adds, and what the scan says of it.
+    """
 
     run: str
     candidate: str
@@ -48,6 +53,23 @@ class Adopted:
     changes: list[Change]
     back: str
     warnings: list[str] = field(default_factory=list)
+    diff: str = ""
+    capabilities: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an adoption would make live, for whoever decides. diff: all of it."""
+
+    run: str
+    verdict: str
+    why: str
+    label: str
+    candidate: str
+    diff: str
+    capabilities: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,25 @@ class Unadopted:
     conflicts: list[UndoConflict]
 
 
+def preview(home: Path, run: str | None, *, unproven: bool = False) -> Preview:
+    """Return what `adopt` would make live, and change nothing. Raises NotPromoted, NoSuchRun."""
+    folder = the_run(home, run)
+    state = state_of(folder)
+    digest = _finalist(folder, state, unproven)
+    review = review_change(folder.program(state.base), folder.program(digest))
+    verdict = state.verdict
+    return Preview(
+        folder.id,
+        str(verdict.get("verdict", "")),
+        str(verdict.get("why", "")),
+        state.label,
+        digest,
+        review.diff,
+        review.capabilities,
+        review.findings,
+    )
+
+
 def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adopted:
     """Makes the finalist of a run live: one operation by the person who adopts, or nothing.
 
@@ -70,6 +111,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     state = state_of(folder)
     if caller.actor is not Actor.HUMAN:
         raise Refused("Only a person adopts.", f"Ask the user to run `evolvable evolve adopt {folder.id}`.")
+    library.authorise(caller, "Adopting a run")
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
     digest = _finalist(folder, state, unproven)
@@ -86,7 +128,8 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
                 "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
             },
         )
-    return adopted
+    review = review_change(base, finalist)
+    return replace(adopted, diff=review.diff, capabilities=review.capabilities, findings=review.findings)
 
 
 def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> Unadopted:
@@ -116,7 +159,7 @@ def _finalist(folder: RunFolder, state: RunState, unproven: bool) -> str:
     verdict, digest = state.verdict.get("verdict"), state.verdict.get("candidate") or ""
     if verdict == "PROMOTE":
         return str(digest)
-    if unproven and verdict != "HARMFUL":
+    if unproven and verdict not in ("HARMFUL", "DISQUALIFIED"):
         digest = digest or (state.best if state.best != state.base else "")
         if digest:
             return str(digest)
@@ -190,7 +233,15 @@ def _publish(
         *(f"proposal {one} by evolution" for one in ids),
     ]
     try:
-        with library.store.transaction(caller.actor, why, session=caller.session, evidence=evidence) as tx:
+        signer = caller.signer if library.lock else None
+        with library.store.transaction(
+            caller.actor,
+            why,
+            session=caller.session,
+            evidence=evidence,
+            identity=caller.identity,
+            signer=signer,
+        ) as tx:
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)

@@ -60,11 +60,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Pending:
-    """The questions that a run waits for; each is a packet with all that whoever answers needs."""
+    """The questions that a run waits for; each is a packet with all that whoever answers needs.
+
+    held: candidates that do not run before a person has seen them, with why.
+    """
 
     run: str
     state: str
     packets: list[dict[str, Any]]
+    held: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ def how(folder: RunFolder, state: RunState) -> str:
     if state.stopped or folder.stop_wanted:
         return "stopped"
     waits = [packet for packet in state.pending if folder.answer(packet.id) is None]
-    return "waiting" if waits else "interrupted"
+    return "waiting" if waits or state.waits_for_person else "interrupted"
 
 
 def pending(home: Path, run: str | None = None) -> Pending:
@@ -152,7 +156,8 @@ def pending(home: Path, run: str | None = None) -> Pending:
     state = state_of(folder)
     waits = [packet for packet in state.pending if folder.answer(packet.id) is None]
     packets = [folder.kept_json(packet.artifact) | {"run": folder.id, "how_to_answer": HOW} for packet in waits]
-    return Pending(folder.id, how(folder, state), packets)
+    held = [{name: str(one[name]) for name in ("name", "candidate", "why")} for one in state.waits_for_person]
+    return Pending(folder.id, how(folder, state), packets, held)
 
 
 def submit(home: Path, run: str | None, question_id: str, answer: Mapping[str, Any]) -> Submitted:
@@ -216,7 +221,8 @@ def _line(state: RunState, now: str) -> str:
         parts.append(state.stopped.rstrip("."))
     parts.append(f"{bill.trials} evaluations, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
-        parts.append(f"waits for {', '.join(packet.id for packet in state.pending)}")
+        seen = [f"a person to see {one['name']}" for one in state.waits_for_person]
+        parts.append(f"waits for {', '.join([*(packet.id for packet in state.pending), *seen])}")
     return "; ".join(parts)
 
 
@@ -238,6 +244,8 @@ def _said(state: RunState, record: Mapping[str, Any]) -> str:
         ),
         "built": lambda: f"{record['name']}: {'; '.join(record['operations'])}",
         "decided": lambda: f"{name} {record['decision']}: {record['why']}",
+        "held": lambda: f"{record['name']} waits for a person: {record['why']}",
+        "allowed": lambda: f"a person {'allowed' if record['allowed'] else 'did not allow'} {record['name']} to run",
         "searched": lambda: f"search ended: {record['why']}",
         "look": lambda: f"the sealed test was opened, look {record['look']}",
         "verdict": lambda: f"{record['verdict']}: {record['why']}",

@@ -1,16 +1,23 @@
 """A command run for its output beside others, within a time and a size, leaving nobody behind."""
 
 import asyncio
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 from evolvable_tools.providers.child import MAX_OUTPUT, Children, Ran
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, bring_back
 
 PYTHON = "{python}"
 """Stands for the running interpreter in an argument list."""
+
+LIMIT_REACHED, NOT_SET_UP = 122, 125
+"""Exit codes of a sandbox: the command used up what it was given, or could not be prepared. 128 and more: killed."""
 
 _AGAIN = 0.05  # seconds between two tries to stop a command that is just being started
 
@@ -52,3 +59,36 @@ async def run_command(
         if not waiting.cancelled():
             waiting.exception()  # looked at, so that nobody is told of it
         raise
+
+
+async def run_confined(
+    what: Confinement,
+    sandbox: Sandbox | None,
+    given: bytes = b"",
+    *,
+    outside: Mapping[str, str] | None = None,
+    most: int = MAX_OUTPUT,
+) -> Ran:
+    """Run a command in its workspace, inside `sandbox`, and return how it ended; the workspace is as it left it.
+
+    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and SandboxTrouble.
+    """
+    if sandbox is None:
+        return await run_command(
+            what.command, given, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
+        )
+    command = tuple(sandbox.python if part == PYTHON else part for part in what.command)
+    descriptor, name = await asyncio.to_thread(tempfile.mkstemp, prefix="back-", dir=what.workspace.parent)
+    os.close(descriptor)
+    back = Path(name)
+    try:
+        argv = sandbox.argv(replace(what, command=command), back)
+        ran = await run_command(argv, given, timeout=what.seconds, folder=what.workspace.parent, most=most)
+        if ran.code == NOT_SET_UP:
+            said = ran.err.decode(errors="replace").strip()[-500:]
+            raise SandboxTrouble(f"The sandbox failed: {said or 'it did not say why'}.")
+        if what.returns and ran.code is not None and back.stat().st_size:
+            await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
+        return ran
+    finally:
+        back.unlink(missing_ok=True)

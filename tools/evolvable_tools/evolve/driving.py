@@ -26,7 +26,7 @@ from evolvable_tools.evolve.judging import Judging, be_calibrated, judging_of
 from evolvable_tools.evolve.ledger import Ledger, LedgerBusy, LedgerDamaged
 from evolvable_tools.evolve.loop import drive
 from evolvable_tools.evolve.means import EvolveMeans, brain_of, executor_of, needs_canary, run_files, starts_commands
-from evolvable_tools.evolve.run import Journal, Measures, Run, Stopped, Tampered
+from evolvable_tools.evolve.run import Journal, Measures, NeedsPerson, Run, Stopped, Tampered
 from evolvable_tools.evolve.run_folder import RunFolder, runs
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.run_state import RunState, fold
@@ -137,7 +137,7 @@ async def _until_stopped(run: Run, first: _First) -> None:
                 driving.cancel()
                 break
         await driving
-    except NeedsAnswer:
+    except (NeedsAnswer, NeedsPerson):
         return
     except (asyncio.CancelledError, Stopped):
         if not run.stop():
@@ -198,7 +198,7 @@ async def _opened(
             folder.workspaces, "", settings.fail_below, BACKOFF, environment=means.environment, breaker=BREAKER
         )
         judge = parts.judging.judge if parts.judging else None
-        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge)
+        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge, means.apart)
 
         def trials(ledger: Ledger, files: Mapping[str, bytes]) -> Trials:
             return Trials(
@@ -229,11 +229,22 @@ async def _opened(
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
             stop=lambda: stop() or folder.stop_wanted,
             intact=parts.guard,
+            apart=means.apart is not None,
+            plant=lambda data: _plant(library, data),
         )
         try:
             yield run, _First(Elsewhere(parts.executor, backend), parts.judging, backend)
         finally:
             await backend.close()
+
+
+def _plant(library: Library, data: bytes) -> None:
+    """Keep data in the library without a name: no verb leads to it, and gc takes it out."""
+    from evolvable_store.objects import blob_hash
+    from evolvable_store.packing import pack
+
+    with library.store.backend.write() as writer:
+        writer.add_blob(blob_hash(data), len(data), *pack(data))
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evolvable_tools.evolve.change_review import what_runs
 from evolvable_tools.evolve.gates.pairs import pair
 from evolvable_tools.evolve.operators import Evaluated
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Trial
-from evolvable_tools.evolve.run import Run
+from evolvable_tools.evolve.run import NeedsPerson, Run
 from evolvable_tools.evolve.run_state import Candidate, Decision
 from evolvable_tools.evolve.task import Task
 
@@ -32,6 +33,8 @@ class Evaluation:
     async def __call__(self, candidate: Program, against: Program) -> Evaluated:
         """Returns what was found. Raises BudgetSpent, Stopped."""
         why, decision = self._static(candidate, against)
+        if decision is None:
+            why, decision = self._allowed(candidate)
         if decision is None and len(self._run.val) > self._run.settings.screen_above:
             why, decision = await self._screened(candidate, against)
         if decision is not None:
@@ -69,6 +72,23 @@ class Evaluation:
         if record["passed"]:
             return "", None
         return record["why"], Decision.DUPLICATE if record["duplicate"] else Decision.REFUSED
+
+    def _allowed(self, candidate: Program) -> tuple[str, Decision | None]:
+        """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
+        run, state = self._run, self._run.state
+        why = "" if run.apart else what_runs(run.base, candidate, str(run.settings.executor.get("kind")))
+        if not why:
+            return "", None
+        said = state.allowed.get(candidate.digest)
+        if said is None:
+            name = state.candidates[candidate.digest].name
+            why = f"this machine has no sandbox for trials, and {why}"
+            if candidate.digest not in state.held:
+                run.note("held", candidate=candidate.digest, name=name, why=why)
+            raise NeedsPerson(name, why)
+        if said.get("allowed"):
+            return "", None
+        return "a person did not allow it to run", Decision.REFUSED
 
     async def _screened(self, candidate: Program, against: Program) -> tuple[str, Decision | None]:
         run, state = self._run, self._run.state

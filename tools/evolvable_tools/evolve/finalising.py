@@ -7,6 +7,7 @@ from typing import Any
 
 from evolvable_tools.evolve.budget import BudgetSpent
 from evolvable_tools.evolve.calibrating import NO_SKILL
+from evolvable_tools.evolve.canary_tasks import answered, canary_tasks
 from evolvable_tools.evolve.estimating import test_repeats
 from evolvable_tools.evolve.evaluating import means
 from evolvable_tools.evolve.gates.cost import Costs
@@ -88,17 +89,29 @@ async def _tested(run: Run, finalist: Candidate) -> None:
     if not state.looks:
         run.note("look", look=look, test_digest=settings.test_digest, candidate=finalist.digest)
     requests: list[Request] = [(arm, task, r) for r in range(repeats) for task in tasks for arm in arms]
+    canaries = canary_tasks(run.folder, tasks, run.plant)
+    for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
+        requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
     run.check()
     try:
         trials = await run.measured(measures, requests, "test/verdict")
     except BudgetSpent as error:
         _without_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
-    _rule(run, finalist, arms, [task.id for task in tasks], trials, look)
+    cheated = answered(canaries, trials)
+    own = {canary.task.id for canary in canaries}
+    counted = [trial for trial in trials if trial.task not in own]
+    _rule(run, finalist, arms, [task.id for task in tasks], counted, look, (len(canaries), cheated))
 
 
 def _rule(
-    run: Run, finalist: Candidate, arms: Sequence[Program], tasks: list[str], trials: Sequence[Trial], look: int
+    run: Run,
+    finalist: Candidate,
+    arms: Sequence[Program],
+    tasks: list[str],
+    trials: Sequence[Trial],
+    look: int,
+    canaries: tuple[int, list[str]],
 ) -> None:
     base, program, state = arms[0].digest, arms[1].digest, run.state
     scores = {arm.digest: _scores(trials, arm.digest) for arm in arms}
@@ -112,12 +125,21 @@ def _rule(
         costs=Costs(tokens[base], tokens[program], limit=run.settings.cost_rise),
         seed=run.settings.seed,
     )
+    ruling, why = said.ruling, said.why
+    asked, cheated = canaries
+    if cheated:
+        ruling = Ruling.DISQUALIFIED
+        why = (
+            f"{finalist.name} gave the answers of {len(cheated)} of {asked} canary tasks ({', '.join(cheated)}), which"
+            " nobody can have who did not read the expected answers: nothing that it scored counts."
+        )
     extra = [trial.usage.cost for trial in trials if trial.usage.cost is not None]
     run.note(
         "verdict",
-        verdict=said.ruling,
+        verdict=ruling,
         candidate=finalist.digest,
-        why=said.why,
+        why=why,
+        canaries={"asked": asked, "answered": cheated},
         look=look,
         alpha=said.alpha,
         p=said.p,

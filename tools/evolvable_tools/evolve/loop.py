@@ -24,7 +24,7 @@ from evolvable_tools.evolve.operators import Improve, Step
 from evolvable_tools.evolve.proposing import Reflection, Selection, Writing
 from evolvable_tools.evolve.roles.plan import Plan
 from evolvable_tools.evolve.roles.showing import Evidence
-from evolvable_tools.evolve.run import Run, Stopped, Tampered
+from evolvable_tools.evolve.run import NeedsPerson, Run, Stopped, Tampered
 from evolvable_tools.evolve.run_state import Decision, Phase
 
 Round = Step[Sequence[Evidence], Plan, Plan]
@@ -60,7 +60,7 @@ def _step(run: Run, commit: FrontierCommit | SingleCommit) -> Round:
 
 
 async def drive(run: Run) -> None:
-    """Takes the run to its verdict. Raises NeedsAnswer, NoAnswer and Stopped, after which it can be continued."""
+    """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, Stopped; then it can be continued."""
     if run.state.phase in (Phase.NEW, Phase.CHECKED):
         await calibrate(run)
     if run.state.phase in (Phase.CALIBRATED, Phase.SEARCHING):
@@ -99,7 +99,7 @@ async def iterate(run: Run, optimizer: Optimizer) -> None:
                 decide(run, Decision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await optimizer.step(evidence, parent)
-    except (BudgetSpent, Stopped, NeedsAnswer, NoAnswer, Failing, Tampered, LedgerError):
+    except (BudgetSpent, Stopped, NeedsAnswer, NeedsPerson, NoAnswer, Failing, Tampered, LedgerError):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")

@@ -16,6 +16,7 @@ from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.providers.headless import command_of
+from evolvable_tools.sandbox import Choice, Sandbox, sandbox_of
 from evolvable_tools.sessions.redact import Redactor
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 class EvolveMeans:
     """What this machine has for runs. environment: all of it that children get. key, address: of the Anthropic API.
 
-    credentials: of a client's own sign-in, by the client's name. redactor: takes secrets out of what leaves.
+    credentials: of a client's own sign-in, by the client's name. redactor: takes secrets out of what leaves. sandbox:
+    what a sandbox for trials is chosen by. hidden: folders that no trial may see, the library's above all.
     """
 
     environment: Mapping[str, str]
@@ -36,6 +38,13 @@ class EvolveMeans:
     address: str | None = None
     credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
     redactor: Redactor = field(default_factory=Redactor)
+    sandbox: Choice = Choice()
+    hidden: tuple[Path, ...] = ()
+
+    @property
+    def apart(self) -> Sandbox | None:
+        """Return the sandbox that works here, None where there is none."""
+        return sandbox_of(self.sandbox).sandbox
 
 
 class Answers(Mapping[str, Mapping[str, Any]]):
@@ -109,6 +118,9 @@ def _command(
         or next((f"command {Path(part).name}" for part in spec["command"] if part in files), ""),
         version=spec.get("version", ""),
         free=bool(spec.get("free")),
+        sandbox=means.apart,
+        helpers=[path for path in spec.get("helpers", ()) if path in files],
+        hidden=means.hidden,
     )
 
 
@@ -144,6 +156,8 @@ def _client(name: str, spec: Mapping[str, Any], means: EvolveMeans) -> Any:
         config=spec.get("config", ""),
         price=_price(spec),
         scripted=bool(spec.get("scripted")),
+        sandbox=means.apart,
+        hidden=means.hidden,
     )
 
 
@@ -162,6 +176,8 @@ def _anthropic(
             base_url=means.address or ADDRESS,
             price=_price(spec),
             scripted=bool(spec.get("scripted")),
+            sandbox=means.apart,
+            hidden=means.hidden,
         )
     )
 

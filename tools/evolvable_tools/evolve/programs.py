@@ -100,8 +100,8 @@ def changed(before: Program, after: Program) -> list[str]:
     return sorted(ref for ref in {*one, *other} if one.get(ref) != other.get(ref))
 
 
-def diff(before: Program, after: Program) -> str:
-    """Returns the unified diff of all files, shortened to MAX_DIFF characters."""
+def diff(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
+    """Returns the unified diff of all files, shortened to `most` characters; None: all of it."""
     texts = [_texts(program) for program in (before, after)]
     lines: list[str] = []
     for path in sorted({*texts[0], *texts[1]}):
@@ -110,7 +110,7 @@ def diff(before: Program, after: Program) -> str:
             names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
             lines += difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), *names, lineterm="")
     text = "\n".join(lines)
-    return text if len(text) <= MAX_DIFF else text[:MAX_DIFF] + "\n[cut]"
+    return text if most is None or len(text) <= most else text[:most] + "\n[cut]"
 
 
 def _texts(program: Program) -> dict[str, str]:

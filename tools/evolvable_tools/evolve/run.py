@@ -27,6 +27,13 @@ class Stopped(EvolvableError):
     """Somebody asked the run to stop. It goes on where it stopped."""
 
 
+class NeedsPerson(EvolvableError):
+    """A candidate may not run before a person has seen it. The run waits, and goes on with the decision."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} waits for a person: {why}.", "`evolvable evolve pending` says what is asked.")
+
+
 class Tampered(Refused):
     """Tasks, splits or scorers are not those that the run began with."""
 
@@ -85,7 +92,8 @@ class Run:
 
     judge_texts: what scorers look for, which no program may quote. merged: finalists of other runs, by run, to be
     tried as one before anything is proposed. stop: asked before every step. intact: asked before every measurement;
-    says why nothing may be measured any more, as tasks or scorers were changed, or ''.
+    says why nothing may be measured any more, as tasks or scorers were changed, or ''. apart: trials run in a sandbox.
+    plant: keeps data in the library where only somebody who reads it in secret finds it.
     """
 
     folder: RunFolder
@@ -102,6 +110,8 @@ class Run:
     merged: Sequence[tuple[str, Program]] = ()
     stop: Callable[[], bool] = lambda: False
     intact: Callable[[], str] = str
+    apart: bool = True
+    plant: Callable[[bytes], object] = len
     _programs: dict[str, Program] = field(default_factory=dict)
 
     @property

@@ -163,6 +163,14 @@ def _decided(state: RunState, record: Record) -> None:
         state.history.append(digest)
 
 
+def _held(state: RunState, record: Record) -> None:
+    state.held[record["candidate"]] = record
+
+
+def _allowed(state: RunState, record: Record) -> None:
+    state.allowed[record["candidate"]] = record
+
+
 def _searched(state: RunState, record: Record) -> None:
     state.phase, state.ended = Phase.SEARCHED, record["why"]
 
@@ -219,6 +227,8 @@ _APPLY: dict[str, Callable[[RunState, Record], None]] = {
     "screened": _screened,
     "measured": _measured,
     "decided": _decided,
+    "held": _held,
+    "allowed": _allowed,
     "searched": _searched,
     "confirmed": _confirmed,
     "look": _look,

@@ -52,9 +52,18 @@ class RunFolder:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
             raise NotFound(f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?") from None
-        if hashlib.sha256(data).hexdigest() != name:
+        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(f"artifacts/{name}", data):
             raise LibraryCorrupt(f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run.")
         return data
+
+    def _is_purged(self, file: str, data: bytes) -> bool:
+        """Return whether these are the bytes that a purge left of a file."""
+        try:
+            lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
+        notes = [json.loads(line) for line in lines]
+        return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
 
     def keep_json(self, value: Any) -> str:
         """Keeps a value as JSON."""
@@ -76,6 +85,8 @@ class RunFolder:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
             raise NotFound(f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`") from None
+        if self._is_purged(f"programs/{digest}.json", data):
+            raise NotFound(f"Program {digest[:12]} of run {self.id} held what a person purged.", "Start a new run.")
         program = programs.from_json(data)
         if program.digest != digest:
             raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
@@ -86,6 +97,10 @@ class RunFolder:
         if not _PACKET.fullmatch(packet):
             raise InvalidArgument(f"{ascii(packet[:80])} is no packet.", "evolve_pending names those that wait.")
         _write(self.path / "answers" / f"{packet}.json", json.dumps(answer).encode("ascii"))
+
+    def leave(self, path: str, data: bytes) -> None:
+        """Write a file of the run, below its folder."""
+        _write(self.path / path, data)
 
     def answer(self, packet: str) -> Any:
         """Returns the answer that was left, None when there is none yet."""
@@ -137,7 +152,7 @@ def new_run(home: Path, now: datetime) -> RunFolder:
     while True:
         path = home / EVOLVE / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
-            path.mkdir(parents=True)
+            path.mkdir(mode=0o700, parents=True)
         except FileExistsError:
             continue
         return RunFolder(path)

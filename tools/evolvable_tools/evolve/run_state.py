@@ -140,6 +140,7 @@ class RunState:
     purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
     looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stopped: why it
     stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
+    held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
     """
 
     run: str = ""
@@ -174,6 +175,15 @@ class RunState:
     looks: int = 0
     iterations: list[Record] = field(default_factory=list)
     judges: list[Record] = field(default_factory=list)
+    held: dict[str, Record] = field(default_factory=dict)
+    allowed: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def waits_for_person(self) -> list[Record]:
+        """The candidates that a person has to see before they run, oldest first."""
+        if self.phase is Phase.DECIDED:
+            return []
+        return [record for digest, record in self.held.items() if digest not in self.allowed]
 
     @property
     def bill(self) -> Spent:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import read
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.judging import family_warning, who_judges
 from evolvable_tools.evolve.ledger import Ledger
@@ -19,6 +20,7 @@ from evolvable_tools.evolve.run_settings import Limit, RunSettings
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasksets import InvalidTaskSet, Looks, TaskSetCheck, check, scorer_files, taskset_of
 from evolvable_tools.evolve.tasksets.places import refuse_unvouched
+from evolvable_tools.evolve.tasksets.reading import ABOUT
 from evolvable_tools.evolve.tasksets.remarks import Level
 from evolvable_tools.library import Caller, Library
 
@@ -57,7 +59,7 @@ def start(
     taskset, version = taskset_of(library, caller, task_set)
     refuse_unvouched(library, caller, task_set, taskset)
     looks = Looks(library.store.home / EVOLVE / "looks.jsonl").of(taskset.test_digest)
-    checked = asyncio.run(check(taskset, looks=len(looks), environment=means.environment))
+    checked = asyncio.run(check(taskset, looks=len(looks), environment=means.environment, sandbox=means.apart))
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is Level.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)
@@ -70,7 +72,7 @@ def start(
         task_set_digest=taskset.digest,
         test_digest=taskset.test_digest,
         program=tuple(pins),
-        executor=dict(executor),
+        executor=with_helpers(executor, taskset),
         judge=who_judges(given, taskset),
     )
     _check_program(settings, base)
@@ -92,6 +94,21 @@ def start(
         [*_told(checked), *filter(None, [family_warning(settings, settings.judge, label)])],
         settings.judge,
     )
+
+
+def with_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
+    """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command sees them too.
+
+    Raises InvalidTaskSet for a name that is no such file, or one that says what a task expects.
+    """
+    about = taskset.files.get(ABOUT)
+    said = read(about).fields.get("runner-files") if about is not None else None
+    if said is None:
+        return dict(executor)
+    may = scorer_files(taskset)
+    if not isinstance(said, list) or not all(isinstance(path, str) and path in may for path in said):
+        raise InvalidTaskSet(taskset.name, [f"runner-files of {ABOUT} is a list of files beside it, without the tasks"])
+    return {**executor, "helpers": list(said)}
 
 
 def _settings(options: Mapping[str, Any]) -> RunSettings:

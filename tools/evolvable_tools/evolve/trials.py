@@ -23,6 +23,7 @@ from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.throttle import Throttle
 from evolvable_tools.evolve.trial_records import KnownTrials, fields_of, trial_key, without_texts
 from evolvable_tools.evolve.workspaces import remove_stale
+from evolvable_tools.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.scorers.judge import Judge
@@ -37,12 +38,13 @@ class ScorerOfSet:
     """Scores as each task says.
 
     files: those of the task set that scorers need, without what workspaces begin with. environment: all of it for
-    command scorers, by default ours. judge: for tasks that have one.
+    command scorers, by default ours. judge: for tasks that have one. sandbox: what command scorers run in.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
     judge: "Judge | None" = None
+    sandbox: Sandbox | None = None
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
         """Returns the score; raises ScorerTrouble."""
@@ -58,6 +60,7 @@ class ScorerOfSet:
             transcript=rollout.trace,
             environment=self.environment,
             judge=self.judge,
+            sandbox=self.sandbox,
         )
 
     def digest(self, task: Task) -> str:

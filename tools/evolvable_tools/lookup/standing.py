@@ -7,7 +7,8 @@ from evolvable_tools.lookup.cascade import Match
 from evolvable_tools.measures.wilson import lower_bound
 
 CAP = lower_bound(1, 1)
-"""What evidence is worth at most for a resource that nobody vouches for: one success of one."""
+"""What evidence is worth at most that is only reported, or is about a resource that nobody vouches for: one success of
+one."""
 
 TIE = 0.05
 """Confidences no further apart are taken for equal; the models are no more exact than that."""
@@ -48,5 +49,10 @@ def settled(
 
 
 def _bound(proof: Proof | None, capped: bool) -> float:
-    bound = 0.0 if proof is None else lower_bound(proof.successes, proof.ends)
+    """Return what evidence is worth: verified ends alone where there are any, else reported ones up to CAP."""
+    if proof is None:
+        return 0.0
+    if not proof.verified:
+        return min(lower_bound(proof.successes, proof.ends), CAP)
+    bound = lower_bound(proof.verified_successes, proof.verified)
     return min(bound, CAP) if capped else bound

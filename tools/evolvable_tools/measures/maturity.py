@@ -16,3 +16,9 @@ def maturity(uses: int, success: float) -> str:
 def maturity_of(successes: int, ends: int) -> str:
     """Returns the maturity for so many successes among so many ends."""
     return maturity(ends, successes / ends if ends else 0.0)
+
+
+def earned(verified_successes: int, verified: int, ends: int) -> str:
+    """Return the maturity by the verified ends. Ends that were only reported make a resource Growing and no more."""
+    level = maturity_of(verified_successes, verified)
+    return level if verified or not ends else maturity_of(0, 1)

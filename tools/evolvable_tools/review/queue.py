@@ -37,7 +37,7 @@ def work_queue(
     from filelock import FileLock, Timeout
 
     try:
-        with FileLock(home / "reviews" / "working.lock", timeout=0):
+        with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # whoever took it had this lock, and is gone
             for _ in range(min(limit, len(waiting(home)))):
                 entry = take(home)

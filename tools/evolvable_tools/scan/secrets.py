@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from evolvable_tools.redaction.certain import certain
 from evolvable_tools.scan.findings import Finding, Severity
 from evolvable_tools.scan.views import View
 from evolvable_tools.secret_shapes import FORMS, Form
@@ -70,14 +71,21 @@ _HINT = "Take it out, name an environment variable instead, and replace the secr
 def secrets(view: View) -> Iterator[Finding]:
     """Yields the secrets in a file, each whole in its excerpt; placeholders are none."""
     lower = view.text.lower()
+    told: list[tuple[int, int]] = []
     for one in RULES:
         if not any(anchor in lower for anchor in one.anchors):
             continue
         for match in one.pattern.finditer(view.text):
             if one.name not in _SHAPED and _is_placeholder(match[0]):
                 continue
+            told.append(match.span())
             rule = f"secret.{one.name}"
             yield Finding(rule, one.severity, view.path, view.line(match.start()), match[0], _WHY, _HINT)
+    for start, end, name in certain(view.text):
+        if not any(start < after and before < end for before, after in told):
+            told.append((start, end))
+            line = view.line(start)
+            yield Finding(f"secret.{name}", Severity.HIGH, view.path, line, view.text[start:end], _WHY, _HINT)
 
 
 def cut(findings: Sequence[Finding]) -> list[Finding]:

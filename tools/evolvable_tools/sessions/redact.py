@@ -5,11 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from evolvable_tools.redaction.ground import Ground
+from evolvable_tools.redaction.issued import issued
+from evolvable_tools.redaction.tokens import tokens
 from evolvable_tools.secret_shapes import Form
 from evolvable_tools.sessions.key_blocks import blocks
 from evolvable_tools.sessions.secret_forms import BEGINNING, BEGINNINGS, may_hold, stands_free
 from evolvable_tools.sessions.secret_names import Hit, assigned, names_credential
 from evolvable_tools.sessions.secret_places import placed
+from evolvable_tools.sessions.secret_structures import structured
+from evolvable_tools.sessions.secret_terminal import Plain, has_codes
 from evolvable_tools.sessions.secret_values import is_secret
 from evolvable_tools.sessions.user_patterns import UserPatterns
 
@@ -29,6 +34,7 @@ _LONG = 9
 """Characters of a word that may be a secret by its form."""
 _LINE_END = re.compile(r"[ \t]{0,4}\\?(?:\r?\n|\\r\\n|\\n)(?:[ \t]{0,40}|[ \t]*\d{1,6}(?:→|\t))")
 RUN = re.compile(r"[A-Za-z0-9+/=_.~%-]{4,4000}")
+_MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
 _OPTION = re.compile(r"--?[\w-]{0,40}\Z")
 
 
@@ -107,6 +113,14 @@ class Redactor:
         """Returns where the secrets of a text stand, in order, none over another. The text is valid UTF-8."""
         if text in self._clean:
             return []
+        if has_codes(text):
+            plain = Plain(text)
+            return [(*plain.span(start, end), kind) for start, end, kind in self._hits(plain.text)]
+        return self._hits(text)
+
+    def _hits(self, said: str) -> list[Hit]:
+        # The type in a mark may be a credential's name, and what follows it is none's value.
+        text = _MARK.sub(_blank, said) if "[redacted:" in said else said
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
         hits: list[Hit] = [(start, end, "private-key") for start, end, _ in blocks(text, words)]
@@ -114,12 +128,20 @@ class Redactor:
             hits += _formed(text)
         hits += placed(text, lower)
         hits += assigned(text, lower)
-        hits += self._own.hits(text)
+        ground = Ground(text, lower, words)
+        hits += structured(ground)
+        hits += tokens(ground)
+        hits += issued(ground)
+        hits += self._own.hits(said)
         if not hits and len(text) <= MAX_CLEAN:
             if len(self._clean) >= MOST_CLEAN:
                 self._clean.clear()
             self._clean.add(text)
         return without_overlap(_continued(text, hit) for hit in hits) if hits else hits
+
+
+def _blank(mark: re.Match[str]) -> str:
+    return "[redacted:" + "." * (len(mark[0]) - 11) + "]"
 
 
 def text_or_replaced(text: str) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator
 from evolvable_tools.sessions.secret_names import OPEN, Hit
 from evolvable_tools.sessions.secret_values import is_credential, is_opaque, is_pair, is_password
 
-_SCHEME = (
-    r"(?:(?:basic|bearer|token|apikey|api-key|digest|negotiate|ntlm|aws4-hmac-sha256|key|bot|splunk|sso-key|hmac)"
-    r"[ \t]+)?"
-)
+_SCHEME = r"(?:[a-z][a-z0-9-]{1,24}[ \t]+)?"
 
 _AUTHORIZATION = re.compile(
     rf"authorization(?:{OPEN}?[ \t]*[:=]|{OPEN}[ \t]*,)[ \t]*(?:{OPEN})?[ \t]*{_SCHEME}"
@@ -25,7 +22,7 @@ _COOKIE = re.compile(
 )
 
 _HEADER = re.compile(
-    rf"x-[a-z-]{{0,30}}(?:key|token|secret|auth|signature)[a-z-]{{0,10}}{OPEN}?[ \t]*:[ \t]*"
+    rf"x-(?:[a-z-]{{0,30}}(?:key|token|secret|auth|signature)[a-z-]{{0,10}}|honeycomb-team){OPEN}?[ \t]*:[ \t]*"
     rf"(?:{OPEN})?(?P<s>[^\s\"'`\\<>]{{8,3000}})",
     re.IGNORECASE,
 )

@@ -14,7 +14,7 @@ MIN_LITERAL = 4
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _LINE = re.compile(r"(?P<name>[^\s=~]+)[ \t]*(?P<sign>[=~])[ \t]*(?P<text>.+)")
-_MARK = re.compile(r"\[redacted:[a-z0-9-]{1,40}\]")
+_MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
 
 
 class PatternsNeedRe2(Refused):

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import multiprocessing
+import os
+import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,34 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 
+_SAFE_PATH = "PYTHONSAFEPATH"
+_environment = threading.Lock()
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[bool]:
+    """Start Python in the body so that it imports nothing from the current folder; yield whether by a variable.
+
+    multiprocessing hands on this process's own -P and takes no other argument.
+    """
+    if sys.flags.safe_path:
+        yield False
+        return
+    with _environment:
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield True
+        finally:
+            del os.environ[_SAFE_PATH]
+
+
+def _serve(connection: Connection, added: bool) -> None:
+    """Serve jobs. added: the variable is this module's, and is not for the programs that the jobs start."""
+    if added:
+        os.environ.pop(_SAFE_PATH, None)
+    serve(connection)
+
+
 class _Worker:
     """One process, with a thread that waits for its answers and tells the loop of them."""
 
@@ -24,8 +54,9 @@ class _Worker:
         self._grace = backend.grace
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=serve, args=(theirs,), daemon=True)
-        self._process.start()
+        with _safe_path() as added:
+            self._process: SpawnProcess = context.Process(target=_serve, args=(theirs, added), daemon=True)
+            self._process.start()
         theirs.close()
         self.ticket = ""
         self.gone = asyncio.Event()

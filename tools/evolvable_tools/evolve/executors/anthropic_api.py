@@ -20,6 +20,7 @@ from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Rollout
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.providers.answers import shown
+from evolvable_tools.sandbox import Sandbox
 from evolvable_tools.sessions.redact import Redactor
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class ApiSettings:
     """How the API is asked. price: of a million tokens; without one the cost is unknown.
 
     commands: the environment of commands that the model may run in its workspace, None: it may run none. They are not
-    kept in: allow them only where the machine may be lost. max_turns: answers of one run; max_tokens: of one answer.
+    kept in without a `sandbox`: allow them then only where the machine may be lost. hidden: folders that they may not
+    see in a sandbox. max_turns: answers of one run; max_tokens: of one answer.
     scripted: a stand-in plays the model, and the figures say so.
     """
 
@@ -57,6 +59,8 @@ class ApiSettings:
     commands: Mapping[str, str] | None = None
     scripted: bool = False
     patterns: Mapping[str, str] = field(default_factory=dict)
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 class AnthropicExecutor:
@@ -69,6 +73,8 @@ class AnthropicExecutor:
         rest = json.dumps([SYSTEM, settings.base_url, settings.max_tokens, settings.max_turns, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(tools))} flags={digest}"
+        if settings.sandbox is not None and settings.commands is not None:
+            self.fingerprint += f" sandbox={settings.sandbox.name}"
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
@@ -78,7 +84,8 @@ class AnthropicExecutor:
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
             return refused(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
         began, seen = time.monotonic(), Seen()
-        toolbox = Toolbox(program, workspace, self._settings.commands)
+        own = self._settings
+        toolbox = Toolbox(program, workspace, own.commands, own.sandbox, own.hidden)
         end = await self._ended(task, toolbox, seen)
         redactor = Redactor(self._settings.patterns)
         return Rollout(

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.commands import LIMIT_REACHED, run_command, run_confined
 from evolvable_tools.evolve.executors.installing import description_of
 from evolvable_tools.evolve.program import Part, Program
+from evolvable_tools.providers.child import Ran
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
 
 MAX_TEXT = 100_000
 """Characters of one answer of a tool, and bytes of a file that is written."""
@@ -29,12 +31,15 @@ class ToolTrouble(Exception):
 class Toolbox:
     """The tools of one run. read: refs of the parts that were read, in order.
 
-    commands: the model may run commands in the workspace, in this environment; None: it may not.
+    commands: the model may run commands in the workspace, in this environment; None: it may not. sandbox: what they run
+    in. hidden: folders that they may not see.
     """
 
     program: Program
     workspace: Path
     commands: Mapping[str, str] | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
     read: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -128,15 +133,25 @@ class Toolbox:
     async def _run(self, command: str) -> str:
         words = ["/bin/sh", "-c", command]
         try:
-            ran = await run_command(
-                words, timeout=COMMAND_TIME, folder=self.workspace, environment=dict(self.commands or {})
-            )
+            ran = await self._ran(words)
+        except SandboxTrouble as error:
+            raise ToolTrouble(error.text) from None
         except (OSError, ValueError) as error:
             raise ToolTrouble(f"It cannot be started: {error}") from None
+        if self.sandbox is not None and ran.code == LIMIT_REACHED:
+            raise ToolTrouble(ran.err.decode("utf-8", "replace").strip()[-300:])
         if ran.code is None:
             raise ToolTrouble(f"It was stopped after {COMMAND_TIME:g} s.")
         said = (ran.out + ran.err).decode("utf-8", "replace")
         return _cut(f"exit {ran.code}\n{said}")
+
+    async def _ran(self, words: list[str]) -> Ran:
+        environment = dict(self.commands or {})
+        if self.sandbox is None:
+            return await run_command(words, timeout=COMMAND_TIME, folder=self.workspace, environment=environment)
+        inside = environment_inside(environment)
+        what = Confinement(tuple(words), self.workspace, inside, COMMAND_TIME, hidden=self.hidden)
+        return await run_confined(what, self.sandbox)
 
 
 def _tool(name: str, description: str, /, **values: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.executors.checks import missing_tools, shadows
@@ -14,6 +15,7 @@ from evolvable_tools.evolve.executors.seen import Seen, events
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Rollout
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.sandbox import MODEL_PORT, ModelAccess
 
 TOOLS = ("Bash", "Edit", "Glob", "Grep", "Read", "Skill", "Write")
 """What the model may use unless told otherwise: the workspace and commands in it, and the program's skills."""
@@ -33,6 +35,12 @@ _QUIET = dict.fromkeys(
 ) | {"CLAUDE_CODE_MAX_RETRIES": "2"}  # who counts the trials waits and tries again
 _BUILT_IN = ("agents-md", "privacy", "plugin-authoring")
 """Plugins that come with the client; one of them has a skill, and a program without skills has none."""
+
+_ADDRESS = "https://api.anthropic.com"
+_PATHS = frozenset(("/v1/messages", "/v1/messages/count_tokens", "/v1/models"))
+
+HELD = "sk-ant-held-outside-of-the-sandbox"
+"""What stands inside for a key that the relay holds."""
 
 _MANAGED = (Path("/etc/claude-code/.claude/skills"), Path("/Library/Application Support/ClaudeCode/.claude/skills"))
 """Where an administrator's skills lie, which no configuration of ours leaves out."""
@@ -77,7 +85,27 @@ class ClaudeCode:
             (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
             command += ["--append-system-prompt-file", str(place.root / "prompt.md")]
         environment = {**_QUIET, "CLAUDE_CONFIG_DIR": str(place.config)}
-        return Call(tuple(command), environment, lambda out: read_events(out, installed))
+        model = None
+        if self._settings.sandbox is not None:
+            model, more = access(self._settings.environment)
+            environment |= more
+        return Call(tuple(command), environment, lambda out: read_events(out, installed), model)
+
+
+def access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
+    """Return what the relay lets through for this environment, and what the client is told instead of it.
+
+    The key stays outside. A sign-in of the client's own is read inside, from its file.
+    """
+    address = given.get("ANTHROPIC_BASE_URL") or _ADDRESS
+    inside = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{MODEL_PORT}{urlsplit(address).path.rstrip('/')}"}
+    headers: dict[str, str] = {}
+    if key := given.get("ANTHROPIC_API_KEY"):
+        headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, HELD
+    if token := given.get("ANTHROPIC_AUTH_TOKEN") or given.get("CLAUDE_CODE_OAUTH_TOKEN"):
+        name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in given else "CLAUDE_CODE_OAUTH_TOKEN"
+        headers["authorization"], inside[name] = f"Bearer {token}", HELD
+    return ModelAccess(address, _PATHS, headers), inside
 
 
 def read_events(out: bytes, installed: Installed) -> Seen:

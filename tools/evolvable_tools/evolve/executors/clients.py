@@ -7,18 +7,26 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.brains.prices import Price, usage_of
-from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.commands import LIMIT_REACHED, run_command, run_confined
 from evolvable_tools.evolve.executors.seen import Ending, Seen, ending
 from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.marks import REVIEWING_MARK
 from evolvable_tools.providers.answers import shown
-from evolvable_tools.providers.child import Children
+from evolvable_tools.providers.child import Children, Ran
+from evolvable_tools.sandbox import (
+    Confinement,
+    ModelAccess,
+    Sandbox,
+    SandboxTrouble,
+    environment_inside,
+    relay,
+)
 from evolvable_tools.sessions.redact import Redactor
 
 MOST = 64 * 2**20
@@ -34,6 +42,14 @@ _NOT_HANDED_ON = (
 )
 
 
+_TUNING = (
+    *("API_TIMEOUT_MS", "BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS", "MAX_THINKING_TOKENS", "RUST_LOG"),
+    *("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
+    *("ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_BETAS"),
+)
+"""Of the environment what tunes a client; inside a sandbox it gets nothing else of it."""
+
+
 class ClientTrouble(EvolvableError):
     """A client is not there, or does not say what it is."""
 
@@ -47,7 +63,8 @@ class ClientSettings:
     which runs are shown by a link. tools: what the model may use, by the names that the client has for them. config:
     lines of its configuration, for a client that has a file of it. price: of a million tokens, where the client does
     not tell what it cost. scripted: a stand-in plays the model, and the figures say so. patterns: a person's own
-    secrets.
+    secrets. sandbox: what each run is kept in; there it reaches the model through a relay outside, which holds the key.
+    hidden: folders that it may not see.
     """
 
     binary: str
@@ -61,6 +78,8 @@ class ClientSettings:
     price: Price | None = None
     scripted: bool = False
     patterns: Mapping[str, str] = field(default_factory=dict)
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
 
     @property
     def label(self) -> str:
@@ -72,7 +91,8 @@ class ClientSettings:
         addresses = {name: value for name, value in self.environment.items() if name.endswith("_URL")}
         rest = json.dumps([flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True)
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
-        return f"{kind} {self.version} model={self.model} tools={','.join(self.tools)} flags={digest}"
+        apart = f" sandbox={self.sandbox.name}" if self.sandbox is not None else ""
+        return f"{kind} {self.version} model={self.model} tools={','.join(self.tools)} flags={digest}{apart}"
 
 
 def version_of(binary: str, environment: Mapping[str, str]) -> str:
@@ -110,11 +130,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Call:
-    """One run as it is started: the command, what is set besides, and how its events are read."""
+    """One run as it is started: the command, what is set besides, and how its events are read.
+
+    model: what it may ask of the model from inside a sandbox.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     read: Callable[[bytes], Seen]
+    model: ModelAccess | None = None
 
 
 def refused(why: str) -> Rollout:
@@ -170,14 +194,9 @@ def _prepared(place: Place, prepare: Callable[[Place], Call | Rollout]) -> Call 
 async def _ran(settings: ClientSettings, task: Task, workspace: Path, place: Place, call: Call) -> Rollout:
     began = time.monotonic()
     try:
-        ran = await run_command(
-            call.command,
-            prompt_of(task).encode("utf-8", "replace"),
-            timeout=task.timeout_s,
-            folder=workspace,
-            environment=environment_of(settings, place, call.environment),
-            most=MOST,
-        )
+        ran = await _run(settings, task, workspace, place, call)
+    except SandboxTrouble as error:
+        return Rollout("", outcome=Outcome.INFRA_ERROR, detail=error.text)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         return Rollout("", outcome=Outcome.INFRA_ERROR, detail=f"{settings.binary} cannot be started: {shown(why)}")
@@ -185,6 +204,8 @@ async def _ran(settings: ClientSettings, task: Task, workspace: Path, place: Pla
     seen = call.read(ran.out)
     if ran.too_long:
         end = Ending(Outcome.AGENT_TIMEOUT, f"it wrote more than {MOST:,} bytes")
+    elif settings.sandbox is not None and ran.code == LIMIT_REACHED:
+        end = Ending(Outcome.AGENT_TIMEOUT, shown(ran.err.decode("utf-8", "replace")[-400:]))
     else:
         last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
         end = ending(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
@@ -199,6 +220,31 @@ async def _ran(settings: ClientSettings, task: Task, workspace: Path, place: Pla
         detail=redactor.redact(end.detail)[0],
         retry_after=end.wait,
     )
+
+
+async def _run(settings: ClientSettings, task: Task, workspace: Path, place: Place, call: Call) -> Ran:
+    prompt = prompt_of(task).encode("utf-8", "replace")
+    if settings.sandbox is None:
+        environment = environment_of(settings, place, call.environment)
+        return await run_command(
+            call.command, prompt, timeout=task.timeout_s, folder=workspace, environment=environment, most=MOST
+        )
+    own = {name: value for name, value in settings.environment.items() if name in _TUNING}
+    environment = environment_inside(settings.environment, str(place.home)) | own
+    environment |= {"TMPDIR": str(place.temporary), REVIEWING: "1", **call.environment}
+    what = Confinement(
+        call.command,
+        workspace,
+        environment,
+        task.timeout_s,
+        readable=(settings.credentials,) if settings.credentials is not None else (),
+        writable=(place.root,),
+        hidden=settings.hidden,
+    )
+    if call.model is None:
+        return await run_confined(what, settings.sandbox, prompt, most=MOST)
+    async with relay(call.model) as socket:
+        return await run_confined(replace(what, model_socket=socket), settings.sandbox, prompt, most=MOST)
 
 
 def _usage(seen: Seen, price: Price | None) -> Usage:

@@ -1,10 +1,12 @@
 """Codex without its terminal, in a home of its own that holds the program and nothing else."""
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from evolvable_tools.evolve.executors.checks import missing_tools, shadows, skills_below, upwards
 from evolvable_tools.evolve.executors.clients import Call, ClientSettings, Place, refused, run_client
@@ -13,6 +15,7 @@ from evolvable_tools.evolve.executors.seen import Seen, events
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Rollout
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.sandbox import MODEL_PORT, ModelAccess
 
 TOOLS = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Skill", "Write")
 """What Codex can do, by the names that skills use: its commands read, find, write and run."""
@@ -21,6 +24,15 @@ SEARCH = ("WebFetch", "WebSearch")
 """What it can do besides when its search is allowed: name either in the settings."""
 
 FLAGS = ("exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "workspace-write")
+SANDBOXED_FLAGS = (*FLAGS[:-1], "danger-full-access")
+"""Inside a sandbox of ours: its own needs what ours refuses, and ours keeps in more."""
+
+_ADDRESS, _SIGNED_IN = "https://api.openai.com/v1", "https://chatgpt.com/backend-api/codex"
+_PATHS = frozenset(("/responses", "/responses/compact", "/models", "/chat/completions"))
+
+HELD = "sk-held-outside-of-the-sandbox"
+"""What stands inside for a key that the relay holds."""
+
 _OVERRIDES = (
     *("project_doc_max_bytes=0", "skills.bundled.enabled=false", 'approval_policy="never"'),
     # What one run leaves in /tmp would be there for the next.
@@ -61,22 +73,55 @@ class Codex:
         installed = install(program, Shelf(place.config / "skills", None, place.config / "AGENTS.md"))
         if installed.unfit:
             return refused(f"Codex cannot be given {', '.join(installed.unfit)} as part of a program")
-        if self._settings.config:
-            (place.config / "config.toml").write_text(self._settings.config, encoding="utf-8")
+        model, config, more, pointed = None, self._settings.config, dict[str, str](), list[str]()
+        if self._settings.sandbox is not None:
+            model, config, more, pointed = access(self._settings)
+        if config:
+            (place.config / "config.toml").write_text(config, encoding="utf-8")
         if self._settings.credentials is not None:
             (place.config / "auth.json").symlink_to(self._settings.credentials)
         searching = "live" if set(SEARCH) & set(self._settings.tools) else "disabled"
-        overrides = [*_OVERRIDES, f'web_search="{searching}"']
+        overrides = [*_OVERRIDES, f'web_search="{searching}"', *pointed]
         if others:
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
         if installed.prompt:
             overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
-        command = [self._settings.binary, *FLAGS, "--model", self._settings.model, "--cd", str(workspace)]
+        flags = FLAGS if self._settings.sandbox is None else SANDBOXED_FLAGS
+        command = [self._settings.binary, *flags, "--model", self._settings.model, "--cd", str(workspace)]
         command += [word for override in overrides for word in ("--config", override)]
         command += [*self._settings.arguments, "-"]
-        environment = {"CODEX_HOME": str(place.config)}
-        return Call(tuple(command), environment, lambda out: read_events(out, installed))
+        environment = {"CODEX_HOME": str(place.config), **more}
+        return Call(tuple(command), environment, lambda out: read_events(out, installed), model)
+
+
+def access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, str], list[str]]:
+    """Return what the relay lets through, the configuration with its address in it, variables, and overrides.
+
+    The key stays outside. A sign-in of the client's own is read inside, from its file.
+    """
+    try:
+        said = tomllib.loads(settings.config)
+    except ValueError:
+        said = {}
+    provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
+    given = settings.environment
+    if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
+        address, name = provider["base_url"], str(provider.get("env_key") or "")
+        config = settings.config.replace(json.dumps(address), json.dumps(_near(address)))
+        pointed = []
+    else:
+        name = "OPENAI_API_KEY"
+        signed_in = settings.credentials is not None and not given.get(name)
+        address, config = given.get("OPENAI_BASE_URL") or (_SIGNED_IN if signed_in else _ADDRESS), settings.config
+        pointed = [f"openai_base_url={json.dumps(_near(address))}"]
+    key = given.get(name)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return ModelAccess(address, _PATHS, headers), config, {name: HELD} if key else {}, pointed
+
+
+def _near(address: str) -> str:
+    return f"http://127.0.0.1:{MODEL_PORT}{urlsplit(address).path.rstrip('/')}"
 
 
 def read_events(out: bytes, installed: Installed) -> Seen:

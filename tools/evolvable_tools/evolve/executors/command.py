@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.paths import check_path
-from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.commands import LIMIT_REACHED, run_confined
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.providers.child import Ran
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
 
 PROGRAM = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
@@ -46,11 +48,15 @@ class CommandExecutor:
         label: str = "",
         version: str = "",
         free: bool = False,
+        sandbox: Sandbox | None = None,
+        helpers: Sequence[str] = (),
+        hidden: Sequence[Path] = (),
     ) -> None:
         """command: an argument list, never run by a shell. folder: where its files are; arguments that name one stand
         for its full path, and a change of the file makes another executor. environment: all of it, by default ours.
         label: what its figures are. version: of what else decides a result. free: what it does not put a price on cost
-        nothing; else the price is unknown. Raises InvalidArgument.
+        nothing; else the price is unknown. sandbox: runs it apart, where it sees of `folder` only the files that its
+        arguments name and `helpers`, and nothing of `hidden`. Raises InvalidArgument.
         """
         if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
             raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
@@ -59,21 +65,30 @@ class CommandExecutor:
         self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
         hashes = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()}
         self.fingerprint = "command " + json.dumps([list(command), hashes, version], sort_keys=True)
+        if sandbox is not None:
+            self.fingerprint += f" sandbox={sandbox.name}"
         self._environment, self._free = environment, free
+        own = [folder / path for path in helpers] if folder else []
+        named = [Path(part) for part in self.command if os.path.isabs(part) and Path(part).is_file()]
+        self._sandbox, self._shown, self._hidden = sandbox, (*named, *own), tuple(hidden)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Returns what the command made of the task."""
-        given = _given(task, program, repeat, workspace, written_out(program, workspace.parent / PROGRAM))
+        folder = written_out(program, workspace.parent / PROGRAM)
+        given = _given(task, program, repeat, workspace, folder)
         started = time.monotonic()
+        unknown = Usage(calls=1, cost=0.0 if self._free else None)
         try:
-            ran = await run_command(
-                self.command, given, timeout=task.timeout_s, folder=workspace, environment=self._environment
-            )
+            what = self._confined(task, workspace, folder)
+            ran = await run_confined(what, self._sandbox, given, outside=self._environment)
+        except SandboxTrouble as error:
+            return Rollout("", usage=unknown, outcome=Outcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
             why = f"{self.command[0]} could not be started: {error.strerror or error}"
             return Rollout("", outcome=Outcome.INFRA_ERROR, detail=why, usage=Usage(cost=0.0))
         wall = time.monotonic() - started
-        unknown = Usage(calls=1, cost=0.0 if self._free else None)
+        if self._sandbox is not None and (why := _own_end(ran)):
+            return Rollout("", usage=unknown, wall=wall, outcome=Outcome.AGENT_TIMEOUT, detail=why)
         if ran.code is None:
             why = f"it took longer than {task.timeout_s:g} s"
             return Rollout("", usage=unknown, wall=wall, outcome=Outcome.AGENT_TIMEOUT, detail=why)
@@ -83,6 +98,28 @@ class CommandExecutor:
             said = ran.err.decode(errors="replace").strip()[-500:]
             why = f"{error}; it said: {said}" if said else str(error)
             return Rollout("", usage=unknown, wall=wall, outcome=Outcome.INFRA_ERROR, detail=why)
+
+    def _confined(self, task: Task, workspace: Path, folder: Path) -> Confinement:
+        return Confinement(
+            self.command,
+            workspace,
+            environment_inside(os.environ if self._environment is None else self._environment),
+            task.timeout_s,
+            readable=(folder, *self._shown),
+            hidden=self._hidden,
+        )
+
+
+def _own_end(ran: Ran) -> str:
+    """Returns why a command inside a sandbox ended before its answer, where only the program can have caused it.
+
+    Nobody outside sends a signal inside: a program that kills what measures it fails the task.
+    """
+    if ran.code == LIMIT_REACHED:
+        return ran.err.decode(errors="replace").strip().rpartition("\n")[2] or "it reached a limit of the sandbox"
+    if ran.code is not None and ran.code > 128:
+        return f"it was killed inside the sandbox (signal {ran.code - 128})"
+    return ""
 
 
 def _file(folder: Path, part: str) -> Path | None:

@@ -18,6 +18,7 @@ class Ruling(StrEnum):
     NOT_SUPPORTED = "NOT SUPPORTED"
     HARMFUL = "HARMFUL"
     INDECISIVE = "INDECISIVE"
+    DISQUALIFIED = "DISQUALIFIED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.commands import run_confined
 from evolvable_tools.evolve.rollout import Check, Score, Usage
 from evolvable_tools.evolve.scorers.trouble import ScorerTrouble
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.providers.answers import shown
 from evolvable_tools.providers.child import Ran
+from evolvable_tools.sandbox import Confinement, Sandbox, environment_inside
 
 SECONDS = 60.0
 """How long a scorer may take, where its argument `timeout_s` says nothing."""
@@ -40,8 +41,11 @@ async def command_score(
     transcript: str = "",
     seconds: float = SECONDS,
     environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Score:
     """Runs the scorer and returns what it says. Raises ScorerTrouble.
+
+    sandbox: runs it apart, without the network.
 
     It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
     {python} stand for that folder and for the Python that runs here.
@@ -50,14 +54,20 @@ async def command_score(
         # As it really is: a scorer may compare paths.
         place = Path(made).resolve()
         await asyncio.to_thread(_lay_out, place, workspace, files, transcript)
-        command = [
-            part.replace("{taskset}", str(place / "taskset")).replace("{python}", sys.executable) for part in argv
-        ]
+        python = sandbox.python if sandbox is not None else sys.executable
+        command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
+        named = [Path(part) for part in command if os.path.isabs(part) and Path(part).is_file()]
+        what = Confinement(
+            tuple(command),
+            place / "workspace",
+            environment_inside(os.environ if environment is None else environment),
+            seconds,
+            readable=(place / "taskset", place / "transcript.txt", *named),
+            returns=False,
+        )
         given = _given(task, output, usage, place, transcript)
         try:
-            ran = await run_command(
-                command, given, timeout=seconds, folder=place / "workspace", environment=environment
-            )
+            ran = await run_confined(what, sandbox, given, outside=environment)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ScorerTrouble(

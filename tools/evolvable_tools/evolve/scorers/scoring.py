@@ -15,6 +15,7 @@ from evolvable_tools.evolve.scorers.officeqa import officeqa_compat, officeqa_gr
 from evolvable_tools.evolve.scorers.patterns import compiled, matches
 from evolvable_tools.evolve.scorers.trouble import ScorerTrouble
 from evolvable_tools.evolve.task import ScorerSpec, Task
+from evolvable_tools.sandbox import Sandbox
 
 SAMPLES: Mapping[str, Any] = {"type": "array", "items": {"type": ["string", "object"]}}
 _COMMON = {"answer": {"enum": list(ANSWERS)}, "good": SAMPLES, "bad": SAMPLES}
@@ -76,12 +77,13 @@ async def score(
     transcript: str = "",
     environment: Mapping[str, str] | None = None,
     judge: Judge | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Score:
     """Returns how good the output is. Raises ScorerTrouble when the scorer cannot say.
 
     workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
-    the run, redacted. environment: all that a command scorer's process gets, by default ours. The feedback of the
-    scorers here never tells the expected answer.
+    the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
+    in. The feedback of the scorers here never tells the expected answer.
     """
     if fault := argument_problem(spec, task.expected):
         raise ScorerTrouble(f"Task {task.id} cannot be scored: {fault}.", "`evolvable taskset check` finds this early.")
@@ -97,6 +99,7 @@ async def score(
             transcript=transcript,
             seconds=float(str(args.get("timeout_s", SECONDS))),
             environment=environment,
+            sandbox=sandbox,
         )
     answer = answer_in(output, str(args.get("answer", "whole")))
     if spec.type == "judge":

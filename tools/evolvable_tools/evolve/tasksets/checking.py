@@ -10,6 +10,7 @@ from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasksets.knowns import known_remarks
 from evolvable_tools.evolve.tasksets.leaks import by_category, by_split, leak_remarks, made_up
 from evolvable_tools.evolve.tasksets.remarks import Level, Remark, named
+from evolvable_tools.sandbox import Sandbox
 
 EXPLORATORY_BELOW = 40
 """With fewer tasks in all nothing is claimed: a run is exploratory."""
@@ -49,15 +50,16 @@ async def check(
     looks: int = 0,
     judge: Judge | None = None,
     environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> TaskSetCheck:
     """Returns what is wrong with a task set, and what difference it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
-    a scorer's process gets, by default ours.
+    a scorer's process gets, by default ours. sandbox: what command scorers run in.
     """
     smallest = detectable(len(taskset.of(Split.TEST)), look=looks + 1)
     remarks = [*_sizes(taskset), *_categories(taskset), *leak_remarks(taskset), *made_up(taskset)]
-    remarks += await known_remarks(taskset, judge=judge, environment=environment)
+    remarks += await known_remarks(taskset, judge=judge, environment=environment, sandbox=sandbox)
     remarks += _power(taskset, smallest, looks)
     scorers: dict[str, int] = {}
     for task in taskset.tasks:

@@ -14,6 +14,7 @@ from evolvable_tools.evolve.task import Task, TaskSet
 from evolvable_tools.evolve.tasksets.reading import scorer_files, workspace_files
 from evolvable_tools.evolve.tasksets.remarks import Level, Remark, tasks
 from evolvable_tools.evolve.workspaces import WorkspaceTrouble, workspace
+from evolvable_tools.sandbox import Sandbox
 
 SLOW = ("command", "regex", "judge")
 """Scorers that start a process or ask somebody: they are tried on a few tasks, the others on all."""
@@ -41,6 +42,15 @@ class Known:
     given: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What scorers are run with: files of the task set, the environment of commands, and what they run in."""
+
+    files: Mapping[str, bytes]
+    environment: Mapping[str, str] | None
+    sandbox: Sandbox | None
+
+
 @dataclass(slots=True)
 class _Seen:
     """What was found of the tasks of one scorer."""
@@ -56,23 +66,25 @@ class _Seen:
 
 
 async def known_remarks(
-    taskset: TaskSet, *, judge: Judge | None = None, environment: Mapping[str, str] | None = None
+    taskset: TaskSet,
+    *,
+    judge: Judge | None = None,
+    environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> list[Remark]:
     """Returns what is wrong with the scorers: each is given known answers, and each answer twice."""
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         groups[_group(task)].append(task)
     remarks: list[Remark] = []
-    files = scorer_files(taskset)
+    how = _Means(scorer_files(taskset), environment, sandbox)
     for name, own in groups.items():
         if own[0].scorer.type == "judge":
             remarks += _judged(own, judge)
             continue
         others = sorted({task.expected for task in own if task.expected})
         places = asyncio.Semaphore(AT_ONCE)
-        seen = await asyncio.gather(
-            *(_try(taskset, task, _knowns(task, others), files, environment, places) for task in _tried(own))
-        )
+        seen = await asyncio.gather(*(_try(taskset, task, _knowns(task, others), how, places) for task in _tried(own)))
         remarks += _said(name, own, _together(seen))
     return remarks
 
@@ -129,15 +141,14 @@ async def _try(
     taskset: TaskSet,
     task: Task,
     knowns: Iterator[Known],
-    files: Mapping[str, bytes],
-    environment: Mapping[str, str] | None,
+    how: "_Means",
     places: asyncio.Semaphore,
 ) -> _Seen:
     seen = _Seen()
     async with places:
         for known in knowns:
             try:
-                first, second = [await _scored(taskset, task, known, files, environment) for _ in range(2)]
+                first, second = [await _scored(taskset, task, known, how) for _ in range(2)]
             except (ScorerTrouble, WorkspaceTrouble) as error:
                 seen.trouble.append((task.id, error.text))
                 return seen
@@ -173,14 +184,20 @@ def _together(parts: Sequence[_Seen]) -> _Seen:
     return whole
 
 
-async def _scored(
-    taskset: TaskSet, task: Task, known: Known, files: Mapping[str, bytes], environment: Mapping[str, str] | None
-) -> Score:
+async def _scored(taskset: TaskSet, task: Task, known: Known, how: "_Means") -> Score:
     if task.scorer.type != "command":
         return await score(task.scorer, task, known.output)
     begins = {**workspace_files(taskset, task), **known.files}
-    async with workspace(task, begins, environment=environment) as folder:
-        return await score(task.scorer, task, known.output, workspace=folder, files=files, environment=environment)
+    async with workspace(task, begins, environment=how.environment) as folder:
+        return await score(
+            task.scorer,
+            task,
+            known.output,
+            workspace=folder,
+            files=how.files,
+            environment=how.environment,
+            sandbox=how.sandbox,
+        )
 
 
 async def _takes_guesses(task: Task) -> bool:

@@ -8,6 +8,7 @@ from evolvable_store.folder import read_folder, read_single
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.task import TaskSet
+from evolvable_tools.evolve.tasksets.approvals import is_approved, refuse_unapproved
 from evolvable_tools.evolve.tasksets.reading import LINES, InvalidTaskSet, read_taskset
 from evolvable_tools.evolve.tasksets.splitting import Ratios
 from evolvable_tools.library import Caller, Library
@@ -59,18 +60,25 @@ def runs_commands(taskset: TaskSet) -> bool:
 
 
 def refuse_unvouched(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
-    """Raises Refused when a task set brings commands and nobody but an agent vouches for what it is."""
-    if not runs_commands(taskset):
+    """Raise Refused when a task set brings commands that no person wrote here or approved.
+
+    What came from elsewhere is approved by the hash of its commands and files, whoever took it in.
+    """
+    if not runs_commands(taskset) or is_approved(library.store.home, taskset):
         return
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # That sessions did well with it vouches for nothing here: an agent tells that as well.
-        unvouched = trusts(library, [head.id])[head.id] in (Trust.AGENT, Trust.PROVEN)
+        trust = trusts(library, [head.id])[head.id]
+        unvouched, imported = trust in (Trust.AGENT, Trust.PROVEN), trust is Trust.IMPORT
     else:
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
-        unvouched = past.operation.actor not in (Actor.HUMAN, Actor.IMPORT)
+        actor = past.operation.actor
+        unvouched, imported = actor not in (Actor.HUMAN, Actor.IMPORT), actor is Actor.IMPORT
+    if imported:
+        refuse_unapproved(library.store.home, taskset, str(head.ref))
     if unvouched:
         raise Refused(
             f"{head.ref} brings commands of its own and was written by an agent; no person approved it yet.",
-            f"Read it (`evolvable get {head.ref}`), and save it as yours or approve it; then it may run.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
         )

@@ -1,0 +1,73 @@
+"""The server's own name of the connection that a client calls over. Nothing that a caller says goes into it.
+
+Over stdio it is the client program above this process. A client names as many sessions as it likes, and whoever has a
+shell starts as many servers as they like; both still come from one client. Shells and interpreters on the way to it are
+passed over, so that an agent's scripts are the agent's client. Only Linux shows that way; elsewhere the parent counts.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+_WRAPPERS = frozenset(
+    (
+        *("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "tcsh", "csh", "env", "uv", "uvx", "pipx", "timeout"),
+        *("nohup", "setsid", "nice", "xargs", "script", "perl", "ruby", "evolvable", "evolvable-hook"),
+    )
+)
+"""Programs that only start others."""
+
+_MOST = 64
+
+
+def client_connection() -> str:
+    """Return the name of the connection of the client that started this process."""
+    if sys.platform != "linux":
+        return f"client-{os.getppid()}"
+    pid = os.getppid()
+    for _ in range(_MOST):
+        seen = _process(pid)
+        if seen is None or seen.parent <= 1 or not _is_wrapper(seen.name):
+            break
+        pid = seen.parent
+    return f"client-{_boot()}-{pid}-{_begun(pid)}"
+
+
+def shared_connection() -> str:
+    """Return the name of the one connection of all clients without a token that this HTTP server has."""
+    return f"http-{_boot()}-{os.getpid()}-{time.time_ns():x}"
+
+
+class _Process:
+    __slots__ = ("begun", "name", "parent")
+
+    def __init__(self, name: str, parent: int, begun: str) -> None:
+        self.name, self.parent, self.begun = name, parent, begun
+
+
+def _process(pid: int) -> _Process | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name stands in brackets and may hold any character, brackets too.
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return _Process(name, int(fields[1]), fields[19]) if len(fields) > 19 else None
+
+
+def _is_wrapper(name: str) -> bool:
+    return name in _WRAPPERS or name.startswith("python")
+
+
+def _begun(pid: int) -> str:
+    seen = _process(pid)
+    return seen.begun if seen is not None else "gone"
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
+    except (OSError, UnicodeDecodeError):
+        return "boot"

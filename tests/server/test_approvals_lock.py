@@ -1,0 +1,137 @@
+"""With approvals locked, only what a person signed with the passphrase counts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, skill_text
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp_types import ElicitResult
+
+from evolvable_server.person import read_person_config
+from evolvable_store.fsck import check
+from evolvable_store.operation import Actor
+from evolvable_store.store import Store
+from evolvable_tools import inbox
+from evolvable_tools.library import Caller, Library
+
+WORDS = "correct horse battery"
+
+
+@pytest.fixture
+def evolvable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """A machine with a library, a skill that the person imported, and locked approvals."""
+    made = CommandLine(tmp_path)
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(made.user))
+    made.save(made.user / ".claude/skills", "pdf", skill_text("pdf"))
+    made("init", made.user / ".claude/skills")
+    made("approvals", "lock", stdin=f"{WORDS}\n{WORDS}\n")
+    return made
+
+
+def propose(evolvable: CommandLine, old: str = "one", new: str = "1") -> str:
+    made = evolvable("update", "pdf", "--edit", "SKILL.md", old, new, "--propose", "-m", "shorter", "--json")
+    return str(made.json["proposal_id"])
+
+
+def trust(evolvable: CommandLine) -> str:
+    (found,) = evolvable("list", "--json").json["resources"]
+    return str(found["trust"])
+
+
+def test_what_was_the_persons_before_the_lock_stays_so(evolvable: CommandLine) -> None:
+    assert trust(evolvable) == "person"
+    assert "Approvals are locked" in evolvable("approvals").out
+
+
+def test_an_approval_with_the_passphrase_is_signed_and_counts(evolvable: CommandLine) -> None:
+    evolvable.person = False
+    number = propose(evolvable)
+    evolvable.person = True
+    evolvable("inbox", "approve", number, stdin=f"{WORDS}\n")
+    assert trust(evolvable) == "approved"
+    assert evolvable("approvals", "--json").json["unsigned"] == []
+    with Store.open(evolvable.home) as store:
+        assert check(store).faults == ()
+
+
+@pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])
+def test_without_the_passphrase_nothing_is_approved(evolvable: CommandLine, typed: str) -> None:
+    number = propose(evolvable)
+    refused = evolvable("inbox", "approve", number, stdin=typed, code=None)
+    assert refused.code != 0
+    assert "1\n" not in evolvable("get", "pdf").out.split("---")[-1]
+    assert len(evolvable("inbox", "--json").json["proposals"]) == 1
+
+
+def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_named(evolvable: CommandLine) -> None:
+    """A program of the same account can write the database; the lock makes it show."""
+    evolvable.person = False
+    number = propose(evolvable)
+    with Library.open(evolvable.home) as library:  # which knows of no lock
+        inbox.approve(library, Caller(Actor.HUMAN), int(number), "")
+    evolvable.person = True
+    assert trust(evolvable) == "agent"
+    (operation,) = evolvable("approvals", "--json").json["unsigned"]
+    assert f"operation {operation}" in evolvable("doctor", code=None).out
+
+
+def test_a_signature_of_one_operation_is_none_of_another(evolvable: CommandLine) -> None:
+    for old, new in (("one", "1"), ("two", "2")):
+        evolvable("inbox", "approve", propose(evolvable, old, new), stdin=f"{WORDS}\n")
+    with Store.open(evolvable.home) as store, store.backend.writing() as db:
+        rows = db.execute("SELECT operation, signature FROM signature ORDER BY operation").fetchall()
+        db.execute("UPDATE signature SET signature = ? WHERE operation = ?", (rows[0][1], rows[1][0]))
+    assert trust(evolvable) == "local"
+    assert evolvable("approvals", "--json").json["unsigned"] == [rows[1][0]]
+
+
+def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_local(evolvable: CommandLine) -> None:
+    evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter")
+    assert trust(evolvable) == "local"
+
+
+def test_settings_that_were_changed_without_a_signature_are_the_strictest(evolvable: CommandLine) -> None:
+    path = evolvable.user / ".config/evolvable/config.toml"
+    path.write_text(f'approve = "off"\n[executors.evil]\ncommand = ["true"]\n{path.read_text()}')
+    found = read_person_config()
+    assert (found.approve, found.unsigned, dict(found.commands)) == ("all", True, {})
+
+
+def test_a_person_is_needed_to_lock_and_to_unlock(evolvable: CommandLine) -> None:
+    evolvable.person = False
+    for action in ("lock", "unlock"):
+        assert "person" in evolvable("approvals", action, stdin=f"{WORDS}\n{WORDS}\n", code=1).err
+    evolvable.person = True
+    evolvable("approvals", "unlock", stdin="wrong words\n", code=1)
+    evolvable("approvals", "unlock", stdin=f"{WORDS}\n")
+    assert "not locked" in evolvable("approvals").out and trust(evolvable) == "person"
+
+
+@pytest.mark.anyio
+async def test_an_answer_in_the_client_decides_nothing(evolvable: CommandLine) -> None:
+    asked = []
+
+    async def yes(context: object, params: object) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="accept", content={})
+
+    number = int(propose(evolvable))
+    arguments = ["-P", "-m", "evolvable_server", "serve"]
+    server = StdioServerParameters(
+        command=sys.executable, args=arguments, env=evolvable.environment, cwd=evolvable.project
+    )
+    async with Client(server, elicitation_callback=yes) as client:
+        result = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": number})
+        removed = await client.call_tool("remove_resource", {"ref": "pdf", "reason": "no need"})
+    assert result.is_error and "locked" in result.content[0].text
+    assert "locked" in json.dumps(removed.structured_content)
+    assert asked == [] and trust(evolvable) == "person"
+
+
+def test_a_passphrase_of_seven_characters_is_refused(tmp_path: Path) -> None:
+    evolvable = CommandLine(tmp_path)
+    evolvable("init")
+    assert "fewer than 8" in evolvable("approvals", "lock", stdin="7 chars\n7 chars\n", code=1).err

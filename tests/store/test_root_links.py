@@ -1,0 +1,180 @@
+"""A link from one folder of the person's own to a skill in another is that skill; any other link is refused."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
+from evolvable_store.sync import Sync
+from evolvable_store.working_copies import WorkingCopies
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+
+PDF = Ref(Kind.SKILL, "pdf", "user")
+TEXT = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\none\n"
+
+
+class Desk:
+    """Two folders of a person, the second with a skill that the first links to."""
+
+    def __init__(self, place: Path) -> None:
+        self.claude, self.agents = place / "claude" / "skills", place / "agents" / "skills"
+        self.claude.mkdir(parents=True)
+        self.skill(self.agents / "pdf")
+        self.link = self.claude / "pdf"
+        self.link.symlink_to(self.agents / "pdf")
+        self.store = Store.open(place / "home", create=True)
+        self.copies = WorkingCopies(self.store)
+
+    @staticmethod
+    def skill(place: Path) -> Path:
+        place.mkdir(parents=True)
+        (place / "SKILL.md").write_text(TEXT)
+        return place
+
+    def sync(self) -> Sync:
+        """What a sync says of the folder with the link."""
+        return next(sync for sync in self.copies.sync() if sync.folder.path == self.claude)
+
+    def agent(self, text: str) -> list[str]:
+        with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
+            tx.put(PDF, {"SKILL.md": File(text.encode())})
+        return self.copies.write_out([PDF])
+
+    def refs(self) -> list[str]:
+        return [str(head.ref) for head in self.store.heads()]
+
+    def problems(self) -> str:
+        return "".join(problem for refusal in self.sync().refused for problem in refusal.problems)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(tmp_path)
+    yield desk
+    desk.store.close()
+
+
+def test_a_link_between_two_folders_of_the_person_is_one_resource_without_a_message(desk):
+    desk.copies.add(desk.agents)
+    assert not desk.copies.add(desk.claude).refused
+    assert not desk.sync().refused and not desk.sync().missing
+    assert desk.refs() == ["skill:pdf"]
+
+
+def test_an_edit_through_the_link_and_one_by_an_agent_are_the_same_file(desk):
+    desk.copies.add(desk.claude)
+    desk.copies.add(desk.agents)
+    (desk.link / "SKILL.md").write_text(TEXT + "mine\n")
+    desk.sync()
+    assert desk.store.head(PDF).version == 2
+    assert desk.agent(TEXT + "mine\nagent's\n") == []
+    assert (desk.agents / "pdf/SKILL.md").read_text().endswith("agent's\n")
+    assert desk.link.is_symlink() and (desk.link / "SKILL.md").read_text().endswith("agent's\n")
+
+
+def test_a_removed_and_restored_resource_is_written_into_the_folder_that_holds_it(desk):
+    desk.copies.add(desk.claude)
+    desk.copies.add(desk.agents)
+    with desk.store.transaction(Actor.HUMAN, "away") as tx:
+        tx.remove(PDF, expected_version=1)
+    assert desk.copies.write_out([PDF]) == [] and not desk.link.exists() and desk.link.is_symlink()
+    assert desk.agent(TEXT) == []
+    assert (desk.link / "SKILL.md").read_text() == TEXT and desk.link.is_symlink()
+
+
+def test_a_directory_that_is_replaced_by_such_a_link_removes_nothing(desk):
+    desk.link.unlink()
+    shutil.copytree(desk.agents / "pdf", desk.link)
+    desk.copies.add(desk.claude)
+    desk.copies.add(desk.agents)
+    shutil.rmtree(desk.link)
+    desk.link.symlink_to(desk.agents / "pdf")
+    assert not desk.sync().refused and desk.refs() == ["skill:pdf"]
+    assert desk.agent(TEXT + "two\n") == []
+    assert (desk.agents / "pdf/SKILL.md").read_text() == TEXT + "two\n" and desk.link.is_symlink()
+
+
+def test_a_relative_link_counts_as_well(desk):
+    desk.link.unlink()
+    desk.link.symlink_to("../../agents/skills/pdf")
+    desk.copies.add(desk.agents)
+    assert not desk.copies.add(desk.claude).refused
+
+
+def test_a_link_into_a_folder_that_is_not_watched_names_the_folder_to_take_in(desk):
+    desk.copies.add(desk.claude)
+    assert f"evolvable init {desk.agents}" in desk.problems()
+    assert desk.refs() == []
+
+
+def test_a_checkout_leaves_the_link_as_it_is(desk):
+    desk.copies.add(desk.agents)
+    sync = desk.copies.check_out(desk.claude)
+    assert not sync.refused and not sync.written and desk.link.is_symlink()
+
+
+@pytest.mark.parametrize("where", ["claude", "agents", "."])
+def test_a_link_of_or_into_a_repository_is_refused(desk, tmp_path, where):
+    (tmp_path / where / ".git").mkdir()
+    desk.copies.add(desk.agents)
+    desk.copies.add(desk.claude)
+    assert "symbolic link" in desk.problems()
+
+
+def test_a_link_of_a_project_is_refused(desk):
+    desk.copies.add(desk.agents)
+    desk.copies.add(desk.claude, scope="project:0123456789ab")
+    assert "symbolic link" in desk.problems()
+
+
+@pytest.mark.parametrize("target", ["agents/skills/group/deep", "outside/pdf", "agents/skills/chain"])
+def test_a_link_to_anything_but_a_direct_child_of_such_a_folder_is_refused(desk, tmp_path, target):
+    desk.skill(tmp_path / "outside" / "pdf")
+    desk.skill(desk.agents / "group" / "deep")
+    (desk.agents / "chain").symlink_to(tmp_path / "outside" / "pdf")
+    desk.copies.add(desk.agents)
+    desk.link.unlink()
+    desk.link.symlink_to(tmp_path / target)
+    desk.copies.add(desk.claude)
+    assert "symbolic link" in desk.problems()
+    assert "skill:pdf" in desk.refs()
+
+
+def test_a_link_in_a_directory_of_the_folder_is_refused(desk):
+    desk.copies.add(desk.agents)
+    (desk.claude / "group").mkdir()
+    os.rename(desk.link, desk.claude / "group" / "pdf")
+    desk.copies.add(desk.claude)
+    assert "symbolic link" in desk.problems()
+
+
+def test_a_link_that_changes_its_target_is_looked_at_again(desk, tmp_path):
+    desk.copies.add(desk.agents)
+    desk.copies.add(desk.claude)
+    private = desk.skill(tmp_path / "private")
+    desk.link.unlink()
+    desk.link.symlink_to(private)
+    assert "symbolic link" in desk.problems()
+    desk.agent(TEXT + "two\n")
+    assert (private / "SKILL.md").read_text() == TEXT and (desk.agents / "pdf/SKILL.md").read_text() == TEXT + "two\n"
+
+
+def test_an_agent_that_is_a_single_file_can_be_linked_too(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+    (theirs / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nx\n")
+    (ours / "reviewer.md").symlink_to(theirs / "reviewer.md")
+    store = Store.open(tmp_path / "home", create=True)
+    copies = WorkingCopies(store)
+    copies.add(theirs, kind=Kind.AGENT)
+    assert not copies.add(ours, kind=Kind.AGENT).refused
+    assert [str(head.ref) for head in store.heads()] == ["agent:reviewer"]
+    store.close()

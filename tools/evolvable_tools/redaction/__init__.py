@@ -1,0 +1,1 @@
+"""Rules of others for secrets, as data: gitleaks' configuration (MIT, see gitleaks.LICENSE) and what runs it."""
