@@ -2,17 +2,19 @@
 
 import re
 
-from evolvable_store.texts import words
+from evolvable_store.words import words
 from evolvable_tools.memory import content
 from evolvable_tools.review.candidates import Candidate
 
 FEW = 3
 """Content words of a quote at most, so that one shared word is enough."""
 
-_ENTITY = re.compile(r"[A-Za-z0-9_]*[./_:@-][\w./:@-]*\w|\b[A-Z]{2,}\w*|\b\w*[a-z][A-Z]\w*|\b\d[\d.,]*\d|\b\d+\b|`[^`\n]{2,60}`")
-_EMPTY = frozenset(
-    "use run make need want thing way work try let add change update keep put set get go time always never please now step"
-    " file code skill user agent task before after every".split()
+_ENTITY = re.compile(
+    r"[A-Za-z0-9_]*[./_:@-][\w./:@-]*\w|\b[A-Z]{2,}\w*|\b\w*[a-z][A-Z]\w*|\b\d[\d.,]*\d|\b\d+\b|`[^`\n]{2,60}`"
+)
+_EMPTY = (
+    "use run make need want thing way work try let add change update keep put set get go time always never please now"
+    " step file code skill user agent task before after every"
 )
 """Words that so many sentences have that they say nothing of what a change is about."""
 
@@ -35,7 +37,16 @@ def follows(quotes: str, candidate: Candidate) -> bool:
 def changed_text(candidate: Candidate) -> str:
     """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
-    return "\n".join((candidate.name, candidate.text, candidate.check, *edits, *(candidate.files or {}).values()))
+    return "\n".join(
+        (
+            candidate.name,
+            candidate.target.partition(":")[2],
+            candidate.text,
+            candidate.check,
+            *edits,
+            *(candidate.files or {}).values(),
+        )
+    )
 
 
 def entities(text: str) -> set[str]:
@@ -45,4 +56,4 @@ def entities(text: str) -> set[str]:
 
 def meant(text: str) -> set[str]:
     """Return the stems of the words that a text is about."""
-    return content(text) - content(" ".join(_EMPTY)) - {word for word in words(text) if len(word) < 2}
+    return content(text) - content(_EMPTY) - {word for word in words(text) if len(word) < 2}

@@ -111,13 +111,15 @@ def somebody_vouches(case: Case) -> None:
 
 
 def change_follows(case: Case) -> None:
-    """The change is about what the quoted words are about."""
+    """The change is about what the quoted words are about, or is the new skill that the user asked for."""
+    if case.candidate.what is What.SKILL_NEW and case.bench.packet.asked_for_skill:
+        return
     verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
     if follows(quotes, case.candidate):
         return
     if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
-        raise Breach("does_not_follow", "The change shares no words or names with what it quotes; quote what it rests on.")
+        raise Breach("does_not_follow", "The change shares too little with what it quotes; quote what it rests on.")
 
 
 def nothing_foreign(case: Case) -> None:
@@ -182,10 +184,10 @@ RULES: tuple[Rule, ...] = (
     somebody_vouches,
     not_of_a_class,
     nothing_foreign,
-    change_follows,
     facts_were_stated,
     outcome_is_settled,
     a_new_skill_was_earned,
+    change_follows,
 )
 """In the order in which they are asked."""
 

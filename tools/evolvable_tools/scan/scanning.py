@@ -43,10 +43,18 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
             found += _of_text(views[path], known.get(path), parts[path])
         else:
             found += shape_of_bytes(path, after[path])
-    found += judged(known, views, kind, is_new=not before)
+    found = _once([*found, *judged(known, views, kind, is_new=not before)])
     difference = _difference(before, known, after, views, parts, kind)
     found += gains(difference.added, is_new=not before)
     return Scan(ordered(cut(found))[:MAX_FINDINGS], difference)
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Leave out what a rule on meaning says of a line on which a rule on wording says something as severe."""
+    worded = {(one.path, one.line, one.severity) for one in found if one.rule.startswith("instruction.")}
+    return [
+        one for one in found if not one.rule.startswith("meaning.") or (one.path, one.line, one.severity) not in worded
+    ]
 
 
 def _of_text(view: View, known: View | None, part: View) -> Iterator[Finding]:
