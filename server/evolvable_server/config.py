@@ -70,10 +70,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
-    place = home or Path(env.get(HOME) or "~/.evolvable")
     person = read_person_config()
     return Config(
-        home=place.expanduser().absolute(),
+        home=library_home(home, env),
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         session=of_client(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
@@ -91,6 +90,12 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         toolsets=toolsets_of(env.get(TOOLSETS)),
         person=person,
     )
+
+
+def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
+    """Return the library's folder: `home`, else EVOLVABLE_HOME, else ~/.evolvable."""
+    env = os.environ if environment is None else environment
+    return (home or Path(env.get(HOME) or "~/.evolvable")).expanduser().absolute()
 
 
 def thinking_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,7 +3,6 @@
 No call waits for a run: it is driven by a process of its own, and whoever wants to know asks for its status.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -12,7 +11,7 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.evolving import evolve_means, start_driver
 from evolvable_server.mcp.adoptions import Adoptions, AnyOf
-from evolvable_server.mcp.bearer import decider_of, name_of, session_of
+from evolvable_server.mcp.bearer import caller_of, decider_of, name_of
 from evolvable_server.mcp.declared import NOTE, READ, Declared, add_tool
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
@@ -152,7 +151,7 @@ class EvolveTools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        return caller_of(self._caller, ctx, session)
 
 
 def add_evolving(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, config: Config) -> None:

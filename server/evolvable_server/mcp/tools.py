@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
-from evolvable_server.mcp.bearer import session_of
+from evolvable_server.mcp.bearer import caller_of
 from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
@@ -257,7 +257,7 @@ class Tools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        return caller_of(self._caller, ctx, session)
 
 
 report = usage.report_outcome
