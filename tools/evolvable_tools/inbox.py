@@ -182,7 +182,7 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
     if found.asks:
         raise Refused(
             f"Proposal {proposal.id} cannot be approved by {caller.actor}: {told(found)[0]}.",
-            f"A person decides on it: `evolvable inbox show {proposal.id}`.",
+            "A person decides on it.",
         )
 
 

@@ -50,6 +50,14 @@ def policies_of(text: str) -> dict[Kind, Policy]:
     return said
 
 
+def stricter_policies(floor: Mapping[Kind, Policy], said: Mapping[Kind, Policy]) -> dict[Kind, Policy]:
+    """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
+    order = (Policy.AUTO, Policy.ASK, Policy.OFF)
+    kinds = dict.fromkeys([*floor, *said])
+    asked = {kind: (floor.get(kind, Policy.ASK), said.get(kind)) for kind in kinds}
+    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in asked.items()}
+
+
 def a_person_decides(policies: Mapping[Kind, Policy], ref: Ref, actor: Actor) -> bool:
     """Returns whether a change of this resource by `actor` is only proposed, because it is a memory.
 

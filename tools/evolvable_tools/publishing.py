@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from evolvable_store.channel import Channel, Held, Note, Placing, Policy, Stand
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
@@ -120,10 +119,10 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
 
 
 def _only_a_person(caller: Caller) -> None:
-    if caller.actor is not Actor.HUMAN:
+    if not caller.decides:
         raise Refused(
             f"What hosts see is a person's decision; {caller.actor} may not move the channel.",
-            "Ask the user to run `evolvable publish`.",
+            "Tell the user what you would publish, and go on without it.",
         )
 
 

@@ -221,7 +221,8 @@ def restore(
     """Makes a new version with an old one's content; brings a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
-    person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
+    person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
+    Frozen, Unsafe, Refused.
     """
     store, reason = library.store, library.redacted(reason)
     asked = a_person_decides(library.policies, ref, caller.actor)

@@ -43,6 +43,11 @@ SECTIONS = {
     "Evolve": {
         "taskset": "tasksets",
         "evolve": "evolving",
+        "executor": "naming",
+        "scorer": "naming",
+        "judge": "naming",
+        "reviewer": "naming",
+        "proposer": "naming",
     },
     "Start": {
         "quickstart": "quickstart",

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
 from evolvable_server.mcp.bearer import caller_of
-from evolvable_server.mcp.declared import NOTE, READ, Declared
+from evolvable_server.mcp.declared import NOTE, READ, TAKES, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
@@ -301,6 +301,6 @@ def library_tools(library: Library, caller: Caller, sessions: Sessions) -> list[
         Declared(tools.resource_history, "History of a resource", READ),
         Declared(tools.update_resource, "Update or create a resource", NOTE),
         Declared(tools.restore_resource, "Restore a version", NOTE),
-        Declared(tools.remove_resource, "Remove a resource", NOTE),
-        Declared(tools.undo, "Undo", NOTE),
+        Declared(tools.remove_resource, "Remove a resource", TAKES),
+        Declared(tools.undo, "Undo", TAKES),
     ]
