@@ -236,7 +236,8 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> resources.Updated:
-        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back."""
+        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
+        removal of what others made, or of more than five resources, waits for a person."""
         return resources.remove(
             self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version, propose=propose
         )
@@ -250,7 +251,8 @@ class Tools:
         propose: Propose = False,
     ) -> undo.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
-        changed since are left alone and listed under conflicts."""
+        changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
+        a person."""
         back = propose_undo if propose else take_back
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 

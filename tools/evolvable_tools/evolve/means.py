@@ -135,8 +135,8 @@ def _command(
         folder=place,
         environment=means.environment,
         label=spec.get("label")
-        or (f"command {spec['name']}" if spec.get("name") else "")
-        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), ""),
+        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
+        or (f"command {spec['name']}" if spec.get("name") else ""),
         version=spec.get("version", ""),
         free=bool(spec.get("free")),
     )
