@@ -16,13 +16,16 @@ MARKS = {
     "CLAUDE_CODE_ENTRYPOINT": "claude-code",
     "CLAUDE_CODE_SESSION_ID": "claude-code",
     "CLAUDE_CODE_CHILD_SESSION": "claude-code",
-    "CODEX_SANDBOX": "codex",
-    "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
     "CODEX_THREAD_ID": "codex",
+    "CODEX_SESSION_ID": "codex",
+    "CODEX_TOOL_CALL_ID": "codex",
+    "CODEX_CI": "codex",
+    "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
 }
 """Variables that the real clients set in the shells of their agents, and the client that each belongs to.
 
-Settings that people export themselves, such as CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
+Each was seen there; tests/data/client_shells says in which. Settings that people export themselves, such as
+CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
 """
 
 

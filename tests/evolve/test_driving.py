@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving_place import AGENT, LETTERS, PERSON, RUBRIC, RUN, driving, judged, letters
+from driving_place import AGENT, COMMAND, LETTERS, PERSON, RUBRIC, RUN, driving, judged, letters
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools import resources, usage
@@ -224,9 +224,12 @@ def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(plac
     hangs.write_text(HANGS.replace("PIDS", repr(str(pids))))
     does = {"executor": hangs.read_text(), "judge": RUN, "brain": RUN.replace("dear", "rude")}
     place.save(letters(judged() if who == "judge" else "exact"), run_py=does[who])
-    place.begin(**({} if who == "executor" else {who: f"{sys.executable} {hangs}"}), iterations=1)
+    thinks = [sys.executable, str(hangs)]
+    account = place.name(executors=COMMAND.split(), judges=thinks, proposers=thinks)
+    place.begin("own", **({} if who == "executor" else {who: "own"}), iterations=1)
     home = str(place.library.store.home)
-    driver = subprocess.Popen([sys.executable, "-m", "evolvable_server", "evolve", "drive", "--home", home])
+    command = [sys.executable, "-m", "evolvable_server", "evolve", "drive", "--home", home]
+    driver = subprocess.Popen(command, env=account)
 
     try:
         until(lambda: pids.exists() and pids.read_text().count("\n") >= 1)
