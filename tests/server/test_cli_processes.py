@@ -247,7 +247,7 @@ def test_no_command_loads_what_it_may_not_need(machine, module):
     loaded, ours = map(json.loads, ran.stdout.splitlines())
     assert loaded == []
     if module in ("program", "serving"):
-        light = {"effects", "names", "program", "serving", "state", "terminal"}
+        light = {"effects", "names", "program", "runner", "serving", "state", "terminal"}
         assert {name.rpartition(".")[2] for name in ours} <= light
 
 

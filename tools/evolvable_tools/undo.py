@@ -1,14 +1,14 @@
 """The verb that takes changes back: one operation, or everything a session did."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
 from evolvable_store.operation import Actor, Change
 from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import a_person_decides, undo_waits
+from evolvable_tools.policies import a_person_decides
 from evolvable_tools.scan.door import looked_at, told
 
 
@@ -49,17 +49,11 @@ def undo(
 ) -> Undone:
     """Takes back an operation, or all of a session, in one new operation.
 
-    A resource that somebody changed since is left alone and listed under `conflicts`, with what to do. What an agent
-    takes back of what its session did not do, or of more resources than policies.MAX_REMOVED, becomes proposals.
-    Raises NoSuchOperation, InvalidArgument.
+    A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
+    Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
     """
     store, undid, reason = library.store, undone_by(library, operation, session), library.redacted(reason)
     backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN, session)
-    if undo_waits(library, caller, undid, [back.ref for back in backs]):
-        from evolvable_tools.inbox import propose_undo  # it builds on this module
-
-        proposed = propose_undo(library, caller, reason, operation=operation, session=session)
-        return replace(proposed, warnings=[*proposed.warnings, *_waits(proposed.proposal_ids)])
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
     with store.transaction(caller.actor, reason, session=caller.session, undoes=undid, identity=caller.identity) as tx:
@@ -72,14 +66,6 @@ def undo(
     warnings = library.write_out([written.ref for written in done])
     restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
     return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
-
-
-def _waits(proposals: Sequence[int]) -> list[str]:
-    if not proposals:
-        return []
-    which = f"proposal{'s' * (len(proposals) > 1)} {', '.join(map(str, proposals))}"
-    why = "Nothing changed: a person has to see this first, because it takes back what others did or many resources."
-    return [f"{why} It waits in the inbox as {which}. Go on without it."]
 
 
 def _is_harmless(library: Library, caller: Caller, back: Back, conflicts: list[UndoConflict]) -> bool:

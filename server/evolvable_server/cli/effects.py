@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.names import TOOLS
-from evolvable_server.principals import Runner
+from evolvable_server.cli.runner import Runner
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Principal
 

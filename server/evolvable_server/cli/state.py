@@ -15,9 +15,9 @@ from click.shell_completion import CompletionItem
 
 from evolvable_server.cli.effects import Effect, check_may, effect_of
 from evolvable_server.cli.names import TOOLS
+from evolvable_server.cli.runner import Runner, runner_of
 from evolvable_server.cli.terminal import safe
 from evolvable_server.config import Config, library_home, read_config
-from evolvable_server.principals import Runner, runner_of
 from evolvable_store.errors import EvolvableError, InvalidResource
 from evolvable_store.operation import Identity
 from evolvable_store.resource import Kind, Ref

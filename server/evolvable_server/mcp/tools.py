@@ -18,7 +18,7 @@ from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
 from evolvable_tools.editing import Edit
-from evolvable_tools.inbox import propose_undo
+from evolvable_tools.inbox import propose_undo, take_back
 from evolvable_tools.library import Caller, Library
 
 MAX_TEXT = 150_000
@@ -263,8 +263,7 @@ class Tools:
 
 
 report = usage.report_outcome
-take_back = undo.undo
-# Inside the class the names `usage` and `undo` are arguments and tools.
+# Inside the class the name `usage` is an argument.
 
 
 def document(loaded: usage.Loaded) -> str:
