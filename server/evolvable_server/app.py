@@ -11,11 +11,14 @@ from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
 
-def caller(config: Config, library: Library, identity: Identity) -> Caller:
-    """Return the caller of this process: on whose behalf, its session, and the project's scope before the user's."""
+def caller(config: Config, library: Library, identity: Identity, *, decides: bool = False) -> Caller:
+    """Return the caller of this process: on whose behalf, its session, and the project's scope before the user's.
+
+    decides: a script whose token may approve makes a decision.
+    """
     scope = config.scope or scope_of(config.project, library.folders())
     scopes = (USER_SCOPE,) if scope in (None, USER_SCOPE) else (scope, USER_SCOPE)
-    return Caller(actor_of(identity), config.session, scopes, identity.principal, identity.via)
+    return Caller(actor_of(identity, decides=decides), config.session, scopes, identity.principal, identity.via)
 
 
 def lock_of(config: Config) -> ApprovalsLock | None:

@@ -35,13 +35,15 @@ class Config:
     home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
     is named outright, else None. session: the client's session when it tells one.
     embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
-    caller, anthropic with an optional model, or a command. api_key: of the Anthropic API. fits: the confidence under
-    which nothing fits, None for the usual one. hooks: whether a client's hooks do anything.
+    caller, anthropic with an optional model, claude, codex, or the name of a judge. api_key: of the Anthropic API,
+    api_url: its address, as the person's configuration says it. fits: the confidence under which nothing fits, None for
+    the usual one. hooks: whether a client's hooks do anything.
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration.
     review: who thinks about finished sessions: handoff (whoever calls), off (there are no reviews), anthropic with an
-    optional model, or a command. review_policy, review_budget: as they are set, see docs/review.md.
+    optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
+    them, which counts only where it is stricter than the person's configuration; see docs/review.md.
     """
 
     home: Path
@@ -70,10 +72,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     EVOLVABLE_TOOLSETS is not one of its values.
     """
     env = os.environ if environment is None else environment
-    place = home or Path(env.get(HOME) or "~/.evolvable")
     person = read_person_config()
     return Config(
-        home=place.expanduser().absolute(),
+        home=library_home(home, env),
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         session=of_client(env.get(SESSION) or env.get("CLAUDE_CODE_SESSION_ID") or None),
@@ -81,7 +82,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         # What thinks for us asks nobody in its turn, who would ask it again.
         judge="off" if thinks_for_us(env) else _setting(env.get(JUDGE), "auto", "off", "caller"),
         api_key=env.get("ANTHROPIC_API_KEY") or None,
-        api_url=env.get("ANTHROPIC_BASE_URL") or None,
+        api_url=person.models.get("anthropic"),
         fits=_share(env.get(FITS)),
         hooks=hooks_on(env),
         approve=stricter(person.approve, _approve(env.get(APPROVE))),
@@ -93,9 +94,38 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
     )
 
 
-def thinking_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns the environment of a command that is to think for us: ours, marked so that its hooks do nothing."""
-    return {**(os.environ if environment is None else environment), REVIEWING: "1"}
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+"""Variables that name a proxy."""
+
+_ADDRESS = "_BASE_URL"
+"""How variables end that name the address of a model."""
+
+
+def names_address(variable: str) -> bool:
+    """Return whether a variable says where models are asked, or through which proxy."""
+    return variable in PROXIES or variable.endswith(_ADDRESS)
+
+
+def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a child that may ask a model: the addresses in it are those that the person's
+    configuration names, and no others."""
+    kept = {name: value for name, value in environment.items() if not names_address(name)}
+    models = config.person.models
+    own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ("anthropic", "openai") if name in models}
+    proxy = models.get("proxy")
+    return kept | own | (dict.fromkeys(PROXIES, proxy) if proxy else {})
+
+
+def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
+    """Return the library's folder: `home`, else EVOLVABLE_HOME, else ~/.evolvable."""
+    env = os.environ if environment is None else environment
+    return (home or Path(env.get(HOME) or "~/.evolvable")).expanduser().absolute()
+
+
+def thinking_environment(config: Config, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a command that is to think for us: ours, marked so that its hooks do nothing, with
+    the addresses of models that the person's configuration names."""
+    return {**model_environment(config, os.environ if environment is None else environment), REVIEWING: "1"}
 
 
 @dataclass(frozen=True, slots=True)

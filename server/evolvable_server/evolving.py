@@ -9,8 +9,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from evolvable_server.config import Config, read_machine
+from evolvable_server.config import Config, model_environment, read_machine
 from evolvable_server.environment import HOME, REVIEWING
+from evolvable_server.naming import named_commands
 from evolvable_server.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -22,27 +23,42 @@ _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"
 
 
-def evolve_means(config: Config, environment: Mapping[str, str] | None = None) -> "EvolveMeans":
-    """Returns what this process has for runs. Children get its environment, and are no clients of the library."""
+def evolve_means(
+    config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
+) -> "EvolveMeans":
+    """Returns what this process has for runs. Children get its environment, and are no clients of the library; what it
+    says of models' addresses and proxies is replaced by what the person's configuration says.
+
+    person: whether a person at a terminal is told what to do about a command that is not named.
+    """
     from evolvable_tools.evolve.means import EvolveMeans  # late: a server answers its first question without it
 
-    env = dict(os.environ if environment is None else environment) | {REVIEWING: "1"}
+    env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
     machine = read_machine(config.project, env)
     signed_in = {
         "claude": (machine.claude or machine.user / ".claude") / _CREDENTIALS[0],
         "codex": machine.codex / _CREDENTIALS[1],
     }
     found = {name: path for name, path in signed_in.items() if path.is_file()}
-    redactor = Redaction(config.home).redactor()
-    return EvolveMeans(env, config.api_key, config.api_url, found, redactor, sandbox_choice(config), (config.home,))
+    commands = named_commands(config, person=person)
+    return EvolveMeans(
+        env,
+        config.api_key,
+        config.api_url,
+        found,
+        Redaction(config.home).redactor(),
+        sandbox_choice(config),
+        (config.home,),
+        commands,
+        config.person.models.get("proxy"),
+    )
 
 
 def sandbox_choice(config: Config) -> "Choice":
     """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
-    from evolvable_server.person import read_person_config
     from evolvable_tools.sandbox import Choice
 
-    named = read_person_config().sandbox.get("container", ())
+    named = config.person.sandbox.get("container", ())
     container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
     return Choice(container, config.home / "evolve" / "sandbox.json")
 

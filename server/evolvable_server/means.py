@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_server.config import EMBEDDER, JUDGE, Config, thinking_environment
-from evolvable_store.errors import InvalidArgument
+from evolvable_server.naming import of_role
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.lookup.means import FITS, Means
 
@@ -49,18 +50,29 @@ def embedder_of(config: Config, *, propose: bool) -> "SharedEmbedder | None":
 
 
 def thinker_of(config: Config) -> "AnthropicThinker | CommandThinker | None":
-    """Returns who judges: the Anthropic API or a command, where the settings name one."""
+    """Returns who judges: the Anthropic API or a command, where the settings name one. Raises Refused for a command
+    that the person did not name."""
     if config.judge in OURS:
         return None
     from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker, command_of
+    from evolvable_tools.providers.headless import CommandThinker
 
     provider, _, model = config.judge.partition(":")
     if provider == "anthropic":
-        return AnthropicThinker(config.api_key, model or MODEL, config.api_url)
+        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, proxy=config.person.models.get("proxy"))
     with named(JUDGE):
-        folder, environment = neutral(config.home), thinking_environment()
-        return CommandThinker(command_of(config.judge), folder=folder, environment=environment)
+        folder, environment = neutral(config.home), thinking_environment(config)
+        return CommandThinker(thinking_command(config, "judges", config.judge), folder=folder, environment=environment)
+
+
+def thinking_command(config: Config, role: str, who: str) -> tuple[str, ...]:
+    """Return the command that a setting names: a client that only answers, or one that the person named.
+
+    Raise Refused for any other.
+    """
+    from evolvable_tools.providers.headless import command_of
+
+    return command_of(who) if who in ("claude", "codex") else of_role(config, role, person=True).get(who).words
 
 
 @contextlib.contextmanager
@@ -68,8 +80,8 @@ def named(variable: str) -> Iterator[None]:
     """Says of a bad value where it stands."""
     try:
         yield
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{variable}: {error}", error.hint) from None
+    except (InvalidArgument, Refused) as error:
+        raise type(error)(f"{variable}: {error}", error.hint) from None
 
 
 def neutral(home: Path) -> Path | None:

@@ -11,7 +11,7 @@ from evolvable_tools.memory import checked_out
 
 def text_of(library: Library) -> str:
     """Returns what clients read: the memories of the user, and how to treat them."""
-    return checked_out(library, Caller(Actor.HUMAN, None, (USER_SCOPE,)))
+    return checked_out(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
 
 
 def bring_up(home: Path, library: Library) -> list[MemoryCopy]:

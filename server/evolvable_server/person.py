@@ -29,7 +29,7 @@ MAX_BYTES = 1_000_000
 PRIVATE = 0o600
 """The mode of files in the configuration's directory."""
 
-SIGNED = ("approve", "homes", "trusted", "models", "sandbox", "budgets", *ROLES)
+SIGNED = ("approve", "review_policy", "homes", "trusted", "models", "sandbox", "budgets", *ROLES)
 """What the signature of the settings covers, where approvals are locked."""
 
 
@@ -49,8 +49,10 @@ class PersonConfig:
     path: the file, None when the account has no home directory. approve: one of LEVELS. homes: libraries that may lie
     in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders of
     repositories whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
-    as they stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not locked.
-    unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is named.
+    as they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
+    said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
+    locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
+    named.
     """
 
     path: Path | None
@@ -61,6 +63,8 @@ class PersonConfig:
     models: Mapping[str, str] = field(default_factory=dict)
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    review_policy: str = ""
+    said: frozenset[str] = frozenset()
     lock_key: str = ""
     unsigned: bool = False
 
@@ -98,8 +102,16 @@ def read_person_config() -> PersonConfig:
     if path is None or text is None:
         return PersonConfig(path)
     try:
-        return _config(path, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, _Wrong) as error:
+        return parse(path, tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file; no default replaces it.") from None
+
+
+def parse(path: Path, table: Mapping[str, Any]) -> PersonConfig:
+    """Return the configuration that these settings are. Raise InvalidArgument when one is not valid."""
+    try:
+        return _config(path, table)
+    except _Wrong as error:
         raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file; no default replaces it.") from None
 
 
@@ -156,6 +168,8 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         {name: _text({"address": one}, "address", "models") for name, one in _table(table, "models").items()},
         _table(table, "sandbox"),
         _table(table, "budgets"),
+        _text(table, "review_policy", "the file") if "review_policy" in table else "",
+        frozenset(table),
         key,
     )
 

@@ -3,19 +3,32 @@
 import contextlib
 import os
 import secrets
+import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_server.person import PRIVATE, check_owner, config_path, read_person_config, signed_settings
-from evolvable_store.errors import InvalidArgument, LibraryBusy, Refused
+from evolvable_server.person import (
+    PRIVATE,
+    PersonConfig,
+    check_owner,
+    config_path,
+    parse,
+    read_person_config,
+    signed_settings,
+)
+from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
 from evolvable_store.operation import Signer
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 _LOCK_SECONDS = 10.0
+
+
+class NoSuchCommand(NotFound):
+    """The person's configuration has no command of this role and name."""
 
 
 def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None = None) -> Path:
@@ -51,8 +64,43 @@ def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None 
             signer.unlock()
             settings = tomllib.loads(tomlkit.dumps(document))
             approvals["signature"] = signer.sign(signed_settings(settings)).hex()
+        parse(path, tomllib.loads(tomlkit.dumps(document)))  # what could not be read again is not written
         _write(path, tomlkit.dumps(document))
     return path
+
+
+def add_command(role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None) -> PersonConfig:
+    """Name a command, or name another one by this name; return the configuration as it is then.
+
+    Raise as `edit_config`; nothing changed then.
+    """
+
+    def change(document: Any) -> None:
+        import tomlkit
+
+        table = document.setdefault(role, tomlkit.table(is_super_table=True))
+        entry = tomlkit.table()
+        entry["command"] = list(argv)
+        if folder:
+            entry["folder"] = folder
+        table[name] = entry
+
+    edit_config(change, signer)
+    return read_person_config()
+
+
+def remove_command(role: str, name: str, signer: Signer | None = None) -> PersonConfig:
+    """Take a named command out of the configuration. Raise NoSuchCommand, and as `edit_config`."""
+
+    def change(document: Any) -> None:
+        table = document.get(role, {})
+        if name not in table:
+            known = ", ".join(table) or "none"
+            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {known}.")
+        del table[name]
+
+    edit_config(change, signer)
+    return read_person_config()
 
 
 def _text(path: Path) -> str:
@@ -85,9 +133,21 @@ def _write(path: Path, text: str) -> None:
 def _locked(path: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _own_folder(path.parent)
     try:
         with FileLock(path.with_name(".config.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
             yield
     except Timeout:
         raise LibraryBusy(f"Another command is changing {path}.", "Try again.") from None
+
+
+def _own_folder(folder: Path) -> None:
+    """Make the folder with mode 0700, or give a folder of this account that mode. Raise Refused for another's."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.name != "posix":
+        return
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{folder} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)

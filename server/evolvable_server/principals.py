@@ -10,13 +10,16 @@ MARKS = {
     "CLAUDE_CODE_ENTRYPOINT": "claude-code",
     "CLAUDE_CODE_SESSION_ID": "claude-code",
     "CLAUDE_CODE_CHILD_SESSION": "claude-code",
-    "CODEX_SANDBOX": "codex",
-    "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
     "CODEX_THREAD_ID": "codex",
+    "CODEX_SESSION_ID": "codex",
+    "CODEX_TOOL_CALL_ID": "codex",
+    "CODEX_CI": "codex",
+    "CODEX_SANDBOX_NETWORK_DISABLED": "codex",
 }
 """Variables that the real clients set in the shells of their agents, and the client that each belongs to.
 
-Settings that people export themselves, such as CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
+Each was seen there; tests/data/client_shells says in which. Settings that people export themselves, such as
+CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks.
 """
 
 
@@ -33,6 +36,11 @@ def at_terminal() -> bool:
         return False
 
 
+def is_person() -> bool:
+    """Return whether a person runs this process: somebody at a terminal that carries no client's mark."""
+    return cli_identity(os.environ).principal is Principal.PERSON
+
+
 def cli_identity(environment: Mapping[str, str]) -> Identity:
     """Return on whose behalf a command runs: a person only at a terminal that carries no client's mark.
 
@@ -46,6 +54,7 @@ def cli_identity(environment: Mapping[str, str]) -> Identity:
     return Identity(Principal.AGENT, "no terminal")
 
 
-def actor_of(identity: Identity) -> Actor:
-    """Return the actor that operations of this identity name."""
-    return Actor.HUMAN if identity.principal is Principal.PERSON else Actor.AGENT
+def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
+    """Return the actor that operations of this identity name. decides: a script whose token may approve."""
+    person = identity.principal is Principal.PERSON or (decides and identity.principal is Principal.SCRIPT)
+    return Actor.HUMAN if person else Actor.AGENT

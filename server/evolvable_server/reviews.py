@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evolvable_server.config import REVIEW_BUDGET, REVIEW_POLICY, Config, read_machine, thinking_environment
 from evolvable_server.environment import REVIEW
-from evolvable_server.means import named, neutral
+from evolvable_server.means import named, neutral, thinking_command
 from evolvable_server.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evolvable_tools.policies import Policy
     from evolvable_tools.providers.claude_api import AnthropicThinker
     from evolvable_tools.providers.headless import CommandThinker
+    from evolvable_tools.review.budgets import Budget
     from evolvable_tools.review.settings import ReviewSettings
 
 TIMEOUT = 180.0
@@ -35,11 +36,9 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
     # Late: a server answers its first question without them.
     from evolvable_server.clients.memory_copies import without_ours
-    from evolvable_tools.review.budgets import budget_of
     from evolvable_tools.review.settings import ReviewSettings
 
-    with named(REVIEW_BUDGET):
-        budget = budget_of(config.review_budget)
+    _, _, budget = budget_limits(config)
     machine = read_machine(config.project)
     own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
     if machine.claude is not None:
@@ -67,12 +66,31 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             thinker.close()
 
 
-def policies(config: Config) -> "Mapping[Kind, Policy]":
-    """Returns what becomes of proposals, by kind. Raises InvalidArgument for a setting that says none."""
-    from evolvable_tools.policies import policies_of
+def budget_limits(config: Config) -> "tuple[Budget, Budget, Budget]":
+    """Return the budget of the person's configuration, what the environment asks for, and what holds: the lower.
 
+    Raise InvalidArgument for a setting that says none.
+    """
+    from evolvable_tools.review.budgets import budget_of, lower
+
+    with named("budgets.review of the person's configuration"):
+        floor = budget_of(str(config.person.budgets.get("review", "")))
+    with named(REVIEW_BUDGET):
+        asked = budget_of(config.review_budget, floor)
+    return floor, asked, lower(floor, asked)
+
+
+def policies(config: Config) -> "Mapping[Kind, Policy]":
+    """Return what becomes of proposals, by kind: the stricter of the person's configuration and the environment.
+
+    Raise InvalidArgument for a setting that says none.
+    """
+    from evolvable_tools.policies import policies_of, stricter_policies
+
+    with named("review_policy of the person's configuration"):
+        floor = policies_of(config.person.review_policy)
     with named(REVIEW_POLICY):
-        return policies_of(config.review_policy)
+        return stricter_policies(floor, policies_of(config.review_policy))
 
 
 def _transcript(folders: Sequence[Path], session: str) -> Path | None:
@@ -101,14 +119,16 @@ def _thinker(config: Config) -> "AnthropicThinker | CommandThinker | None":
     if config.review in ("off", "handoff"):
         return None
     from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker, command_of
+    from evolvable_tools.providers.headless import CommandThinker
 
     who, _, model = config.review.partition(":")
     if who == "anthropic":
-        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, TIMEOUT)
+        proxy = config.person.models.get("proxy")
+        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, TIMEOUT, proxy=proxy)
     with named(REVIEW):
-        folder, environment = neutral(config.home), thinking_environment()
-        return CommandThinker(command_of(config.review), TIMEOUT, folder=folder, environment=environment)
+        folder, environment = neutral(config.home), thinking_environment(config)
+        command = thinking_command(config, "reviewers", config.review)
+        return CommandThinker(command, TIMEOUT, folder=folder, environment=environment)
 
 
 def _text(path: Path) -> str:

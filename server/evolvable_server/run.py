@@ -36,6 +36,7 @@ from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
+from evolvable_tools.policies import Level
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Serving:
             redactor=Redaction(config.home).redactor,
             policies=policies(config),
             lock=lock_of(config),
+            level=Level(config.approve),
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
@@ -75,7 +77,7 @@ class Serving:
         add_resources(self.server, self.library, client)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
-        add_approvals(self.server, self.library, client, config.approve)
+        add_approvals(self.server, self.library)
         if "evolve" in config.toolsets:
             from evolvable_server.mcp.evolving import add_evolving  # takes a while, and most never need it
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driving_place import AGENT, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
+from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
 from earned import verified
 
 from evolvable_store.errors import InvalidArgument, Refused
@@ -227,9 +227,12 @@ def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(plac
     hangs.write_text(HANGS.replace("PIDS", repr(str(pids))))
     does = {"executor": hangs.read_text(), "judge": RUN, "brain": RUN.replace("dear", "rude")}
     place.save(letters(judged() if who == "judge" else "exact"), run_py=does[who])
-    place.begin(**({} if who == "executor" else {who: f"{sys.executable} {hangs}"}), iterations=1)
+    thinks = [sys.executable, str(hangs)]
+    account = place.name(executors=COMMAND.split(), judges=thinks, proposers=thinks)
+    place.begin("own", **({} if who == "executor" else {who: "own"}), iterations=1)
     home = str(place.library.store.home)
-    driver = subprocess.Popen([sys.executable, "-m", "evolvable_server", "evolve", "drive", "--home", home])
+    command = [sys.executable, "-m", "evolvable_server", "evolve", "drive", "--home", home]
+    driver = subprocess.Popen(command, env=account)
 
     try:
         until(lambda: commands_of(place) or (pids.exists() and pids.read_text().count("\n") >= 1))

@@ -23,6 +23,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvolutionPlace, Prop
     pytest.importorskip("anthropic")
     place = EvolutionPlace(tmp_path_factory.mktemp("evolution"))
     with Proposer() as api:
+        api.configure(place)
         options = ("--brain", "anthropic:claude-test", "--stand-in", "--iterations", "3", "--wait")
         place.begin(*options, **api.environment())
         return place, api, place.status()
@@ -105,6 +106,7 @@ def test_killed_in_the_middle_it_comes_to_the_same_frontier_and_the_same_bill(do
     _, _, whole = done
     place = EvolutionPlace(tmp_path)
     with Proposer() as api:
+        api.configure(place)
         options = ("--brain", "anthropic:claude-test", "--stand-in", "--iterations", "3", "--free", "--wait")
         run = place.begin(*options[:-1], **api.environment())
         place("evolve", "stop", run)

@@ -65,7 +65,8 @@ class Place:
         self.store = Store.open(self.evolvable.home)
 
     def settings(self, api: ModelApi) -> dict[str, str]:
-        return {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": "sk-ant-test", "ANTHROPIC_BASE_URL": api.url}
+        self.evolvable.configure(f'[models]\nanthropic = "{api.url}"\n')
+        return {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": "sk-ant-test"}
 
     @contextmanager
     def reviewing(self, api: ModelApi, *words: object) -> Iterator["subprocess.Popen[str]"]:

@@ -99,7 +99,8 @@ async def test_every_other_answer_leaves_a_proposal_and_says_where(guarded, era,
     assert [(one.ref, one.removes, one.actor) for one in waiting.values()] == [("skill:csv", True, "agent")]
     if result is not None:
         assert (result["proposal_id"], result["operation"]) == (1, None)
-        assert "waits for a person as proposal 1 (`evolvable inbox`)" in result["warnings"][-1]
+        assert "waits in the inbox for a person, as proposal 1." in result["warnings"][-1]
+        assert "evolvable" not in " ".join(result["warnings"])
 
 
 async def test_vscode_gets_a_field_to_choose_in_and_what_an_agent_wrote_as_code(guarded):
@@ -119,24 +120,25 @@ async def test_vscode_gets_a_field_to_choose_in_and_what_an_agent_wrote_as_code(
         assert asked.message.startswith("`````diff\nAn agent wants to") and asked.message.endswith("\n`````")
 
 
-async def test_restore_undo_memories_and_the_frozen_are_asked_about_and_other_updates_are_not(guarded, era):
+async def test_the_work_of_others_memories_and_the_frozen_are_asked_about_and_other_changes_are_not(guarded, era):
     put(guarded, "skill:law", {"SKILL.md": FROZEN})
     put(guarded, "memory:USER", {"USER.md": "Likes tea.\n"})
     person = answering("cancel")
     async with guarded.client(era, elicitation_callback=person) as client:
         updated = await call(client, "update_resource", ref="pdf", files={"a.md": "a"})
         restored = await call(client, "restore_resource", ref="pdf", version=1)
-        undone = await call(client, "undo", operation=updated["operation"])
+        undone = await call(client, "undo", operation=restored["operation"])
+        others = await call(client, "undo", operation=1)
         memory = await call(client, "update_resource", ref="memory:USER", files={"USER.md": "Likes coffee.\n"})
         law = await call(client, "update_resource", ref="law", files={"SKILL.md": FROZEN.replace("not", "always")})
 
     versions, waiting = state(guarded)
-    assert (updated["version"], len(person.asked)) == (2, 4)
-    assert (versions["skill:pdf"], versions["memory:USER"], versions["skill:law"]) == (2, 1, 1)
-    # To restore the version before and to undo the change is the same change, so it waits once.
-    assert [restored["proposal_id"], *undone["proposal_ids"]] == [1, 1]
-    assert [1, memory["proposal_id"], law["proposal_id"]] == [*waiting]
-    assert "-Likes tea.\n+Likes coffee." in person.asked[2].message
+    assert (updated["version"], restored["version"], undone["restored"]) == (2, 3, ["skill:pdf@4"])
+    assert (versions["skill:pdf"], versions["memory:USER"], versions["skill:law"]) == (4, 1, 1)
+    # Of the person's import nothing goes: what was changed since is left alone, the rest waits.
+    assert ([one["ref"] for one in others["conflicts"]], others["operation"]) == (["skill:pdf"], None)
+    assert [*others["proposal_ids"], memory["proposal_id"], law["proposal_id"]] == [*waiting]
+    assert len(person.asked) == 3 and "-Likes tea.\n+Likes coffee." in person.asked[1].message
 
 
 async def test_an_accepted_undo_is_one_operation_and_an_accepted_change_of_the_frozen_is_made(guarded, era):

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from evolvable_server.cli.program import cli
+from evolvable_server.principals import MARKS
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
 
@@ -50,6 +51,11 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("EVOLVABLE_HOME", "EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(root))
+    # The story is a person's, at a terminal.
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(root))
+    monkeypatch.setenv("EVOLVABLE_TEST_TERMINAL", "1")
+    for name in MARKS:
+        monkeypatch.delenv(name, raising=False)
     yield root
     shutil.rmtree(root)
 

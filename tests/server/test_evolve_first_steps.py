@@ -27,17 +27,19 @@ def test_a_start_that_fails_leaves_no_run(tmp_path):
     no_key = place(*BEGIN, "--executor", "anthropic:some-model", code=1, ANTHROPIC_API_KEY="").err
     assert "There is no key for the Anthropic API." in no_key
     assert "see that it is on the PATH" in place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
-    command = (*BEGIN, "--executor", "{python} run.py")
-    assert "'nobody', which is to think, is not on the PATH." in place(*command, "--brain", "nobody -p", code=1).err
+    place("proposer", "add", "nobody", "--", "nobody", "-p")
+    place("executor", "add", "nothing", "--", "nothing", "run.py")
+    command = (*BEGIN, "--executor", "orders")
+    assert "'nobody', which is to think, is not on the PATH." in place(*command, "--brain", "nobody", code=1).err
     assert "no key" in place(*command, "--brain", "anthropic", code=1, ANTHROPIC_API_KEY="").err
-    assert "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing run.py", code=1).err
+    assert "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing", code=1).err
     assert "There is no run yet." in place("evolve", "status", code=1).err
 
 
 def test_a_run_is_driven_to_its_verdict_from_one_terminal(tmp_path):
     """--wait shows all that happened, and what to do next; a question too early or too late says how the run stands."""
     place = EvolutionPlace(tmp_path)
-    begun = place(*BEGIN, "--executor", "{python} -I -S run.py", "--iterations", "1")
+    begun = place(*BEGIN, "--executor", "orders", "--iterations", "1")
     assert "asked the proposer" in begun.out and "waiting" in begun.out and "evolve submit" in begun.err
     answer, said = tmp_path / "answer.json", ""
     answer.write_text('{"summary": "x"}', encoding="utf-8")

@@ -40,7 +40,14 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
 
     assert [tool.name for tool in tools[: len(plain)]] == [tool.name for tool in plain]
     assert more == json.loads(GOLDEN.read_text(encoding="utf-8"))
-    assert {tool.annotations.destructive_hint for tool in tools} == {False}
+    hints = {tool.name: (tool.annotations.destructive_hint, tool.annotations.open_world_hint) for tool in tools}
+    assert {name: hint for name, hint in hints.items() if any(hint)} == {
+        "remove_resource": (True, False),
+        "undo": (True, False),
+        "evolve_start": (True, True),
+        "evolve_continue": (True, True),
+        "evolve_adopt": (True, False),
+    }
     assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
 
 
@@ -74,7 +81,8 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
 
     async def person(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         asked.append(params.message)
-        return types.ElicitResult(action="accept" if len(asked) > 1 else "decline")
+        adoptions = [one for one in asked if one.startswith("Adopt")]
+        return types.ElicitResult(action="decline" if len(adoptions) == 1 and asked[-1] in adoptions else "accept")
 
     command = StdioServerParameters(
         command=os.sys.executable,
@@ -90,7 +98,7 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
                 {
                     "task_set": "environment:order-emails",
                     "program": ["skill:order-fields"],
-                    "executor": "{python} -I -S run.py",
+                    "executor": "orders",
                     "settings": settings,
                 },
             )
@@ -101,7 +109,7 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
                 "evolve_start",
                 task_set="environment:order-emails",
                 program=["order-fields"],
-                executor="{python} -I -S run.py",
+                executor="orders",
                 iterations=1,
                 settings=settings,
             )
@@ -117,7 +125,9 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
             assert declined.is_error and "only a person adopts" in declined.content[0].text
             adopted = await call(client, "evolve_adopt", reason="it reads invoices")
             assert adopted["changes"] == [{"ref": "skill:order-fields", "before": 1, "after": 2}]
-            assert "PROMOTE" in asked[0] and "+- order: `PO-" in asked[0]
+            assert "{python} -I -S run.py" in asked[0].replace(", ", " ") and "no limit" in asked[0]
+            adoption = next(one for one in asked if one.startswith("Adopt"))
+            assert "PROMOTE" in adoption and "+- order: `PO-" in adoption
             found = await call(client, "evolve_opportunities")
             assert found["task_sets"] == ["environment:order-emails"]
 

@@ -1,7 +1,6 @@
 """Who helps a lookup: what each setting of the environment gives, and what it costs before anybody is asked."""
 
 import json
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -43,10 +42,18 @@ Open = Callable[..., Means]
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Callable[[Mapping[str, str]], Config]:
-    """Reads the settings of an environment, over a library's folder of its own."""
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], Config]:
+    """Reads the settings of an environment, over a library's folder and an account of its own."""
+    monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
     (tmp_path / "home").mkdir()
     return lambda environment: read_config({"EVOLVABLE_HOME": str(tmp_path / "home"), **environment})
+
+
+def configure(tmp_path: Path, text: str) -> None:
+    """Writes the person's configuration of the account."""
+    path = tmp_path / ".config/evolvable/config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
@@ -102,8 +109,8 @@ def test_an_embedder_that_is_named_is_the_one(means: Open, value: str) -> None:
         ("anthropic", KEY, USUAL, True),
         ("anthropic:claude-opus-4-1", KEY, "anthropic:claude-opus-4-1", True),
         (" anthropic:claude-opus-4-1 ", {}, "anthropic:claude-opus-4-1", True),
-        ("claude -p --output-format json", {}, "command:claude", True),
-        ("'/opt/my tools/judge' --fast", KEY, "command:judge", True),
+        ("claude", {}, "command:claude", True),
+        ("codex", KEY, "command:codex", True),
     ],
 )
 def test_each_setting_of_the_judge_asks_whom_it_names(
@@ -119,23 +126,30 @@ def test_a_caller_that_cannot_choose_is_never_asked(means: Open, value: str) -> 
     assert not means(serving=False, EVOLVABLE_JUDGE=value).caller_thinks
 
 
-def test_the_model_and_the_address_of_the_environment_are_used(means: Open) -> None:
+def test_the_model_is_that_of_the_environment_and_the_address_that_of_the_persons_configuration(
+    means: Open, tmp_path: Path
+) -> None:
     pytest.importorskip("anthropic")
-    with ModelApi(chooses("A", "it fits")) as api:
-        given = means(EVOLVABLE_JUDGE="anthropic:some-model", ANTHROPIC_BASE_URL=api.url, **KEY)
+    with ModelApi(chooses("A", "it fits")) as api, ModelApi() as other:
+        configure(tmp_path, f'[models]\nanthropic = "{api.url}"\n')
+        elsewhere = {"ANTHROPIC_BASE_URL": other.url, "HTTP_PROXY": other.url, "HTTPS_PROXY": other.url}
+        given = means(EVOLVABLE_JUDGE="anthropic:some-model", **elsewhere, **KEY)
         assert isinstance(given.thinker, AnthropicThinker)
         assert given.thinker.think(ASKED) == {"choice": "A", "why": "it fits"}
         given.thinker.close()
 
-    assert api.asked[0].body["model"] == "some-model"
+    assert api.asked[0].body["model"] == "some-model" and not other.asked
     assert any(KEY["ANTHROPIC_API_KEY"] in header for header in api.asked[0].headers.values())
 
 
-def test_a_command_is_run_as_a_shell_would_read_it(means: Open, tmp_path: Path) -> None:
+def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_path: Path) -> None:
     script = tmp_path / "a judge.py"
     script.write_text('import sys; print(\'{"choice": "A", "why": "\' + sys.argv[1] + \'"}\')', encoding="utf-8")
 
-    given = means(EVOLVABLE_JUDGE=shlex.join([sys.executable, str(script), "two words"]))
+    command = [sys.executable, "a judge.py", "two words"]
+    configure(tmp_path, f'[judges.mine]\ncommand = {json.dumps(command)}\nfolder = "{tmp_path}"\n')
+
+    given = means(EVOLVABLE_JUDGE="mine")
 
     assert given.thinker is not None
     assert given.thinker.think(ASKED) == {"choice": "A", "why": "two words"}

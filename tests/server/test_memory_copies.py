@@ -199,7 +199,7 @@ async def test_by_the_policy_auto_an_agents_fact_is_kept_at_once_and_a_person_is
         made = await called(client, ref="memory:USER", files={"USER.md": "Likes tea.\n"}, create=True)
     assert (made["version"], len(asked)) == (1, 1)
     assert "+Likes tea." in asked[0]
-    monkeypatch.setattr(type(place), "environment", {**place.environment, "EVOLVABLE_REVIEW_POLICY": "memory=auto"})
+    place.configure('review_policy = "memory=auto"')
     async with place.client("modern", elicitation_callback=accepts) as client:
         made = await called(client, ref="memory:USER", files={"USER.md": "Likes coffee.\n"})
     assert (made["version"], len(asked)) == (2, 1)

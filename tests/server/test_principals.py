@@ -1,5 +1,6 @@
 """Who is at the command line, and what the person's configuration says whatever the environment claims."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -11,8 +12,10 @@ from evolvable_server.config import read_config
 from evolvable_server.person import config_path, read_person_config
 from evolvable_server.principals import MARKS, cli_identity
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.operation import Principal
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.store import Store
+
+SHELLS = Path(__file__).parents[1] / "data/client_shells"
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs owners and modes")
 
@@ -49,6 +52,17 @@ def test_a_command_with_a_clients_mark_acts_as_agent_on_a_terminal_too(evolvable
     with Store.open(evolvable.home) as store:
         newest = store.operations()[0]
     assert (newest.actor, newest.principal, newest.intent.via) == ("agent", Principal.AGENT, f"client:{MARKS[mark]}")
+
+
+def test_every_mark_was_seen_in_a_real_clients_shell_and_every_such_shell_is_known() -> None:
+    """The files say which variables the shell of a real client's agent had."""
+    seen: dict[str, set[str]] = {}
+    for path in sorted(SHELLS.glob("*.json")):
+        shell = json.loads(path.read_text(encoding="utf-8"))
+        seen.setdefault(shell["client"], set()).update(shell["environment"])
+        given = {name: value or "1" for name, value in shell["environment"].items()}
+        assert cli_identity(given) == Identity(Principal.AGENT, f"client:{shell['client']}"), path
+    assert all(name in seen[client] for name, client in MARKS.items())
 
 
 @pytest.mark.parametrize("name", ["CLAUDE_CODE_USE_BEDROCK", "CODEX_HOME", "TERM_PROGRAM"])

@@ -1,7 +1,6 @@
 """Whoever thinks about a session: the model that a client lends, and a command of a person, which is never reviewed."""
 
 import json
-import shlex
 import sys
 
 import mcp_types as types
@@ -96,8 +95,9 @@ def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_r
     script, asked = evolvable.root / "think.py", evolvable.root / "asked"
     script.write_text(COMMAND, encoding="utf-8")
     path = SESSION.write(evolvable.project)
-    words = shlex.join([sys.executable, str(script), str(asked), str(path)])
-    ran = evolvable.process("review", path, "--json", env={**evolvable.environment, "EVOLVABLE_REVIEW": words})
+    command = [sys.executable, str(script), str(asked), str(path)]
+    evolvable.configure(f"[reviewers.mine]\ncommand = {json.dumps(command)}\n")
+    ran = evolvable.process("review", path, "--json", env={**evolvable.environment, "EVOLVABLE_REVIEW": "mine"})
 
     assert ran.code == 0, ran.out + ran.err
     done = ran.json

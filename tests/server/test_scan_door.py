@@ -37,7 +37,7 @@ async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     assert not held.is_error
     assert (held.structured_content["proposal_id"], held.structured_content["version"]) == (1, None)
     assert "instruction.disable" in held.structured_content["warnings"][0]
-    assert "waits as proposal 1" in held.structured_content["warnings"][-1]
+    assert "as proposal 1" in held.structured_content["warnings"][-1]
     assert made.structured_content["version"] == 2
     assert "(written by an agent, not yet approved by a person)" in loaded.content[0].text
     with Store.open(place.home) as store:

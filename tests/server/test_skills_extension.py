@@ -38,7 +38,8 @@ async def read(client, uri):
 
 def evolvable(place, *arguments):
     """A person at a terminal, while the server runs."""
-    with pytest.raises(SystemExit) as ended:
+    with pytest.MonkeyPatch.context() as terminal, pytest.raises(SystemExit) as ended:
+        terminal.setenv("EVOLVABLE_TEST_TERMINAL", "1")
         cli.main([*arguments, "--home", str(place.home)])
     assert ended.value.code == 0
 

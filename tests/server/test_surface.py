@@ -78,11 +78,11 @@ async def test_the_tool_list_is_that_of_the_file(reader):
     assert listed == json.loads(LIST.read_text(encoding="utf-8"))
 
 
-async def test_every_tool_is_annotated_and_none_is_destructive_or_reaches_out(modern):
+async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(modern):
     """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
     tools = (await modern.list_tools()).tools
 
-    assert {tool.annotations.destructive_hint for tool in tools} == {False}
+    assert [tool.name for tool in tools if tool.annotations.destructive_hint] == ["remove_resource", "undo"]
     assert {tool.annotations.open_world_hint for tool in tools} == {False}
     assert [tool.name for tool in tools if tool.annotations.read_only_hint] == [
         *("find_skill", "list_resources", "get_resource", "resource_history", "compress_history")
@@ -129,10 +129,17 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         told = await call(client, "report_outcome", use_id=use_id, outcome="succeeded", usage="used")
         assert (told["loaded"], told["succeeded"], told["maturity"]) == (1, 1, "Growing")
 
-        await call(client, "remove_resource", ref="skill:pdf", reason="not needed")
-        assert not (place.skills / "pdf").exists()
+        waits = await call(client, "remove_resource", ref="skill:pdf", reason="not needed")
+        assert (waits["operation"], waits["proposal_id"]) == (None, 1) and (place.skills / "pdf").exists()
+        text = "---\nname: own\ndescription: Made here.\n---\n\nMine.\n"
+        await call(client, "update_resource", ref="own", reason="new", files={"SKILL.md": text}, create=True)
+        await call(client, "remove_resource", ref="own", reason="not needed")
+        assert not (place.skills / "own").exists()
         listing = await call(client, "list_resources", kind="skill")
-        assert [resource["ref"] for resource in listing["resources"]] == ["skill:csv"]
+        assert [resource["ref"] for resource in listing["resources"]] == [
+            "skill:csv",
+            "skill:pdf",
+        ]
 
 
 async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era):

@@ -11,10 +11,11 @@ from typing import Any
 from click.testing import CliRunner
 
 from evolvable_server.cli.program import cli
+from evolvable_server.principals import MARKS
 
 _OURS = (
     *("EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SESSION_ID"),
-    *("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "EVOLVABLE_APPROVE"),
+    *("EVOLVABLE_APPROVE", *MARKS),
 )
 
 

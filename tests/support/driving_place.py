@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_state import RunState
 from evolvable_tools.evolve.starting import Started, start
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.named_commands import NamedCommand, NamedCommands
 from evolvable_tools.sandbox import Choice
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")
@@ -80,6 +82,19 @@ class DrivingPlace:
         there = self.library.store.head_or_none(LETTERS) is not None
         resources.update(self.library, caller, LETTERS, "tasks", files=given, create=not there)
 
+    def name(self, **commands: list[str]) -> dict[str, str]:
+        """Have the person name commands, by roles; return the environment of a process of that account."""
+        account = self.root / "account"
+        lines = [f"[{role}.own]\ncommand = {json.dumps(argv)}\n" for role, argv in commands.items()]
+        path = account / ".config/evolvable/config.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(lines), encoding="utf-8")
+        found = {role: NamedCommand("own", tuple(argv)) for role, argv in commands.items()}
+        roles = ("executors", "proposers", "judges", "scorers")
+        named = {role: NamedCommands(role, {"own": found[role]} if role in found else {}) for role in roles}
+        self.means = replace(self.means, commands=named)
+        return {**os.environ, "EVOLVABLE_TEST_ACCOUNT": str(account)}
+
     def judge(self, word: str = "'dear'") -> str:
         """Returns the command of a judge; word: the Python expression that decides."""
         path = self.root / "judge.py"
@@ -88,7 +103,8 @@ class DrivingPlace:
 
     def begin(self, executor: str = COMMAND, caller: Caller = PERSON, **options: Any) -> Started:
         """Begins a run."""
-        spec = spec_of(executor, free=True)
+        named = self.means.commands["executors"] if self.means.commands else None
+        spec = spec_of(executor, named, free=True)
         return start(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
 
     def drive(self) -> RunState:

@@ -17,7 +17,11 @@ EDITS: Mapping[str, str] = {
 }
 """What is proposed, in turn: useless, harmful, useful; and the rules that each adds."""
 
-COMMAND = "{python} -I -S run.py"
+EXECUTOR = "orders"
+"""The name that the person gave to the command that does the tasks."""
+
+NAMED = f'[executors.{EXECUTOR}]\ncommand = ["{{python}}", "-I", "-S", "run.py"]\n'
+"""The person's configuration."""
 
 
 class EvolutionPlace(CommandLine):
@@ -25,6 +29,7 @@ class EvolutionPlace(CommandLine):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
+        self.configure(NAMED)
         tasks = (FOLDER / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
         environment, skills = root / "in/order-emails", root / "skills"
         self.tasks = [json.loads(task) for task in tasks[2::4]]
@@ -42,7 +47,7 @@ class EvolutionPlace(CommandLine):
             "--program",
             "skill:order-fields",
             "--executor",
-            COMMAND,
+            EXECUTOR,
             "--free",
             "--concurrency",
             2,
@@ -95,7 +100,11 @@ class Proposer(ModelApi):
 
     def environment(self) -> dict[str, str]:
         """What has the command line ask this stand-in."""
-        return {"ANTHROPIC_API_KEY": "sk-ant-test", "ANTHROPIC_BASE_URL": self.url}
+        return {"ANTHROPIC_API_KEY": "sk-ant-test"}
+
+    def configure(self, place: CommandLine) -> None:
+        """Has the person's configuration name the address of this stand-in."""
+        place.configure(f'{NAMED}\n[models]\nanthropic = "{self.url}"\n')
 
 
 def texts_of(asked: Sequence[Asked]) -> str:

@@ -7,11 +7,13 @@ the address. Prints how many it was allowed.
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from processes import poll
 
 from evolvable_server.config import read_config
+from evolvable_server.person import PersonConfig
 from evolvable_server.reviews import review_settings
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
@@ -25,9 +27,11 @@ def main(gate: Path, number: str, *jobs: str) -> None:
         ready = []
         for home, budget, address, folder in zip(*[iter(jobs)] * 4, strict=True):
             settings = {"EVOLVABLE_HOME": home, "EVOLVABLE_REVIEW": "anthropic", "EVOLVABLE_REVIEW_BUDGET": budget}
-            settings |= {"ANTHROPIC_API_KEY": "sk-ant-test", "ANTHROPIC_BASE_URL": address}
+            settings |= {"ANTHROPIC_API_KEY": "sk-ant-test"}
+            person = PersonConfig(None, models={"anthropic": address})
+            config = replace(read_config(settings), person=person, api_url=address)
             library = stack.enter_context(Library.open(Path(home)))
-            ready.append((library, stack.enter_context(review_settings(read_config(settings))), Path(folder)))
+            ready.append((library, stack.enter_context(review_settings(config)), Path(folder)))
         (gate / f"ready-{number}").touch()
         poll((gate / "go").exists, "the gate to open")
         for library, settings_of, folder_of in ready:

@@ -9,7 +9,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
 from evolvable_tools import inbox, resources, undo, usage
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import Policy
+from evolvable_tools.policies import Level, Policy
 from evolvable_tools.sessions.redact import Redactor
 from evolvable_tools.sessions.user_patterns import read_patterns
 
@@ -86,6 +86,7 @@ def test_an_agent_changes_a_memory_as_its_policy_says_and_soul_never(library):
 
 
 def test_an_agents_undo_leaves_memories_to_the_person(library):
+    library.level = Level.OFF
     operation = change(library, "Likes milk.\n", PERSON, ref=USER).operation
     soul = change(library, "Be kinder.\n", PERSON, ref=SOUL).operation
     assert (

@@ -18,6 +18,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import resources, usage
+from evolvable_tools.policies import Level
 from evolvable_tools.resources import Edit
 
 PDF = Ref.parse("pdf")
@@ -155,6 +156,7 @@ def test_nothing_to_do_and_no_reason_are_refused(library, agent, skill):
 
 
 def test_a_frozen_skill_is_changed_by_persons_only(library, agent, person, skill):
+    library.level = Level.OFF
     skill("pdf", metadata='metadata:\n  evolvable: "false"\n')
     edit = [Edit("SKILL.md", "one", "ONE")]
 
@@ -179,6 +181,7 @@ def test_restoring_makes_a_new_version_with_the_old_content(library, agent, skil
 
 
 def test_a_removed_resource_says_how_to_bring_it_back_and_its_versions_stay(library, agent, skill):
+    library.level = Level.OFF
     skill("pdf")
     resources.remove(library, agent, PDF, "unused")
 
@@ -257,6 +260,7 @@ def test_the_files_of_a_proposal_are_not_collected(library, agent, skill):
 
 def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, agent, tmp_path):
     """Also when they have just frozen it."""
+    library.level = Level.OFF
     skills = tmp_path / "skills"
     (skills / "pdf").mkdir(parents=True)
     text = "---\nname: pdf\ndescription: Works with pdf.\n---\n\none\n"

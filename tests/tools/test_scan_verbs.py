@@ -13,6 +13,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools import importing, inbox, resources, undo, usage
 from evolvable_tools.finding import find_skill, list_resources
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.policies import Level
 from evolvable_tools.scan.findings import Severity
 from evolvable_tools.trust import trusts
 
@@ -70,6 +71,7 @@ def test_a_person_s_own_change_is_made_and_warned_about(library, person, skill, 
 
 
 def test_nobody_but_a_person_brings_bad_content_back(library, agent, person, skill):
+    library.level = Level.OFF
     skill("pdf")
     resources.update(library, person, PDF, "mine", files={"notes.md": HIDDEN})
     resources.update(library, person, PDF, "mine", files={"notes.md": ASKED})

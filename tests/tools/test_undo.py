@@ -7,6 +7,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import resources, usage
 from evolvable_tools.library import Caller
+from evolvable_tools.policies import Level
 from evolvable_tools.resources import Edit
 from evolvable_tools.undo import undo
 
@@ -82,6 +83,7 @@ def test_what_changed_since_is_left_alone_and_said(library, agent, person, skill
 
 
 def test_an_agent_cannot_undo_into_what_a_person_froze(library, agent, person, skill):
+    library.level = Level.OFF
     skill("pdf", metadata='metadata:\n  evolvable: "false"\n')
     done = edit(library, person, PDF, "one", "ONE")
 
@@ -102,6 +104,7 @@ def test_either_an_operation_or_a_session_is_named_and_must_exist(library, perso
 
 
 def test_a_creation_that_was_removed_since_needs_no_undo(library, agent, person, skill):
+    library.level = Level.OFF
     skill("pdf")
     created = library.store.operations(1)[0].id
     resources.remove(library, agent, PDF, "not needed")

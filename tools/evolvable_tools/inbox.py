@@ -1,7 +1,7 @@
 """The verbs around changes that wait for a person: propose, list, show, approve, reject."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
 from evolvable_store.objects import File, Files
@@ -11,12 +11,12 @@ from evolvable_store.problems import problems, refused
 from evolvable_store.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import a_person_decides
+from evolvable_tools.policies import a_person_decides, undo_waits
 from evolvable_tools.proposed import Waiting, files_at, is_over, shown
 from evolvable_tools.rebasing import rebased
 from evolvable_tools.scan.door import kept, looked_at, told
 from evolvable_tools.scan.findings import Scan
-from evolvable_tools.undo import UndoConflict, Undone, undone_by, ways_back
+from evolvable_tools.undo import UndoConflict, Undone, undo, undone_by, ways_back
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,30 @@ def propose(
         found = looked_at(ref, files_at(library, ref, base), files, caller.actor)
     proposals, at, said = Proposals(library.store.backend), library.store.now(), library.redacted(reason)
     return proposals.add(at, ref, base, files, said, caller.actor, caller.session, kept(found))
+
+
+def take_back(
+    library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
+) -> Undone:
+    """Take an operation, or all of a session, back; or propose it where the policy has it wait for a person.
+
+    What an agent takes back of what its session did not do, or of more resources than policies.MAX_REMOVED, waits.
+    Raise as `undo`.
+    """
+    undid = undone_by(library, operation, session)
+    backs, _ = ways_back(library, undid, caller.actor is Actor.HUMAN, session)
+    if not undo_waits(library, caller, undid, [back.ref for back in backs]):
+        return undo(library, caller, reason, operation=operation, session=session)
+    proposed = propose_undo(library, caller, reason, operation=operation, session=session)
+    return replace(proposed, warnings=[*proposed.warnings, *_waits(proposed.proposal_ids)])
+
+
+def _waits(proposals: Sequence[int]) -> list[str]:
+    if not proposals:
+        return []
+    which = f"proposal{'s' * (len(proposals) > 1)} {', '.join(map(str, proposals))}"
+    why = "Nothing changed: a person has to see this first, because it takes back what others did or many resources."
+    return [f"{why} It waits in the inbox as {which}. Go on without it."]
 
 
 def propose_undo(
@@ -184,7 +208,7 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
     if found.asks:
         raise Refused(
             f"Proposal {proposal.id} cannot be approved by {caller.actor}: {told(found)[0]}.",
-            f"A person decides on it: `evolvable inbox show {proposal.id}`.",
+            "A person decides on it.",
         )
 
 

@@ -15,7 +15,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
 from evolvable_store.store import Store
 from evolvable_tools.lookup.means import Means
-from evolvable_tools.policies import Policy
+from evolvable_tools.policies import Level, Policy
 
 if TYPE_CHECKING:
     from evolvable_store.evidence import EvidenceLog
@@ -66,17 +66,19 @@ class Library:
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
         lock: "ApprovalsLock | None" = None,
+        level: Level = Level.GUARDED,
     ) -> None:
         """means: what a lookup may use besides the index; without any, words alone.
 
         redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
-        kind that are proposed; without one a person is asked. lock: the key that decisions are signed with, None where
-        the person did not lock approvals.
+        kind that are proposed; without one a person is asked. level: which changes of an agent wait for a person. lock:
+        the key that decisions are signed with, None where the person did not lock approvals.
         """
         self.store = store
         self.means = means or Means()
         self.policies = policies or {}
         self.lock = lock
+        self.level = level
         self._redactor = redactor or _built_in
         self.shown = ShownLog(store.backend)
 
@@ -92,10 +94,11 @@ class Library:
         redactor: "Callable[[], Redactor] | None" = None,
         policies: Mapping[Kind, Policy] | None = None,
         lock: "ApprovalsLock | None" = None,
+        level: Level = Level.GUARDED,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
         store = Store.open(home, create=create, registered=registered)
-        library = cls(store, means, redactor=redactor, policies=policies, lock=lock)
+        library = cls(store, means, redactor=redactor, policies=policies, lock=lock, level=level)
         try:
             yield library
         finally:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from evolvable_store.channel import Channel, Held, Note, Placing, Policy, Stand
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
-from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.leaks import check_may_leave
 from evolvable_tools.library import Caller, Library
@@ -77,7 +76,8 @@ def publish(
     when it is named. dry_run: only says what would be done. Raises Refused for an agent, NoSuchResource,
     NoSuchVersion, InvalidArgument.
     """
-    _only_a_person(caller)
+    if not dry_run:
+        _only_a_person(caller)
     channel, shown = Channel(library.store.backend), Shown(library.store)
     if refs is None:
         chosen = [(skill, skill.head) for skill in channel.held() if not skill.withdrawn]
@@ -122,10 +122,10 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
 
 
 def _only_a_person(caller: Caller) -> None:
-    if caller.actor is not Actor.HUMAN:
+    if not caller.decides:
         raise Refused(
             f"What hosts see is a person's decision; {caller.actor} may not move the channel.",
-            "Ask the user to run `evolvable publish`.",
+            "Tell the user what you would publish, and go on without it.",
         )
 
 

@@ -11,7 +11,7 @@ from evolvable_store.transaction import Transaction, Written
 from evolvable_tools import inbox
 from evolvable_tools.editing import Edit, apply_edit, apply_files, changed_paths, checked, copied, front
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import SOUL, a_person_decides
+from evolvable_tools.policies import SOUL, a_person_decides, change_waits, removal_waits
 from evolvable_tools.scan.door import NOTHING, looked_at, told
 from evolvable_tools.scan.findings import Scan
 
@@ -69,6 +69,7 @@ def update(
         try:
             draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
             found = looked_at(draft.ref, draft.before, draft.files, caller.actor)
+            asked = asked or change_waits(library, caller, library.store.head_or_none(draft.ref))
             if propose or asked or waits(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
@@ -163,8 +164,8 @@ def _proposed(
     warnings = told(found)
     if not meant:
         warnings.append(
-            f"Nothing changed: a person has to see this first. It waits as proposal {identity} (`evolvable inbox"
-            f" show {identity}`). Go on without it."
+            f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."
+            " Go on without it."
         )
     return Updated(str(ref), None, base or None, None, changed, warnings, identity)
 
@@ -231,7 +232,8 @@ def restore(
     """Makes a new version with an old one's content; brings a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
-    person. Raises NoSuchVersion, NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
+    person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
+    Frozen, Unsafe, Refused.
     """
     store, reason = library.store, library.redacted(reason)
     asked = a_person_decides(library.policies, ref, caller.actor)
@@ -241,7 +243,7 @@ def restore(
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     then = store.files(head, version)
     found = looked_at(head.ref, store.files(head) if head.version else {}, then, caller.actor)
-    if propose or asked or waits(caller, found):
+    if propose or asked or change_waits(library, caller, head) or waits(caller, found):
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, then, changed, reason, found, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
@@ -260,11 +262,12 @@ def remove(
 ) -> Updated:
     """Makes the name point nowhere; every version stays and can be restored.
 
-    propose: nothing is changed yet, a person decides. Raises NoSuchResource, VersionConflict, Frozen, Refused.
+    propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
+    resources than policies.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
     reason, asked = library.redacted(reason), a_person_decides(library.policies, ref, caller.actor)
     head = _looked_at(library, library.store.head(ref, caller.scopes))
-    if propose or asked:
+    if propose or asked or removal_waits(library, caller, head):
         base = _expected(head, expected_version)
         return _proposed(library, caller, head.ref, base, {}, [], reason, NOTHING, meant=propose)
     with _transaction(library, caller, head.ref, reason) as tx:

@@ -50,7 +50,7 @@ def undo(
     """Takes back an operation, or all of a session, in one new operation.
 
     A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
-    Raises NoSuchOperation, InvalidArgument.
+    Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
     """
     store, undid, reason = library.store, undone_by(library, operation, session), library.redacted(reason)
     backs, conflicts = ways_back(library, undid, caller.actor is Actor.HUMAN, session)

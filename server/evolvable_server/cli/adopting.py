@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, remark, say, show_table, warn
+from evolvable_server.principals import is_person
 
 
 @command("adopt")
@@ -24,7 +24,7 @@ def adopt_command(state: State, run: str | None, undoing: bool, unproven: bool, 
             back = unadopt(library, caller, run, reason)
             state.show(back, lambda: _show_back(back))
             return
-        if at_terminal():
+        if is_person():
             shown = preview(library.store.home, run, unproven=unproven)
             _tell(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
             show_change(shown, state)
@@ -46,7 +46,7 @@ def allow_command(state: State, run: str, candidate: str | None, refuse: bool) -
 
     home = state.config().home
     found = held(home, run, candidate)
-    if not at_terminal():
+    if not is_person():
         raise Refused(
             f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
             "Tell the user that it waits.",

@@ -12,7 +12,7 @@ from evolvable_server.cli.state import REF, State, command, expect_option, reaso
 from evolvable_server.cli.terminal import count, remark, say, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import resources, undo
+from evolvable_tools import inbox, resources, undo
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
@@ -107,7 +107,7 @@ def undo_command(
         if not yes and sys.stdin.isatty():
             _ask(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
-        undone = undo.undo(library, caller, reason, operation=operation, session=session)
+        undone = inbox.take_back(library, caller, reason, operation=operation, session=session)
     state.show(undone, lambda: _show_undone(undone, there))
     if undone.conflicts:
         ctx.exit(CONFLICTS)

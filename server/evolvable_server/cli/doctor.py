@@ -32,11 +32,13 @@ def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
     """
     from evolvable_server.cli.doctor_places import look_around
     from evolvable_server.cli.health import examine
+    from evolvable_server.settings import settings_of
 
     config = state.config()
     health = examine(config.home)
     look_around(health, config, read_machine(config.project))
     health.sandbox = _sandbox(config)
+    health.settings = settings_of(config, home=state.home)
     state.show(health, lambda: _show(health, verbose))
     if health.problems:
         ctx.exit(UNWELL)
@@ -45,6 +47,7 @@ def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
 def _show(health: "Health", verbose: bool) -> None:
     rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
     rows += map(_client_row, health.clients)
+    rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
     rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
     show_table(("", " "), [[(name, "bold"), text] for name, text in rows], wide=(" ",))
     for remark in health.warnings if verbose else ():
@@ -53,6 +56,9 @@ def _show(health: "Health", verbose: bool) -> None:
             say(f"  - {text}")
     show_doubles(health.doubles)
     say()
+    for setting in health.settings:
+        if setting.ignored:
+            say(f"Ignored: {setting.ignored}.")
     for note in health.notes:
         say(f"Note: {note}")
     for problem in health.problems:

@@ -15,11 +15,12 @@ from evolvable_server.cli.adopting import (
     watch_command,
 )
 from evolvable_server.cli.following import SHOWN, drive, show_events, show_status
-from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import REF, State, command, home_option, json_option
 from evolvable_server.cli.tasksets import ask_before_unvouched
 from evolvable_server.cli.terminal import Row, remark, say, show_table, warn
+from evolvable_server.principals import is_person
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
 @command("start")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
 @click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
-@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a command.")
-@click.option("--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], or a command.")
-@click.option("--judge", default="", help="anthropic[:MODEL], or a command [default: the brain, if it is no hand-off].")
+@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name.")
+@click.option(
+    "--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], claude, codex or a name."
+)
+@click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the brain].")
 @click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
 @click.option("--optimizer", default="evoskill", show_default=True, help="evoskill or reflection.")
 @click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
@@ -77,7 +80,10 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
 def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: str, wait: bool, **given: Any) -> None:
-    """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices."""
+    """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
+
+    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
+    """
     from evolvable_server.evolving import evolve_means, start_driver
     from evolvable_tools.evolve.means import spec_of
     from evolvable_tools.evolve.run_folder import the_run
@@ -85,15 +91,17 @@ def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: 
     from evolvable_tools.evolve.tasksets import taskset_of
 
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
-    spec = spec_of(executor, price=_price(given.pop("price")), scripted=stand_in, free=free)
+    config = state.config()
+    means = evolve_means(config, person=state.identity.principal is Principal.PERSON)
+    named = means.commands["executors"] if means.commands else None
+    spec = spec_of(executor, named, price=_price(given.pop("price")), scripted=stand_in, free=free)
     merge, limits = given.pop("merge"), _limit_of(given)
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
-    config = state.config()
     with state.library() as (library, caller):
         taskset, _ = taskset_of(library, caller, tasks)
-        if at_terminal():
+        if is_person():
             ask_before_unvouched(state, library, caller, tasks, taskset)
-        begun = start(library, caller, evolve_means(config), tasks, program, spec, options, merge)
+        begun = start(library, caller, means, tasks, program, spec, options, merge)
     folder = the_run(config.home, begun.run)
     if not wait:
         start_driver(config.home, folder)
@@ -165,7 +173,7 @@ def pending_command(state: State, run: str | None) -> None:
     def render() -> None:
         for one in waits.held:
             say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
-        if waits.held and at_terminal():
+        if waits.held and is_person():
             remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
         if not waits.packets and not waits.held:
             say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
@@ -228,11 +236,14 @@ def stop_command(state: State, run: str | None) -> None:
 @_limits
 def continue_command(state: State, run: str | None, wait: bool, **given: Any) -> None:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
-    from evolvable_server.evolving import start_driver
+    from evolvable_server.evolving import evolve_means, start_driver
     from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve.driving import check_runnable
     from evolvable_tools.evolve.run_folder import the_run
 
-    home = state.config().home
+    config = state.config()
+    home = config.home
+    check_runnable(the_run(home, run), evolve_means(config, person=state.identity.principal is Principal.PERSON))
     told = asking.resume(home, run, _limit_of(given))
     if wait:
         drive(state, told.run, asking.status(home, told.run).next)

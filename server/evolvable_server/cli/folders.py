@@ -10,7 +10,7 @@ import click
 from evolvable_server.cli import indexing, syncs
 from evolvable_server.cli.doubles import doubles, show_doubles
 from evolvable_server.cli.purging import warn_of_secrets
-from evolvable_server.cli.state import KIND, State, command, home_option, json_option, pass_state
+from evolvable_server.cli.state import KIND, State, checked, command, home_option, json_option, pass_state
 from evolvable_server.cli.syncs import SyncResult
 from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
@@ -234,7 +234,7 @@ class Dropped:
 @click.argument("path", type=click.Path(path_type=Path))
 @home_option
 @json_option
-@pass_state
+@checked
 def drop_command(state: State, path: Path) -> None:
     """Stop watching the folder PATH.
 

@@ -32,6 +32,7 @@ from evolvable_tools.library import Library
 if TYPE_CHECKING:
     from evolvable_server.cli.doctor_clients import Connected
     from evolvable_server.clients.memory_copies import MemoryCopy
+    from evolvable_server.settings import Setting
     from evolvable_store.bindings import Folder
     from evolvable_store.store import Store
 
@@ -97,6 +98,7 @@ class Health:
     about resources that are. doubles: what is easily taken for another. embedder: what it has to say for itself.
     sandbox: what trials run in, and why nothing better.
     clients: those that are connected. memory: what they read of the memories. notes: what is no fault and good to know.
+    settings: those that decide who may do what, with their sources.
     """
 
     home: str
@@ -112,6 +114,7 @@ class Health:
     clients: "list[Connected]" = field(default_factory=list)
     memory: "list[MemoryCopy]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    settings: "list[Setting]" = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 

@@ -63,7 +63,7 @@ def inbox_command(
         elif not ids:
             say("Nothing waits for a decision.")
         elif action == "show":
-            _show_each(state, [inbox.show(library, identity) for identity in ids])
+            _show_each(state, [inbox.show(library, identity) for identity in ids], decides=caller.decides)
         elif action == "reject":
             _tell(state, [inbox.reject(library, identity, reason) for identity in ids])
         else:
@@ -136,19 +136,20 @@ def _files(proposal: Waiting) -> str:
     return "removes it" if proposal.removes else ", ".join(proposal.files)
 
 
-def _show_each(state: State, proposals: list[Waiting]) -> None:
+def _show_each(state: State, proposals: list[Waiting], *, decides: bool) -> None:
     if len(proposals) == 1:
-        state.show(proposals[0], lambda: _show_one(proposals[0]))
+        state.show(proposals[0], lambda: _show_one(proposals[0], decides=decides))
     else:
-        state.show(Inbox(proposals), lambda: _show_those(proposals))
+        state.show(Inbox(proposals), lambda: _show_those(proposals, decides=decides))
 
 
-def _show_those(proposals: list[Waiting]) -> None:
+def _show_those(proposals: list[Waiting], *, decides: bool) -> None:
     for one in proposals:
-        _show_one(one)
+        _show_one(one, decides=decides)
 
 
-def _show_one(proposal: Waiting) -> None:
+def _show_one(proposal: Waiting, *, decides: bool) -> None:
+    """decides: whether whoever reads it may decide."""
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
     say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
@@ -169,7 +170,10 @@ def _show_one(proposal: Waiting) -> None:
         warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
     if proposal.expires:
         say(f"It closes by itself on {local_time(proposal.expires)}.")
-    say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
+    if decides:
+        say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
+    else:
+        say("\nIt waits for a person.")
 
 
 def _show_grounds(grounds: Grounds, session: str | None) -> None:

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from evolvable_server.cli import INTERRUPTED
-from evolvable_server.cli.state import TOOLS, State, home_option, json_option
+from evolvable_server.cli.names import TOOLS
+from evolvable_server.cli.state import State, home_option, json_option, token_option
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 
@@ -43,6 +44,11 @@ SECTIONS = {
     "Evolve": {
         "taskset": "tasksets",
         "evolve": "evolving",
+        "executor": "naming",
+        "scorer": "naming",
+        "judge": "naming",
+        "reviewer": "naming",
+        "proposer": "naming",
     },
     "Start": {
         "quickstart": "quickstart",
@@ -158,6 +164,7 @@ def _as_ours(error: OSError) -> LibraryError:
 @click.version_option(__version__, package_name="evolvable", prog_name="evolvable")
 @home_option
 @json_option
+@token_option
 def cli() -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 

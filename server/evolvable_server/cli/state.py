@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from evolvable_server.cli.effects import Effect, check_may, effect_of
+from evolvable_server.cli.names import TOOLS
+from evolvable_server.cli.runner import Runner, runner_of
 from evolvable_server.cli.terminal import remark, safe
-from evolvable_server.config import Config, read_config
-from evolvable_server.principals import cli_identity
+from evolvable_server.config import Config, library_home, read_config
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
@@ -23,33 +26,6 @@ from evolvable_store.resource import Kind, Ref
 if TYPE_CHECKING:
     from evolvable_server.approvals_key import PassphraseSigner
     from evolvable_tools.library import Caller, Library
-
-TOOLS = {
-    "find_skill": "find",
-    "load_skill": "load",
-    "report_outcome": "report",
-    "list_resources": "list",
-    "get_resource": "get",
-    "resource_history": "history",
-    "update_resource": "update",
-    "restore_resource": "restore",
-    "remove_resource": "remove",
-    "undo": "undo",
-    "review_session": "review",
-    "submit_review": "review",
-    "review_inbox": "inbox",
-    "compress_history": "compress",
-    "evolve_start": "evolve start",
-    "evolve_status": "evolve status",
-    "evolve_pending": "evolve pending",
-    "evolve_submit": "evolve submit",
-    "evolve_stop": "evolve stop",
-    "evolve_continue": "evolve continue",
-    "evolve_report": "evolve report",
-    "evolve_adopt": "evolve adopt",
-    "evolve_opportunities": "evolve opportunities",
-}
-"""Every MCP tool, and the command that does the same."""
 
 _WORDS = {
     **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
@@ -75,6 +51,10 @@ class State:
         self.home: Path | None = None
         self.json = False
         self._signer: PassphraseSigner | None = None
+        self.token_file: Path | None = None
+        self.decides = False
+        """Whether the command decides what is a person's to decide; set once whoever runs it was found to may."""
+        self._runner: Runner | None = None
 
     def config(self) -> Config:
         """Returns the settings of this process. Raises InvalidRef."""
@@ -90,6 +70,7 @@ class State:
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
         from evolvable_tools.library import Library
+        from evolvable_tools.policies import Level
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, policies(config)
@@ -102,19 +83,33 @@ class State:
                 means=means,
                 redactor=redactor,
                 policies=kinds,
+                level=Level(config.approve),
                 lock=lock_of(config),
             ) as library,
         ):
             _say_what_fell(library)
             sequence = library.store.sequence()
-            yield library, replace(caller(config, library, self.identity), signer=self.signer())
+            who = caller(config, library, self.identity, decides=self.decides)
+            yield library, replace(who, signer=self.signer())
             if library.store.sequence() != sequence:
                 bring_up(config.home, library)
 
     @property
     def identity(self) -> Identity:
         """On whose behalf this command runs."""
-        return cli_identity(os.environ)
+        return self.runner.identity
+
+    @property
+    def runner(self) -> Runner:
+        """Who runs this command. Raise Refused or InvalidArgument for the token that it was given."""
+        if self._runner is None:
+            self._runner = runner_of(os.environ, self.token_file, library_home(self.home))
+        return self._runner
+
+    def check(self, ctx: click.Context) -> None:
+        """Raise Refused when whoever runs this command may not."""
+        check_may(ctx, self.runner)
+        self.decides = effect_of(ctx) is Effect.DECIDE
 
     def require_person(self, what: str) -> None:
         """Check that a person runs this command. Raise Refused."""
@@ -204,6 +199,22 @@ home_option = click.option(
     help="The library's folder (default: $EVOLVABLE_HOME, else ~/.evolvable).",
 )
 
+
+def _set_token_file(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        ctx.ensure_object(State).token_file = value
+
+
+token_option = click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    expose_value=False,
+    is_eager=True,
+    callback=_set_token_file,
+    help="Run as the script whose token FILE holds (see `evolvable token`).",
+)
+
 json_option = click.option(
     "--json", is_flag=True, expose_value=False, is_eager=True, callback=_set_json, help="Write the result as JSON."
 )
@@ -211,11 +222,26 @@ json_option = click.option(
 pass_state = click.make_pass_decorator(State, ensure=True)
 
 
+def checked(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function of a command with State as its first argument, run only for those who may."""
+
+    @functools.wraps(function)
+    def run(state: State, *arguments: Any, **options: Any) -> None:
+        state.check(click.get_current_context())
+        function(state, *arguments, **options)
+
+    wrapped: Callable[..., None] = pass_state(run)
+    return wrapped
+
+
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Returns a decorator that makes a command of a function of State: with --home and --json."""
+    """Return a decorator that makes a command of a function of State: with --home and --json.
+
+    The command runs only when `effects` says that whoever runs it may.
+    """
 
     def make(function: Callable[..., None]) -> click.Command:
-        with_options: Callable[..., None] = home_option(json_option(pass_state(function)))
+        with_options: Callable[..., None] = home_option(json_option(checked(function)))
         return click.command(name)(with_options)
 
     return make

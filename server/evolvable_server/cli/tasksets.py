@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evolvable_server.cli.person import at_terminal
 from evolvable_server.cli.state import State, command, home_option, json_option
 from evolvable_server.cli.terminal import Row, count, remark, say, show_table
+from evolvable_server.principals import is_person
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def ask_about_commands(state: State, taskset: "TaskSet") -> None:
     from evolvable_tools.evolve.tasksets.approvals import approve, commands_of, is_approved
 
     commands, home = commands_of(taskset), state.config().home
-    if not commands or not at_terminal() or is_approved(home, taskset):
+    if not commands or not is_person() or is_approved(home, taskset):
         return
     remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
     for words in commands:

@@ -29,8 +29,7 @@ class Adoptions(Decision):
 
     def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
         """Returns what the agent is told when nobody said yes."""
-        run = f" {arguments['run']}" if arguments.get("run") else ""
-        return f"{why}, and only a person adopts. Nothing changed; `evolvable evolve adopt{run}` does it by hand."
+        return f"{why}, and only a person adopts what a run found. Nothing changed; the run and its report stay."
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.

@@ -1,9 +1,10 @@
 """Asks the person at the client before some changes are made; whatever is not approved waits in the inbox.
 
-A change that has to be approved is kept as a proposal first, so that no answer, no client and no crash can lose it.
-Then the client is asked, by elicitation: in the handshake era in the middle of the call, in the modern era by ending it
-and being called again. Only "accept" publishes it. Clients without a person in front of them answer by themselves
-(`claude -p` cancels, `codex exec` declines); then the agent is told where the proposal waits, and goes on.
+Which changes wait is decided below, by the verbs (see `evolvable_tools.policies`): such a change is kept as a proposal,
+so that no answer, no client and no crash can lose it. Then the client is asked, by elicitation: in the handshake era in
+the middle of the call, in the modern era by ending it and being called again. Only "accept" publishes it. Clients
+without a person in front of them answer by themselves (`claude -p` cancels, `codex exec` declines); then the agent is
+told where the proposal waits, and goes on.
 """
 
 import json
@@ -18,22 +19,20 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from evolvable_server.mcp import asking
 from evolvable_server.mcp.server import Call, LibraryServer
 from evolvable_store.errors import EvolvableError
-from evolvable_store.resource import Kind, Ref
-from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import a_person_decides
+from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_tools.inbox import Decided
 
-ALWAYS = frozenset({"remove_resource", "restore_resource", "undo"})
-"""Tools that take away what is live; at the level `guarded` they ask."""
-
-CHANGES = ALWAYS | {"update_resource"}
+CHANGES = frozenset({"update_resource", "remove_resource", "restore_resource", "undo"})
+"""Tools whose changes may have to wait."""
 
 MAX_DIFF, MAX_REASON, MAX_SHOWN = 1_500, 300, 5
 """Characters of a diff and of a reason in a question, and proposals that are shown in one."""
 
 _KEY, _HOW = "approve", "approved in the client"
+
+_NOTHING = "Nothing changed: a person has to see this first"
 
 _ANSWERS = {
     "decline": "The person or the client declined",
@@ -43,41 +42,19 @@ _ANSWERS = {
 
 
 class Approvals:
-    """Who decides about changes of one library. level: off, guarded or all (see EVOLVABLE_APPROVE).
+    """Asks the person at the client about changes of one library that would wait in the inbox."""
 
-    Whatever the level, the policy of memories holds, which asks unless it is set to auto.
-    """
-
-    def __init__(self, library: Library, caller: Caller, level: str) -> None:
-        self._library, self._caller, self._level = library, caller, level
+    def __init__(self, library: Library) -> None:
+        self._library = library
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call needs an approval. A call that only proposes needs none."""
-        if tool not in CHANGES or arguments.get("propose") in (True, "true", 1):
-            return False
-        if self._level == "off":
-            return self._is_asked_memory(arguments.get("ref"))
-        return self._level == "all" or tool in ALWAYS or await run_sync(self._is_guarded, arguments.get("ref"))
-
-    def _is_asked_memory(self, ref: Any) -> bool:
-        try:
-            return a_person_decides(self._library.policies, Ref.parse(str(ref)), self._caller.actor)
-        except EvolvableError:
-            return False  # the call itself says what is wrong
-
-    def _is_guarded(self, ref: Any) -> bool:
-        """Returns whether a resource is a memory, which says who the person is, or frozen."""
-        try:
-            parsed = Ref.parse(str(ref))
-            head = self._library.store.head_or_none(parsed, self._caller.scopes)
-        except EvolvableError:
-            return False  # the call itself says what is wrong
-        return parsed.kind is Kind.MEMORY or (head is not None and head.version is not None and head.frozen)
+        """Returns whether this call may lead to a change that waits. A call that only proposes is not asked about."""
+        return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Makes the call a proposal, asks, and publishes it when the answer is yes.
+        """Makes the call; where its change waits, asks, and publishes it when the answer is yes.
 
         call: makes a call without asking. An error of the call is its result.
         """
@@ -85,7 +62,7 @@ class Approvals:
         if modern and context.request_state is not None:
             answer = (context.input_responses or {}).get(_KEY)
             return await self._answered(json.loads(context.request_state), asking.said(context, answer))
-        result = await call(tool, {**arguments, "propose": True}, context)
+        result = await call(tool, arguments, context)
         if not isinstance(result, types.CallToolResult) or result.is_error:
             return result
         proposed = result.structured_content or {}
@@ -139,7 +116,7 @@ def _ids(proposed: Mapping[str, Any]) -> list[int]:
 
 def _made(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
     """Returns the result of the call as it is after its approval."""
-    warnings = [*proposed["warnings"], *(text for one in decided for text in one.warnings)]
+    warnings = [*_without_waiting(proposed["warnings"]), *(text for one in decided for text in one.warnings)]
     if "proposal_ids" in proposed:
         restored = [f"{one.ref}@{one.version}" if one.version else f"{one.ref} removed" for one in decided]
         return proposed | {"operation": decided[0].operation, "restored": restored, "warnings": warnings}
@@ -147,8 +124,13 @@ def _made(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, A
 
 
 def _left(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    where = f"{why}; the change waits for a person as {_named(_ids(proposed))} (`evolvable inbox`). Go on without it."
-    return _result(proposed | {"warnings": [*proposed["warnings"], where]})
+    where = f"{why}; the change waits in the inbox for a person, as {_named(_ids(proposed))}. Go on without it."
+    return _result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
+
+
+def _without_waiting(warnings: Sequence[str]) -> list[str]:
+    """Returns the warnings without the one that says that nothing changed, which the answer says better."""
+    return [line for line in warnings if not line.startswith(_NOTHING)]
 
 
 def _named(ids: Sequence[int]) -> str:
@@ -165,6 +147,6 @@ def _result(structured: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=structured)
 
 
-def add_approvals(server: LibraryServer, library: Library, caller: Caller, level: str) -> None:
-    """Makes the server ask before changes, at the level `guarded` or `all`; at `off` only about memories."""
-    server.approvals = Approvals(library, caller, level)
+def add_approvals(server: LibraryServer, library: Library) -> None:
+    """Makes the server ask about changes that would wait."""
+    server.approvals = Approvals(library)

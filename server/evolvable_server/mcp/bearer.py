@@ -1,14 +1,18 @@
 """Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all."""
 
+import re
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
 from evolvable_server.session_names import BEARERS, of_bearer, of_client
 from evolvable_store.operation import Actor, Principal
 from evolvable_tools.library import Caller
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import Context
 
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
@@ -75,6 +79,20 @@ def session_of(request: Any, session: str | None) -> str | None:
 def connection_of(request: Any, connection: str | None) -> str | None:
     """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
     return connection if name_of(request) is None else None
+
+
+def caller_of(caller: Caller, context: "Context[Any, Any]", session: str | None) -> Caller:
+    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself.
+
+    session: what the client names.
+    """
+    request = context.request_context.request
+    name, params = name_of(request), context.session.client_params
+    client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
+    via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
+    connection = connection_of(request, caller.connection)
+    session = session_of(request, session)
+    return replace(caller, session=session, principal=Principal.AGENT, via=via, connection=connection)
 
 
 def decider_of(caller: Caller, request: Any) -> Caller:

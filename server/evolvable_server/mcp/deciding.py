@@ -34,7 +34,7 @@ class Decision(ABC):
 
     @abstractmethod
     def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes: why, and how a person does it without it."""
+        """Returns what the agent is told when nobody said yes: why, and what stays; never a command."""
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call

@@ -27,9 +27,7 @@ class Decisions(Decision):
 
     def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
         """Returns what the agent is told when nobody said yes."""
-        numbers = " ".join(str(identity) for identity in _ids(arguments)) or "PROPOSAL"
-        command = f"evolvable inbox {arguments['action']} {numbers}"
-        return f"{why}, and only a person decides about proposals. Nothing changed; `{command}` does it by hand."
+        return f"{why}, and only a person decides about proposals. Nothing changed; it waits in the inbox for a person."
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""

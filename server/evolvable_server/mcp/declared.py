@@ -10,6 +10,11 @@ from evolvable_server.mcp.server import LibraryServer
 
 READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 NOTE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+TAKES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
+"""Takes away, takes back or replaces what others did. `codex exec` refuses such tools."""
+
+RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+"""Executes commands, asks models and may spend money."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 No call waits for a run: it is driven by a process of its own, and whoever wants to know asks for its status.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -12,15 +11,17 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.evolving import evolve_means, start_driver
 from evolvable_server.mcp.adoptions import Adoptions, AnyOf
-from evolvable_server.mcp.bearer import decider_of, name_of, session_of
-from evolvable_server.mcp.declared import NOTE, READ, Declared, add_tool
+from evolvable_server.mcp.bearer import caller_of, decider_of, name_of
+from evolvable_server.mcp.declared import NOTE, READ, RUNS, TAKES, Declared, add_tool
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.sessions import Sessions
+from evolvable_server.mcp.starts import Starts
 from evolvable_server.mcp.tools import Number
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import asking
 from evolvable_tools.evolve.adopting import Adopted, adopt
+from evolvable_tools.evolve.driving import check_runnable
 from evolvable_tools.evolve.means import spec_of
 from evolvable_tools.evolve.opportunities import Opportunities, opportunities
 from evolvable_tools.evolve.report.writing import report
@@ -45,11 +46,11 @@ class EvolveTools:
         task_set: Annotated[str, Field(description="environment:NAME, which holds the tasks and what judges them")],
         program: Annotated[list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")],
         executor: Annotated[
-            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a command")
+            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name")
         ],
         ctx: Context,
         brain: Annotated[
-            str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a command")
+            str, Field(description="handoff (default): you answer; anthropic[:MODEL]; a name")
         ] = "handoff",
         mode: Annotated[str, Field(description="skill_only (default), prompt_only, agent_only or any")] = "skill_only",
         iterations: Annotated[Number, Field(description="proposals, 0 to 1000", ge=0, le=1000)] = 10,
@@ -61,15 +62,17 @@ class EvolveTools:
         ] = None,
         merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
     ) -> Started:
-        """Begin a search for better resources, measured on a task set. Returns at once; a process of its own goes on.
-        Ask evolve_status; with brain=handoff answer what evolve_pending shows by evolve_submit. It spends money: agree
-        on a budget with the user first."""
+        """Begin a search for better resources, measured on a task set. The person at the client is asked first: agree
+        with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
+        at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
+        evolve_submit."""
         limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
         options = {"brain": brain, "mode": mode, "iterations": iterations} | dict(settings or {})
         options |= {name: value for name, value in limits.items() if value is not None}
         self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
         means, refs = evolve_means(self._config), [Ref.parse(ref) for ref in program]
-        spec, tasks = spec_of(executor), Ref.parse(task_set)
+        named = means.commands["executors"] if means.commands else None
+        spec, tasks = spec_of(executor, named), Ref.parse(task_set)
         begun = start(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
         self._drive(begun.run)
         return begun
@@ -107,7 +110,9 @@ class EvolveTools:
     def evolve_continue(
         self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
     ) -> asking.Told:
-        """Go on with a run that was stopped or interrupted, with another budget if one is given."""
+        """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
+        client is asked first."""
+        check_runnable(the_run(self._config.home, run), evolve_means(self._config))
         limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
         told = asking.resume(self._config.home, run, {k: v for k, v in limits.items() if v is not None})
         self._drive(told.run)
@@ -152,24 +157,24 @@ class EvolveTools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        return caller_of(self._caller, ctx, session)
 
 
 def add_evolving(server: LibraryServer, library: Library, caller: Caller, sessions: Sessions, config: Config) -> None:
     """Adds the tools around runs of evolution."""
     tools = EvolveTools(library, caller, sessions, config)
     declared = [
-        Declared(tools.evolve_start, "Start an evolution", NOTE),
+        Declared(tools.evolve_start, "Start an evolution", RUNS),
         Declared(tools.evolve_status, "Status of an evolution", READ),
         Declared(tools.evolve_pending, "What an evolution waits for", READ),
         Declared(tools.evolve_submit, "Answer an evolution", NOTE),
         Declared(tools.evolve_stop, "Stop an evolution", NOTE),
-        Declared(tools.evolve_continue, "Continue an evolution", NOTE),
+        Declared(tools.evolve_continue, "Continue an evolution", RUNS),
         Declared(tools.evolve_report, "Report of an evolution", NOTE, structured=False),
-        Declared(tools.evolve_adopt, "Adopt what was promoted", NOTE),
+        Declared(tools.evolve_adopt, "Adopt what was promoted", TAKES),
         Declared(tools.evolve_opportunities, "What deserves work", READ),
     ]
     for tool in declared:
         add_tool(server, tool)
     others = [server.decisions] if server.decisions else []
-    server.decisions = AnyOf([Adoptions(config.home), *others])
+    server.decisions = AnyOf([Adoptions(config.home), Starts(config), *others])

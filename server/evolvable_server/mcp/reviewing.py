@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from evolvable_server.mcp.bearer import decider_of, session_of
+from evolvable_server.mcp.bearer import caller_of, decider_of
 from evolvable_server.mcp.decisions import DECIDING
 from evolvable_server.mcp.declared import NOTE, READ, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
@@ -136,7 +136,7 @@ class ReviewTools:
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        return replace(self._caller, session=session_of(request.request, session))
+        return caller_of(self._caller, ctx, session)
 
 
 def review_tools(library: Library, caller: Caller, sessions: Sessions, settings: Settings) -> list[Declared]:

@@ -11,14 +11,14 @@ from mcp.server.mcpserver import Context
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evolvable_server.mcp import veil
-from evolvable_server.mcp.bearer import connection_of, session_of
-from evolvable_server.mcp.declared import NOTE, READ, Declared
+from evolvable_server.mcp.bearer import caller_of
+from evolvable_server.mcp.declared import NOTE, READ, TAKES, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
 from evolvable_tools.editing import Edit
-from evolvable_tools.inbox import propose_undo
+from evolvable_tools.inbox import propose_undo, take_back
 from evolvable_tools.library import Caller, Library
 
 MAX_TEXT = 150_000
@@ -237,7 +237,8 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> resources.Updated:
-        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back."""
+        """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
+        removal of what others made, or of more than five resources, waits for a person."""
         return resources.remove(
             self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version, propose=propose
         )
@@ -251,22 +252,21 @@ class Tools:
         propose: Propose = False,
     ) -> undo.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
-        changed since are left alone and listed under conflicts."""
+        changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
+        a person."""
         back = propose_undo if propose else take_back
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
-        connection = connection_of(request.request, self._caller.connection)
-        caller = replace(self._caller, session=session_of(request.request, session), connection=connection)
+        caller = caller_of(self._caller, ctx, session)
         self._library.note_session(caller)
         return caller
 
 
 report = usage.report_outcome
-take_back = undo.undo
-# Inside the class the names `usage` and `undo` are arguments and tools.
+# Inside the class the name `usage` is an argument.
 
 
 def document(loaded: usage.Loaded) -> str:
@@ -307,6 +307,6 @@ def library_tools(library: Library, caller: Caller, sessions: Sessions) -> list[
         Declared(tools.resource_history, "History of a resource", READ),
         Declared(tools.update_resource, "Update or create a resource", NOTE),
         Declared(tools.restore_resource, "Restore a version", NOTE),
-        Declared(tools.remove_resource, "Remove a resource", NOTE),
-        Declared(tools.undo, "Undo", NOTE),
+        Declared(tools.remove_resource, "Remove a resource", TAKES),
+        Declared(tools.undo, "Undo", TAKES),
     ]

@@ -109,8 +109,8 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     """
     folder = the_run(library.store.home, run)
     state = state_of(folder)
-    if caller.actor is not Actor.HUMAN:
-        raise Refused("Only a person adopts.", f"Ask the user to run `evolvable evolve adopt {folder.id}`.")
+    if not caller.decides:
+        raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
     library.authorise(caller, "Adopting a run")
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
         raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")

@@ -25,7 +25,15 @@ from evolvable_tools.evolve.guarding import Guard
 from evolvable_tools.evolve.judging import Judging, be_calibrated, judging_of
 from evolvable_tools.evolve.ledger import Ledger, LedgerBusy, LedgerDamaged
 from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.means import EvolveMeans, brain_of, executor_of, needs_canary, run_files, starts_commands
+from evolvable_tools.evolve.means import (
+    EvolveMeans,
+    brain_of,
+    check_named,
+    executor_of,
+    needs_canary,
+    run_files,
+    starts_commands,
+)
 from evolvable_tools.evolve.run import Journal, Measures, NeedsPerson, Run, Stopped, Tampered
 from evolvable_tools.evolve.run_folder import RunFolder, runs
 from evolvable_tools.evolve.run_settings import RunSettings
@@ -50,6 +58,13 @@ _LOOKING = 0.2  # seconds between two looks whether somebody wants the run to st
 def state_of(folder: RunFolder) -> RunState:
     """Returns what a run has come to, also while it is driven. Raises LedgerDamaged."""
     return fold([*ledgers.read(folder.ledger), *ledgers.read(_test_ledger(folder))])
+
+
+def check_runnable(folder: RunFolder, means: EvolveMeans) -> None:
+    """Raises Refused when a run needs a command that the person did not name. Nothing is changed."""
+    settings = state_of(folder).settings
+    if settings:
+        check_named(RunSettings.from_json(settings), means)
 
 
 def states(home: Path) -> Iterator[tuple[RunFolder, RunState]]:

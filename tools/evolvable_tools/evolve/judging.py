@@ -10,7 +10,7 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.brains.brain import Brain
 from evolvable_tools.evolve.budget import Reservation
-from evolvable_tools.evolve.means import EvolveMeans, opening_of
+from evolvable_tools.evolve.means import JUDGES, EvolveMeans, opening_of
 from evolvable_tools.evolve.rollout import Usage
 from evolvable_tools.evolve.run import QUESTION_TOKENS, Run
 from evolvable_tools.evolve.run_folder import RunFolder
@@ -55,7 +55,7 @@ def who_judges(settings: RunSettings, taskset: TaskSet) -> str:
         raise InvalidArgument(
             f"{taskset.name} has tasks that a judge scores, and a judge cannot be a hand-off: it is asked for every"
             " answer, and is the only one to know what was expected.",
-            "Name one by --judge (settings.judge): anthropic[:MODEL], or a command such as claude.",
+            "Name one by --judge (settings.judge): anthropic[:MODEL], claude, codex, or the name of a judge.",
         )
     return who
 
@@ -64,7 +64,7 @@ def judging_of(settings: RunSettings, means: EvolveMeans, folder: RunFolder, tas
     """Returns the judge of a run, None where nobody has to judge. Raises InvalidArgument."""
     if not needs_judge(taskset.tasks):
         return None
-    opening = opening_of(settings.judge, settings, means, folder)
+    opening = opening_of(settings.judge, JUDGES, settings, means, folder)
     calibrations: dict[str, Calibration] = {}
     return Judging(Judge(opening, calibrations), calibrations, samples_of(taskset.tasks))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.evolve.brains.brain import Brain
 from evolvable_tools.evolve.brains.handoff import HandOff
 from evolvable_tools.evolve.brains.prices import Price
@@ -15,6 +15,7 @@ from evolvable_tools.evolve.executor import Executor
 from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.named_commands import NamedCommands
 from evolvable_tools.providers.headless import command_of
 from evolvable_tools.sandbox import Choice, Sandbox, sandbox_of
 from evolvable_tools.sessions.redact import Redactor
@@ -24,13 +25,22 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
+CLIENTS = ("claude", "codex")
+"""Clients that only answer, by a command line of ours."""
+
+JUDGES = ("judges", "proposers")
+"""The roles in which a judge is named: whoever thinks may judge as well."""
+
 
 @dataclass(frozen=True)
 class EvolveMeans:
-    """What this machine has for runs. environment: all of it that children get. key, address: of the Anthropic API.
+    """What this machine has for runs. environment: all of it that children get. key, address: of the Anthropic
+    API, proxy: through which it is asked.
 
     credentials: of a client's own sign-in, by the client's name. redactor: takes secrets out of what leaves. sandbox:
-    what a sandbox for trials is chosen by. hidden: folders that no trial may see, the library's above all.
+    what a sandbox for trials is chosen by. hidden: folders that no trial may see, the library's above all. commands:
+    those that the person named, by role (executors, proposers, judges, scorers); no other runs. None: the caller names
+    commands itself, as a test does.
     """
 
     environment: Mapping[str, str]
@@ -40,6 +50,8 @@ class EvolveMeans:
     redactor: Redactor = field(default_factory=Redactor)
     sandbox: Choice = Choice()
     hidden: tuple[Path, ...] = ()
+    commands: Mapping[str, NamedCommands] | None = None
+    proxy: str | None = None
 
     @property
     def apart(self) -> Sandbox | None:
@@ -66,11 +78,12 @@ class Answers(Mapping[str, Mapping[str, Any]]):
         return sum(1 for _ in self)
 
 
-def spec_of(text: str, **more: Any) -> dict[str, Any]:
+def spec_of(text: str, named: NamedCommands | None = None, **more: Any) -> dict[str, Any]:
     """Returns the executor that a text names: claude, codex or anthropic with a model behind a colon, simulated, or a
-    command as a shell reads it, in which {python} is this interpreter.
+    command that the person named. Without `named` it is a command as a shell reads it, in which {python} is this
+    interpreter.
 
-    more: what else that kind needs; None is left out. Raises InvalidArgument.
+    more: what else that kind needs; None is left out. Raises InvalidArgument, Refused for what nobody named.
     """
     given = {name: value for name, value in more.items() if value is not None}
     kind, _, rest = text.partition(":")
@@ -80,10 +93,25 @@ def spec_of(text: str, **more: Any) -> dict[str, Any]:
         return {"kind": kind, "model": rest, **given}
     if text == "simulated":
         return {"kind": "simulated", **given}
+    if named is not None:
+        return {"kind": "command", "name": text, "command": list(named.get(text).words), **given}
     command = command_of(text)
     if not command:
         raise InvalidArgument("Nobody is named who runs the tasks.", f"It is one of {', '.join(EXECUTORS)}.")
     return {"kind": "command", "command": list(command), **given}
+
+
+def _check_named(spec: Mapping[str, Any], means: EvolveMeans) -> None:
+    """Raises Refused when the command of an executor is not what the person named."""
+    if means.commands is None:
+        return
+    named, name = means.commands["executors"], str(spec.get("name") or "")
+    if not name:
+        text = "The executor of this run is a command line, and commands are named by a person."
+        raise Refused(text, f"{named.hint} Then start a new run with that name.")
+    if list(named.get(name).words) != list(spec["command"]):
+        hint = "Start a new run, or have the person name the command as it was."
+        raise Refused(f"The executor {name} is another command now than when the run began.", hint)
 
 
 def executor_of(
@@ -105,6 +133,7 @@ def _command(
 ) -> Executor:
     from evolvable_tools.evolve.executors.command import CommandExecutor
 
+    _check_named(spec, means)
     for path, data in files.items():
         target = place / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +144,8 @@ def _command(
         folder=place,
         environment=means.environment,
         label=spec.get("label")
-        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), ""),
+        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
+        or (f"command {spec['name']}" if spec.get("name") else ""),
         version=spec.get("version", ""),
         free=bool(spec.get("free")),
         sandbox=means.apart,
@@ -174,6 +204,7 @@ def _anthropic(
             means.key,
             spec["model"],
             base_url=means.address or ADDRESS,
+            proxy=means.proxy,
             price=_price(spec),
             scripted=bool(spec.get("scripted")),
             sandbox=means.apart,
@@ -200,15 +231,31 @@ _MAKERS: Mapping[str, Callable[..., Executor]] = {
 
 
 def brain_of(settings: RunSettings, means: EvolveMeans, folder: RunFolder) -> Brain:
-    """Returns who thinks: whoever submits answers, the Anthropic API, or a command. Raises InvalidArgument."""
+    """Returns who thinks: whoever submits answers, the Anthropic API, or a command. Raises InvalidArgument, Refused."""
     who, _, model = settings.brain.partition(":")
     if who == "handoff":
         return HandOff(Answers(folder), model)
-    return opening_of(settings.brain, settings, means, folder)
+    return opening_of(settings.brain, ("proposers",), settings, means, folder)
 
 
-def opening_of(who: str, settings: RunSettings, means: EvolveMeans, folder: RunFolder) -> "Opening":
-    """Returns the Anthropic API or a command, as a brain that can be pickled. Raises InvalidArgument."""
+def words_of(who: str, roles: Sequence[str], means: EvolveMeans) -> tuple[str, ...]:
+    """Returns the command of somebody who thinks: a client that only answers, or what the person named in one of these
+    roles. Raises Refused, InvalidArgument."""
+    if means.commands is None or who in CLIENTS:
+        return command_of(who)
+    for role in roles:
+        if who in means.commands[role].commands:
+            return means.commands[role].get(who).words
+    return means.commands[roles[0]].get(who).words
+
+
+def opening_of(
+    who: str, roles: Sequence[str], settings: RunSettings, means: EvolveMeans, folder: RunFolder
+) -> "Opening":
+    """Returns the Anthropic API or a command, as a brain that can be pickled. roles: in which a command is named.
+
+    Raises InvalidArgument, Refused.
+    """
     from evolvable_tools.evolve.brains.opening import Opening, model_of
 
     opening = Opening(
@@ -220,6 +267,8 @@ def opening_of(who: str, settings: RunSettings, means: EvolveMeans, folder: RunF
         price_for(settings.executor, model_of(who)),
         bool(settings.executor.get("scripted")),
         means.redactor,
+        () if who.partition(":")[0] == "anthropic" else words_of(who, roles, means),
+        means.proxy,
     )
     if not opening.name:  # a command that cannot be read is found now
         raise InvalidArgument("Nobody is named who thinks.", "It is handoff, anthropic[:MODEL], or a command.")
@@ -234,19 +283,32 @@ def starts_commands(settings: RunSettings) -> bool:
     )
 
 
+def check_named(settings: RunSettings, means: EvolveMeans) -> None:
+    """Raises Refused when a run needs a command that the person did not name, or named otherwise than it began with."""
+    if runs_files(settings.executor):
+        _check_named(settings.executor, means)
+    for who, roles in ((settings.brain, ("proposers",)), (settings.judge, JUDGES)):
+        if who.partition(":")[0] not in ("", "anthropic", "handoff"):
+            words_of(who, roles, means)
+
+
 def check_there(settings: RunSettings, means: EvolveMeans, files: Mapping[str, bytes]) -> None:
     """Raises InvalidArgument when somebody that a run needs is not here: a command, or a key. Nobody is asked yet.
 
     files: of the task set, one of which may be the command that does the tasks.
     """
-    for who, does in ((settings.brain, "think"), (settings.judge, "judge")):
+    for who, does, roles in (
+        (settings.brain, "think", ("proposers",)),
+        (settings.judge, "judge", JUDGES),
+    ):
         kind = who.partition(":")[0]
         if kind == "anthropic" and not means.key:
             raise InvalidArgument(
                 f"There is no key for the Anthropic API, which is to {does}.", "Set ANTHROPIC_API_KEY."
             )
         if kind not in ("", "anthropic", "handoff"):
-            _check_command(command_of(who)[:1], f"to {does}", means)
+            _check_command(words_of(who, roles, means)[:1], f"to {does}", means)
+    check_named(settings, means)
     if runs_files(settings.executor):
         first = [word for word in settings.executor["command"][:1] if word not in files and word != "{python}"]
         _check_command(first, "to do the tasks", means)

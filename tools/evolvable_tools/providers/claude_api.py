@@ -47,7 +47,9 @@ class AnthropicThinker:
         timeout: float = 20.0,
         *,
         retries: int = 1,
+        proxy: str | None = None,
     ) -> None:
+        self._proxy = proxy
         self.name = f"anthropic:{model}"
         self._key, self._model, self._address = (api_key or "").strip(), model, base_url or ADDRESS
         self._timeout, self._retries, self.tries = timeout, retries, retries + 1
@@ -86,7 +88,11 @@ class AnthropicThinker:
         except ImportError:
             hint = "Install it: pip install 'evolvable[anthropic]'."
             raise ProviderError(f"{self.name} needs the package anthropic.", hint) from None
-        http = DefaultHttpxClient(event_hooks={"response": [_no_long_wait]})
+        try:
+            # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
+            http = DefaultHttpxClient(event_hooks={"response": [_no_long_wait]}, trust_env=False, proxy=self._proxy)
+        except (ValueError, InvalidURL):
+            raise ProviderError(f"{self.name} was given a proxy that is none.", "Correct models.proxy.") from None
         try:
             return Anthropic(
                 api_key=self._key,

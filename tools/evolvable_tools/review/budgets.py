@@ -4,7 +4,7 @@ Before a call the most that it can cost is reserved in the library; after it wha
 process that dies in between leaves its reservation, so that a limit is passed by nobody.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.reviews import Reviews, Spent
@@ -34,10 +34,23 @@ class Budget:
     price_out: float | None = None
 
 
-def budget_of(text: str) -> Budget:
+def lower(floor: Budget, said: Budget) -> Budget:
+    """Return the budget that allows no more than either of two. The prices are the floor's, where it has any."""
+    money = [one.money for one in (floor, said) if one.money is not None]
+    priced = floor if floor.price_in is not None else said
+    return Budget(
+        min(floor.calls, said.calls),
+        min(floor.tokens, said.tokens),
+        min(money) if money else None,
+        priced.price_in,
+        priced.price_out,
+    )
+
+
+def budget_of(text: str, floor: Budget | None = None) -> Budget:
     """Returns the budget that a setting says, such as `calls=10,tokens=200000,money=2,price=3/15`.
 
-    Raises InvalidArgument.
+    floor: says what the setting does not. Raises InvalidArgument.
     """
     said: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -52,8 +65,8 @@ def budget_of(text: str) -> Budget:
         except ValueError:
             hint = "Write calls=10,tokens=200000,money=2,price=3/15: price is of a million tokens in and out."
             raise InvalidArgument(f"{part[:40]!r} is no limit of a budget.", hint) from None
-    calls, tokens = int(said.pop("calls", CALLS)), int(said.pop("tokens", TOKENS))
-    return Budget(calls, tokens, **said)
+    whole = {name: int(said.pop(name)) for name in ("calls", "tokens") if name in said}
+    return replace(floor or Budget(), **whole, **said)  # type: ignore[arg-type]
 
 
 def _amount(text: str) -> float:
@@ -85,7 +98,7 @@ def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: Th
         text = (
             f"The budget of {day} does not allow this: {used}{money} are spent, and it may take {most.tokens:,} tokens."
         )
-        raise OverBudget(text, "It goes on tomorrow (UTC), or with a larger EVOLVABLE_REVIEW_BUDGET.")
+        raise OverBudget(text, "It goes on tomorrow (UTC), or with a larger budget in the person's configuration.")
     return Reserved(reserved, most)
 
 

@@ -9,7 +9,7 @@ from evolvable_tools.evolve.brains.brain import Answer, Question
 from evolvable_tools.evolve.brains.prices import Price
 from evolvable_tools.evolve.brains.thinking import Thinking
 from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker, command_of
+from evolvable_tools.providers.headless import CommandThinker
 from evolvable_tools.sessions.redact import Redactor
 
 THINKING = 600.0
@@ -20,7 +20,8 @@ THINKING = 600.0
 class Opening:
     """All that whoever thinks is made of; it asks as that does, and can be pickled.
 
-    who: `anthropic`, `anthropic:MODEL`, or a command as a shell reads it. key, address: of the API. folder,
+    who: `anthropic`, `anthropic:MODEL`, or the name of a command; command: its argument list. key, address,
+    proxy: of the API. folder,
     environment: of a command. price: of tokens, where nobody tells what they cost. scripted: only plays a model.
     """
 
@@ -32,6 +33,8 @@ class Opening:
     price: Price | None = None
     scripted: bool = False
     redactor: Redactor = field(default_factory=Redactor, compare=False, repr=False)
+    command: tuple[str, ...] = ()
+    proxy: str | None = None
 
     @property
     def name(self) -> str:
@@ -54,10 +57,11 @@ def _thinking(opening: Opening) -> Thinking:
     kind, _, model = opening.who.partition(":")
     how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
     if kind == "anthropic":
-        return Thinking(AnthropicThinker(opening.key, model or MODEL, opening.address, THINKING), **how)
-    command = command_of(opening.who)
+        return Thinking(
+            AnthropicThinker(opening.key, model or MODEL, opening.address, THINKING, proxy=opening.proxy), **how
+        )
     return Thinking(
-        CommandThinker(command, THINKING, folder=opening.folder, environment=dict(opening.environment)), **how
+        CommandThinker(opening.command, THINKING, folder=opening.folder, environment=dict(opening.environment)), **how
     )
 
 

@@ -53,6 +53,7 @@ class ApiSettings:
     api_key: str = field(repr=False)
     model: str
     base_url: str = ADDRESS
+    proxy: str | None = None
     price: Price | None = None
     max_tokens: int = 8_192
     max_turns: int = 50
@@ -124,11 +125,13 @@ class AnthropicExecutor:
         return ending(seen, timed_out=False, code=0, last_words="")
 
     async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Seen) -> None:
-        from anthropic import AsyncAnthropic
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
+        # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
+        http = DefaultAsyncHttpxClient(trust_env=False, proxy=self._settings.proxy)
         messages: list[Any] = [{"role": "user", "content": task.prompt.encode("utf-8", "replace").decode("utf-8")}]
         async with AsyncAnthropic(
-            api_key=key, base_url=self._settings.base_url, timeout=task.timeout_s, max_retries=0
+            api_key=key, base_url=self._settings.base_url, timeout=task.timeout_s, max_retries=0, http_client=http
         ) as client:
             for _ in range(self._settings.max_turns):
                 message = await self._ask(client, toolbox, messages)
