@@ -36,7 +36,7 @@ def candidates() -> list[dict[str, Any]]:
         "claim": "Migrations are generated.",
         "edits": [edit],
     }
-    body = "\n".join(f"Step {n}: look at migration {n * 7} and at what it changes." for n in range(700))
+    body = "\n".join(f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes." for n in range(700))
     more = [
         {
             "kind": "prompt",
@@ -161,7 +161,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
         one = Labelled(f"number-{number}", SESSION.events, frozenset())
         transcript = one.write(place.evolvable.project)
         name = {"kind": "prompt", "name": f"prompt-{number}", "claim": f"Migration {number} is generated."}
-        text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nGenerate migration {number}.\n"
+        text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nGenerate migration {number} with alembic.\n"
         candidate = {
             **name,
             "files": [{"path": "PROMPT.md", "text": text}],

@@ -48,6 +48,7 @@ PROGRAM = "import os, urllib.request\nurllib.request.urlopen('https://in.release
 async def live(client, **arguments):
     """Return whether a write of an agent is live at once."""
     done = await client.call_tool("update_resource", {"reason": "better", **arguments})
+    print(done.content[0].text[:300])
     return not done.is_error and done.structured_content["proposal_id"] is None
 
 
