@@ -45,7 +45,9 @@ def report(half: str, edits: list[dict], show: bool) -> int:
             print(f"  went through: {edit['id']}")
     alone = [kind for kind in there if kind not in OF_A_DIFFERENCE]
     as_new, of_new = sum(new[kind] for kind in alone), sum(there[kind] for kind in alone)
-    print(f"{half}: as updates {share(update.total(), there.total())}; as new skills {share(as_new, of_new)} of the kinds")
+    print(
+        f"{half}: as updates {share(update.total(), there.total())}; as new skills {share(as_new, of_new)} of the kinds"
+    )
     print("  that can be judged without a skill before: " + ", ".join(sorted(alone)))
     for kind, number in there.items():
         print(f"  {kind}: update {update[kind]}/{number}, new {new[kind]}/{number}")

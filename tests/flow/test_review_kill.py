@@ -36,7 +36,9 @@ def candidates() -> list[dict[str, Any]]:
         "claim": "Migrations are generated.",
         "edits": [edit],
     }
-    body = "\n".join(f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes." for n in range(700))
+    body = "\n".join(
+        f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes." for n in range(700)
+    )
     more = [
         {
             "kind": "prompt",
