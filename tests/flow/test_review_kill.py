@@ -163,7 +163,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
         one = Labelled(f"number-{number}", SESSION.events, frozenset())
         transcript = one.write(place.evolvable.project)
         name = {"kind": "prompt", "name": f"prompt-{number}", "claim": f"Migration {number} is generated."}
-        text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nGenerate migration {number} with alembic.\n"
+        text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nUse alembic, migration {number}.\n"
         candidate = {
             **name,
             "files": [{"path": "PROMPT.md", "text": text}],
