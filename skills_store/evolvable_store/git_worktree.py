@@ -53,6 +53,11 @@ class Repository:
         self._head: bytes | None = None
         self._in_head: dict[str, bytes | None] = {}
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells one repository from another."""
+        return str(self.root), str(self._git)
+
     def holds(self, path: str, data: bytes) -> bool | None:
         """Return whether index or HEAD hold this file; None when the repository cannot be read.
 
@@ -260,4 +265,3 @@ def _read_shared(data: bytes, place: int, id_size: int, below: str, index: _Inde
             if shared is not None:  # which names no further one
                 _read_index(shared, id_size, below, index, Path(os.devnull))
         place += 8 + size
-

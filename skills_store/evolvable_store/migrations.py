@@ -176,6 +176,28 @@ def m010_principals(db: Any) -> None:
     """)
 
 
+def m011_trust(db: Any) -> None:
+    """What a person vouches for, who is known later to have made a version, and what is held in watched folders."""
+    db.executescript("""
+        CREATE TABLE vouched (
+            id INTEGER PRIMARY KEY, resource INTEGER NOT NULL, tree TEXT NOT NULL, at TEXT NOT NULL,
+            principal TEXT NOT NULL, via TEXT NOT NULL, withdrawn INTEGER NOT NULL
+        ) STRICT;
+        CREATE INDEX vouched_resource ON vouched (resource, tree);
+        CREATE TABLE attribution (
+            resource INTEGER NOT NULL, version INTEGER NOT NULL, principal TEXT NOT NULL, via TEXT NOT NULL,
+            at TEXT NOT NULL,
+            PRIMARY KEY (resource, version)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE held (
+            folder INTEGER NOT NULL, directory TEXT NOT NULL, tree TEXT NOT NULL, proposal INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            PRIMARY KEY (folder, directory)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX operation_repository ON operation (id) WHERE principal = 'repository';
+    """)
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -187,6 +209,7 @@ STEPS = (
     m008_findings,
     m009_times,
     m010_principals,
+    m011_trust,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

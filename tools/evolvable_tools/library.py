@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evolvable_store.evidence import EvidenceLog
     from evolvable_store.index import Index
     from evolvable_store.working_copies import WorkingCopies
+    from evolvable_tools.gate import Gate
     from evolvable_tools.sessions.redact import Redactor
 
 
@@ -106,7 +107,14 @@ class Library:
         """The folders that mirror the library."""
         from evolvable_store.working_copies import WorkingCopies
 
-        return WorkingCopies(self.store)
+        return WorkingCopies(self.store, gate=self.gate)
+
+    @cached_property
+    def gate(self) -> "Gate":
+        """What decides which contents of the folders are held."""
+        from evolvable_tools.gate import Gate
+
+        return Gate(self.store, self.policies)
 
     def folders(self) -> list[Folder]:
         """Returns the folders that mirror the library, in the order they were added."""

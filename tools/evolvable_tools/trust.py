@@ -7,6 +7,7 @@ from evolvable_store.attempts import attempts
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
 from evolvable_store.operation import Actor, Principal
+from evolvable_store.vouching import Vouching, untrusted
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
@@ -62,7 +63,18 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
-    return found
+    return found | _decided(library, found)
+
+
+def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
+    """Returns what a person's decisions say otherwise, and what was built on a repository's version."""
+    doubtful = [resource for resource, trust in found.items() if trust not in (Trust.PERSON, Trust.APPROVED)]
+    if not doubtful:
+        return {}
+    heads = library.store.backend.heads_by_id(doubtful)
+    decided = dict.fromkeys(untrusted(library.store.backend, doubtful), Trust.UNTRUSTED)
+    vouched = Vouching(library.store.backend).of(doubtful)
+    return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
 
 
 _BY_PRINCIPAL = {

@@ -17,7 +17,7 @@ from evolvable_store.channel import Held
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.objects import Entry
 from evolvable_store.operation import Head
-from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
 
@@ -56,10 +56,10 @@ class Resources:
         yield from Shown(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
             if kind is not Kind.SKILL:
-                nearest: dict[str, Head] = {}
-                for scope in reversed(self._caller.scopes):
-                    nearest |= {head.name: head for head in self._library.store.heads(kind, scope)}
-                yield from nearest.values()
+                scopes, store = self._caller.scopes, self._library.store
+                names = {head.name for scope in scopes for head in store.heads(kind, scope)}
+                heads = (store.head_or_none(Ref(kind, name), scopes) for name in sorted(names))
+                yield from (head for head in heads if head is not None and head.version is not None)
 
     def _as_resource(self, place: Held | Head) -> types.Resource | None:
         """Returns what is listed of a resource by its main file, None when it has none that can be read."""
