@@ -99,6 +99,54 @@ def stricter(one: str, other: str) -> str:
     return max(one, other, key=LEVELS.index)
 
 
+def note_trusted(folder: Path) -> None:
+    """Add a folder to those that the person trusts. Raise Refused when the account has no configuration."""
+    _change_trusted(folder, wanted=True)
+
+
+def withdraw_trusted(folder: Path) -> None:
+    """Take a folder out of those that the person trusts."""
+    _change_trusted(folder, wanted=False)
+
+
+def _change_trusted(folder: Path, *, wanted: bool) -> None:
+    import tomlkit
+
+    path = config_path()
+    if path is None:
+        raise Refused("This account has no home directory, so it has no configuration.")
+    read_person_config()  # refuse what cannot be read, before anything is written
+    document = tomlkit.parse(_read(path) or "")
+    kept = [one for one in document.get("trusted", []) if one.get("folder") != str(folder)]
+    if wanted:
+        kept.append({"folder": str(folder)})
+    if len(kept) == len(document.get("trusted", [])) and not wanted:
+        return
+    document.pop("trusted", None)
+    if kept:
+        tables = tomlkit.aot()
+        for one in kept:
+            table = tomlkit.table()
+            table.update(one)
+            tables.append(table)
+        document.append("trusted", tables)
+    _write(path, tomlkit.dumps(document))
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the configuration in one step; only its owner can read or write it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 class _Wrong(ValueError):
     """A value of the file has the wrong type or is not allowed."""
 

@@ -44,9 +44,7 @@ class HeldFiles:
         """Return everything that is held."""
         with self._backend.reading() as db:
             rows = db.execute(_HELD).fetchall()
-        return [
-            Held(row[0], row[1], row[2], row[3], row[4], str(Ref(Kind(row[5]), row[6], row[7]))) for row in rows
-        ]
+        return [Held(row[0], row[1], row[2], row[3], row[4], str(Ref(Kind(row[5]), row[6], row[7]))) for row in rows]
 
     def hold(self, folder: Folder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
         """Hold the content of a directory as a proposal, instead of what was held there; return the proposal's id."""

@@ -47,6 +47,7 @@ SECTIONS = {
         "quickstart": "quickstart",
         "init": "folders",
         "folders": "folders",
+        "trust": "trusting",
         "sync": "folders",
         "checkout": "checkout",
         "connect": "connecting",
