@@ -35,9 +35,9 @@ class Gate:
     def _of_repository(self, arrival: Arrival, found: Scan) -> Holding | None:
         if self._is_known(arrival):
             return None
-        high = [finding for finding in found.findings if finding.severity is Severity.HIGH]
-        if high:
-            return Holding(f"held: a repository brought it, and the scan found: {_said(high)}", kept(found))
+        asked = [finding for finding in found.findings if finding.severity is not Severity.LOW]
+        if asked:
+            return Holding(f"held: a repository brought it, and the scan found: {_said(asked)}", kept(found))
         if self._has_trusted_head(arrival):
             return Holding("held: a repository brought a change of a resource that you trust", kept(found))
         return None

@@ -1,12 +1,13 @@
 """How far what a resource says is vouched for, read from the history of its content."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from evolvable_store.attempts import attempts
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
-from evolvable_store.operation import Actor, Principal
+from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.vouching import Vouching, untrusted
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
@@ -75,6 +76,50 @@ def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
     decided = dict.fromkeys(untrusted(library.store.backend, doubtful), Trust.UNTRUSTED)
     vouched = Vouching(library.store.backend).of(doubtful)
     return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
+
+
+VOUCHED_FOR = frozenset((Trust.PERSON, Trust.APPROVED, Trust.PROVEN))
+"""Levels whose texts reach an agent without marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a head is trusted, and who answers for it: a principal, and how that is known."""
+
+    trust: Trust
+    principal: str = ""
+    via: str = ""
+
+    @property
+    def marked(self) -> bool:
+        """Whether its texts reach an agent between marks."""
+        return self.trust not in VOUCHED_FOR
+
+
+def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
+    """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
+    ids = list(resources)
+    levels, known = trusts(library, ids), authors(library.store.backend, ids)
+    return {one: _standing(levels[one], known[one][0]) for one in ids if one in levels and known.get(one)}
+
+
+def _standing(trust: Trust, author: Author) -> Standing:
+    implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
+    return Standing(trust, author.principal or implied, author.via)
+
+
+def version_said(library: Library, head: Head, number: int) -> str:
+    """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
+    if number == head.latest:
+        return SAID.get(trusts(library, [head.id])[head.id], "")
+    version = library.store.version(head, number)
+    if any(one.tree == version.tree for one in Vouching(library.store.backend).of([head.id])):
+        return ""
+    made = library.store.operation(version.operation)
+    evidence = made.intent.evidence
+    proposed = any(text.startswith("proposal ") for text in evidence)
+    author = Author(made.actor, number, made.session, proposed, made.principal, made.intent.via)
+    return SAID.get(_by_author(author), "")
 
 
 _BY_PRINCIPAL = {

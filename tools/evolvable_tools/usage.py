@@ -13,7 +13,7 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Ref, main_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import maturity_of
-from evolvable_tools.trust import SAID, trusts
+from evolvable_tools.trust import version_said
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
@@ -22,7 +22,7 @@ _Word = TypeVar("_Word", Outcome, Usage)
 class Loaded:
     """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
 
-    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions.
+    trust: what a reader is to know of who vouches for it; '' when a person does.
     """
 
     ref: str
@@ -105,7 +105,7 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     file = store.file(head, path, number)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
-    said = SAID.get(trusts(library, [head.id])[head.id], "") if version == head.latest else ""
+    said = version_said(library, head, version)
     return Loaded(str(head.ref), version, path, as_text(file), len(file.data), sizes, trust=said), head
 
 
