@@ -222,6 +222,9 @@ def list_resources(
         _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
         for entry in entries
     ]
+    last = {str(entry.ref): stand.get(entry.id, _NOBODY).trust is Trust.UNTRUSTED for entry in entries}
+    names = {str(entry.ref): (entry.name, entry.kind) for entry in entries}
+    listed.sort(key=lambda one: (*names[one.ref], last[one.ref]))  # behind the person's own of the same name
     return Listing(listed, following, marks.notice)
 
 
