@@ -64,6 +64,15 @@ class Vouching:
         with self._backend.writing() as db:
             db.executemany("INSERT OR IGNORE INTO attribution VALUES (?, ?, ?, ?, ?)", rows)
 
+    def needs_reread(self) -> bool:
+        """Return whether the library has operations of versions before 0.2 and was not re-read since."""
+        with self._backend.reading() as db:
+            return bool(db.execute(_NEEDS_REREAD).fetchone()[0])
+
+    def note_reread(self, at: str) -> None:
+        """Note that the library was re-read."""
+        self.attribute([(0, 0)], at, Identity(Principal.UNKNOWN, "reread"))
+
     def stamp(self) -> tuple[int, int, int]:
         """Return what differs when any answer of `untrusted` may differ."""
         with self._backend.reading() as db:
@@ -121,6 +130,10 @@ _BROUGHT = """SELECT c.resource FROM operation o JOIN change c ON c.sequence BET
 _VOUCHED = """SELECT resource, tree, at, principal, via FROM vouched v
     WHERE resource IN (SELECT value FROM json_each(?)) AND withdrawn = 0 AND id = (
         SELECT max(id) FROM vouched WHERE resource = v.resource AND tree = v.tree) ORDER BY id"""
+
+# No resource has the number 0: its row says that the library was re-read.
+_NEEDS_REREAD = """SELECT NOT EXISTS (SELECT 1 FROM attribution WHERE resource = 0)
+    AND EXISTS (SELECT 1 FROM operation WHERE principal IS NULL)"""
 
 _STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0) FROM vouched),
     (SELECT count(*) FROM attribution)"""

@@ -258,3 +258,20 @@ def test_a_no_trusts_nothing(evolvable: CommandLine, clone: Clone) -> None:
     evolvable("trust", clone.project, stdin="n\n", code=1)
     assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
     assert not (evolvable.user / ".config/evolvable/config.toml").exists()
+
+
+def test_a_library_of_an_older_version_is_reread_once(evolvable: CommandLine, clone: Clone) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    init(evolvable, clone)
+    evolvable.save(clone.skills, "mine", skill_text("mine"))
+    evolvable("sync")
+    with Store.open(evolvable.home) as store, store.backend.writing() as db:
+        # As a version before principals left it: everything on disk counted as a person's.
+        db.execute("UPDATE operation SET principal = NULL, via = NULL, actor = 'human'")
+    first = evolvable("list", "--scope", "proj", "--json")
+    assert {one["ref"]: one["trust"] for one in first.json["resources"]} == {
+        "skill:proj/deploy": "untrusted",
+        "skill:proj/mine": "person",
+    }
+    assert "skill:proj/deploy" in first.err and "untrusted" in first.err
+    assert evolvable("list", "--scope", "proj", "--json").err == ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.terminal import safe
+from evolvable_server.cli.terminal import safe, warn
 from evolvable_server.config import Config, read_config
 from evolvable_server.principals import cli_identity
 from evolvable_store.errors import EvolvableError, InvalidResource
@@ -86,6 +86,7 @@ class State:
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
         from evolvable_tools.library import Library
+        from evolvable_tools.rereading import reread
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, policies(config)
@@ -93,6 +94,8 @@ class State:
             opened(config) as means,
             Library.open(config.home, create=create, means=means, redactor=redactor, policies=kinds) as library,
         ):
+            for text in reread(library):
+                warn(text)
             sequence = library.store.sequence()
             yield library, caller(config, library, self.identity)
             if library.store.sequence() != sequence:
