@@ -29,6 +29,7 @@ from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
+from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
