@@ -100,17 +100,22 @@ class SkillsExtension(Extension):
     def _page(self, cursor: str | None) -> ListSkillsResult:
         shown = Shown(self._library.store)
         skills = shown.skills(self._caller.scopes)
-        stand = standings(self._library, [skill.resource for skill in skills])
         listed: list[dict[str, Any]] = []
+        ids: list[int] = []
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
-                return ListSkillsResult(skills=listed, next_cursor=_cursor(last))
+                return ListSkillsResult(skills=self._marked(ids, listed), next_cursor=_cursor(last))
             entry, last = shown.entry(skill), _key(skill)
             if not entry.left_out:
-                listed.append(_marked(_as_skill(entry, None), stand.get(skill.resource)))
+                listed.append(_as_skill(entry, None))
+                ids.append(skill.resource)
                 files += len(entry.files)
-        return ListSkillsResult(skills=listed)
+        return ListSkillsResult(skills=self._marked(ids, listed))
+
+    def _marked(self, resources: Sequence[int], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        stand = standings(self._library, resources)
+        return [_marked(skill, stand.get(resource)) for resource, skill in zip(resources, skills, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
         place = resolve(self._library.store, uri)
