@@ -180,7 +180,7 @@ def _match(match: "Match", standing: Standing, maturity: str, marks: _Marks) -> 
         bounded(m.why, trusted=trusted),
         maturity,
         standing.trust,
-        SAID.get(standing.trust, ""),
+        SAID.get(standing.trust, "") if standing.marked else "",
         standing.principal,
         standing.via,
     )

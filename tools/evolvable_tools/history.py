@@ -72,7 +72,7 @@ def history(
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
-        evidence, who = list(made.intent.evidence), (made.principal or "", made.intent.via)
+        evidence, who = list(made.intent.evidence), (made.principal or "", "" if made.arrived else made.intent.via)
         rows.append(
             PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed, evidence, *who)
         )

@@ -82,6 +82,12 @@ VOUCHED_FOR = frozenset((Trust.PERSON, Trust.APPROVED, Trust.PROVEN))
 """Levels whose texts reach an agent without marks."""
 
 
+OWN = "quickstart"
+"""How an import is known that the program itself made: its own skills, and quickstart's copies of the person's."""
+
+OWN_SAID = "comes with Evolvable, or was copied by quickstart"
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How far a head is trusted, and who answers for it: a principal, and how that is known."""
@@ -93,7 +99,7 @@ class Standing:
     @property
     def marked(self) -> bool:
         """Whether its texts reach an agent between marks."""
-        return self.trust not in VOUCHED_FOR
+        return self.trust not in VOUCHED_FOR and not (self.trust is Trust.IMPORT and self.via == OWN)
 
 
 def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
@@ -111,7 +117,9 @@ def _standing(trust: Trust, author: Author) -> Standing:
 def version_said(library: Library, head: Head, number: int) -> str:
     """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
-        return SAID.get(trusts(library, [head.id])[head.id], "")
+        standing = standings(library, [head.id])[head.id]
+        own = standing.trust is Trust.IMPORT and standing.via == OWN
+        return OWN_SAID if own else SAID.get(standing.trust, "")
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in Vouching(library.store.backend).of([head.id])):
         return ""

@@ -13,7 +13,7 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Ref, main_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import maturity_of
-from evolvable_tools.trust import SAID, Trust, version_said
+from evolvable_tools.trust import OWN_SAID, SAID, Trust, version_said
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
@@ -37,7 +37,7 @@ class Loaded:
     @property
     def marked(self) -> bool:
         """Whether its text reaches an agent between marks: nobody whom the user trusts answers for it."""
-        return self.trust not in ("", SAID[Trust.PROVEN])
+        return self.trust not in ("", SAID[Trust.PROVEN], OWN_SAID)
 
 
 @dataclass(frozen=True)
