@@ -103,6 +103,33 @@ def remove_command(role: str, name: str, signer: Signer | None = None) -> Person
     return read_person_config()
 
 
+def note_trusted(folder: Path, signer: Signer | None = None) -> None:
+    """Add a folder to those that the person trusts. Raise as `edit_config`."""
+    _change_trusted(folder, signer, wanted=True)
+
+
+def withdraw_trusted(folder: Path, signer: Signer | None = None) -> None:
+    """Take a folder out of those that the person trusts. Raise as `edit_config`."""
+    _change_trusted(folder, signer, wanted=False)
+
+
+def _change_trusted(folder: Path, signer: Signer | None, *, wanted: bool) -> None:
+    def change(document: Any) -> None:
+        import tomlkit
+
+        kept = [one for one in document.get("trusted", []) if one.get("folder") != str(folder)]
+        document.pop("trusted", None)
+        tables = tomlkit.aot()
+        for one in [*kept, *([{"folder": str(folder)}] if wanted else [])]:
+            table = tomlkit.table()
+            table.update(one)
+            tables.append(table)
+        if tables:
+            document.append("trusted", tables)
+
+    edit_config(change, signer)
+
+
 def _text(path: Path) -> str:
     try:
         with open(path, encoding="utf-8") as stream:

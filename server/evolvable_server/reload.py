@@ -78,7 +78,7 @@ class Reloader:
         """Starts following. The first look at the folders happens at once, in the background."""
         from evolvable_store.working_copies import WorkingCopies  # a server answers before it follows folders
 
-        self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS)
+        self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS, gate=self._library.gate)
         for thread in self._threads:
             thread.start()
 

@@ -32,6 +32,7 @@ from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
+from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
@@ -106,6 +107,15 @@ class Serving:
             if copy.state == "broken":
                 log.warning("The memories of %s are not up to date: %s", copy.title, copy.why)
 
+    def _reread(self) -> None:
+        from evolvable_tools.rereading import reread
+
+        try:
+            for text in reread(self.library):
+                log.warning(text)
+        except EvolvableError as error:
+            log.warning("The library was not re-read: %s", error.text)
+
     def start_following(self) -> None:
         """Starts to follow folders and library and to warm the embedder, in the background.
 
@@ -113,6 +123,7 @@ class Serving:
         """
         threading.Thread(target=give_back, args=(self._closed,), name="evolvable-give-back", daemon=True).start()
         if not self.library.store.read_only:
+            threading.Thread(target=self._reread, name="evolvable-reread", daemon=True).start()
             self._reloader.start()
             threading.Thread(target=self._bring_up, name="evolvable-memory", daemon=True).start()
             if self.library.means.neighbours is not None:

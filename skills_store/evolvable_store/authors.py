@@ -16,7 +16,7 @@ class Author:
     """One operation that made the content of a head.
 
     proposed: it approved what somebody else had proposed. principal: who answers for it, None for an operation of a
-    version before 0.2.
+    version before 0.2; via: how that is known.
     """
 
     actor: Actor
@@ -25,6 +25,7 @@ class Author:
     proposed: bool
     principal: Principal | None = None
     operation: int = 0
+    via: str = ""
 
 
 def authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[Author]]:
@@ -32,12 +33,13 @@ def authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[
     with backend.reading() as db:
         rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _NEWEST)).fetchall()
     found: dict[int, list[Author]] = {}
-    for resource, version, actor, session, evidence, principal, arrived, operation in rows:
+    for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
         proposed = any(
             text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
         )
         known = Principal.IMPORT if arrived else Principal(principal) if principal else None
-        found.setdefault(resource, []).append(Author(Actor(actor), version, session, proposed, known, operation))
+        author = Author(Actor(actor), version, session, proposed, known, operation, via)
+        found.setdefault(resource, []).append(author)
     return found
 
 
@@ -46,6 +48,10 @@ _AUTHORS = """WITH newest AS (
             SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
         WHERE r.id IN (SELECT value FROM json_each(?1))
     )
-    SELECT n.id, c.latest, o.actor, o.session, o.evidence, o.principal, o.arrived, o.id FROM newest n
+    SELECT n.id, c.latest, o.actor, o.session, o.evidence, coalesce(a.principal, o.principal),
+        o.arrived AND a.principal IS NULL, coalesce(a.via, o.via, ''), o.id
+    FROM newest n
     JOIN change c ON c.resource = n.id AND c.latest > n.latest - ?2 AND c.tree = n.tree AND c.manifest IS NOT NULL
-    JOIN operation o ON o.id = c.operation ORDER BY c.sequence DESC"""
+    JOIN operation o ON o.id = c.operation
+    LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
+    ORDER BY c.sequence DESC"""

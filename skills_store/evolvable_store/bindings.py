@@ -77,6 +77,7 @@ class Bindings:
         """Forgets a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
             db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
+            db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
             db.execute("DELETE FROM folder WHERE id = ?", (folder.id,))
 
     def of_folder(self, folder: Folder) -> dict[str, Binding]:

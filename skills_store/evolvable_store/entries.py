@@ -192,8 +192,11 @@ def names(db: "Connection", visible: Visible, prefix: str, limit: int) -> list[s
     return [row[0] for row in rows]
 
 
-def visible(kind: Kind | None, scopes: Sequence[str] | None) -> Visible:
-    """Returns the condition for entries of a kind in these scopes, nearest first (None: all)."""
+def visible(kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = ()) -> Visible:
+    """Returns the condition for entries of a kind in these scopes, nearest first (None: all).
+
+    untrusted: resources that hide none of their name.
+    """
     conditions, values = ["1"], list[Any]()
     if kind is not None:
         conditions.append("e.kind = ?")
@@ -203,9 +206,10 @@ def visible(kind: Kind | None, scopes: Sequence[str] | None) -> Visible:
         nearest = []
         for scope in dict.fromkeys(bindable(scope) for scope in scopes):
             hidden = "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
-            unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}))" if seen else ""
+            but = " AND n.id NOT IN (SELECT value FROM json_each(?))" if untrusted else ""
+            unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}){but})" if seen else ""
             nearest.append(f"e.scope = ?{unhidden}")
-            values += [scope, *seen]
+            values += [scope, *seen, *([json.dumps(list(untrusted))] if seen and untrusted else [])]
             seen.append(scope)
         conditions.append(f"({' OR '.join(nearest) or '0'})")
     return Visible(" AND ".join(conditions), tuple(values))

@@ -19,7 +19,9 @@ from evolvable_store.postings import Damaged
 from evolvable_store.problems import main_path
 from evolvable_store.ranking import Part, Query, Weighed
 from evolvable_store.resource import Kind
+from evolvable_store.seen import Visible
 from evolvable_store.store import Store
+from evolvable_store.vouching import Vouching, untrusted
 from evolvable_store.words import Asked
 
 if TYPE_CHECKING:
@@ -117,6 +119,16 @@ class Index:
         self._store, self._file, self._weigh = store, file, weigh
         self._applied = -1
         self._known = Known()
+        self._untrusted: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> Visible:
+        """Returns which entries may be seen; one that is not trusted hides none of its name further away."""
+        if scopes is None or len(scopes) < 2:
+            return visible(kind, scopes)
+        stamp, backend = Vouching(self._store.backend).stamp(), self._store.backend
+        if stamp != self._untrusted[0]:
+            self._untrusted = (stamp, tuple(sorted(untrusted(backend))))
+        return visible(kind, scopes, self._untrusted[1])
 
     @classmethod
     def open(cls, store: Store, weigh: Weigh | None = None) -> Self:
@@ -283,7 +295,7 @@ class Index:
         depth: how many are weighed, when that is more than the limit.
         """
         with self._file.reading() as db:
-            asking, seen = self._known.ask(db, query, visible(kind, scopes))
+            asking, seen = self._known.ask(db, query, self._visible(kind, scopes))
             weighed = asking.best(db, seen, max(limit, depth))
             scored = _scored(db, list(weighed.values())[:limit], asking)
         return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
@@ -294,7 +306,7 @@ class Index:
     ) -> dict[int, Weighed]:
         """Returns how well those of the resources that may be seen fit the query of the ranking."""
         with self._file.reading() as db:
-            resources = entries.documents_of(db, ids, visible(kind, scopes))
+            resources = entries.documents_of(db, ids, self._visible(kind, scopes))
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
 
     @_mending
@@ -322,7 +334,7 @@ class Index:
         scopes: as in `search`.
         """
         with self._file.reading() as db:
-            return entries.phrases(db, said, names, visible(kind, scopes), self._known.beginnings(db))
+            return entries.phrases(db, said, names, self._visible(kind, scopes), self._known.beginnings(db))
 
     @_mending
     def entries(
@@ -339,7 +351,7 @@ class Index:
         entry of the page before. scopes: as in `search`. Raises InvalidArgument for a query of too many words.
         """
         with self._file.reading() as db:
-            return entries.page(db, visible(kind, scopes), query or "", limit, after)
+            return entries.page(db, self._visible(kind, scopes), query or "", limit, after)
 
     @_mending
     def entry(self, head: Head) -> Entry | None:
@@ -353,7 +365,7 @@ class Index:
     ) -> list[str]:
         """Returns the names that begin with `prefix`, in order, each once."""
         with self._file.reading() as db:
-            return entries.names(db, visible(kind, scopes), prefix, limit)
+            return entries.names(db, self._visible(kind, scopes), prefix, limit)
 
     @property
     def answers(self) -> MutableMapping[str, str]:

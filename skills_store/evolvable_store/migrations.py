@@ -281,6 +281,28 @@ def m013_secrets(db: Any) -> None:
     """)
 
 
+def m014_trust(db: Any) -> None:
+    """What a person vouches for, who is known later to have made a version, and what is held in watched folders."""
+    db.executescript("""
+        CREATE TABLE vouched (
+            id INTEGER PRIMARY KEY, resource INTEGER NOT NULL, tree TEXT NOT NULL, at TEXT NOT NULL,
+            principal TEXT NOT NULL, via TEXT NOT NULL, withdrawn INTEGER NOT NULL, signature BLOB
+        ) STRICT;
+        CREATE INDEX vouched_resource ON vouched (resource, tree);
+        CREATE TABLE attribution (
+            resource INTEGER NOT NULL, version INTEGER NOT NULL, principal TEXT NOT NULL, via TEXT NOT NULL,
+            at TEXT NOT NULL,
+            PRIMARY KEY (resource, version)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE held (
+            folder INTEGER NOT NULL, directory TEXT NOT NULL, tree TEXT NOT NULL, proposal INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            PRIMARY KEY (folder, directory)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX operation_repository ON operation (id) WHERE principal = 'repository';
+    """)
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -295,6 +317,7 @@ STEPS = (
     m011_signatures,
     m012_earned,
     m013_secrets,
+    m014_trust,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -13,6 +13,7 @@ from evolvable_store.operation import Actor, Change, Head, Identity, Operation, 
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.sqlite import SqliteBackend
 from evolvable_store.transaction import Transaction, iso
+from evolvable_store.vouching import untrusted
 
 
 def utc_now() -> datetime:
@@ -98,14 +99,17 @@ class Store:
         return head
 
     def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
-        """Returns the first living head as `head` does, else a removed one, else None."""
-        removed = None
-        for scope in (ref.scope,) if ref.scope else scopes:
-            head = self.backend.head(ref.kind, scope, ref.name)
-            if head is not None and head.version is not None:
-                return head
-            removed = removed or head
-        return removed
+        """Returns the first living head as `head` does, else a removed one, else None.
+
+        Of several of one name those come last that a repository brought and nobody trusts.
+        """
+        found = [self.backend.head(ref.kind, scope, ref.name) for scope in ((ref.scope,) if ref.scope else scopes)]
+        there = [head for head in found if head is not None]
+        living = [head for head in there if head.version is not None]
+        if len(living) > 1:
+            last = untrusted(self.backend, [head.id for head in living])
+            living.sort(key=lambda head: head.id in last)
+        return next(iter([*living, *there]), None)
 
     def _missing(self, ref: Ref, scopes: Sequence[str], removed: Head | None) -> NoSuchResource:
         if removed is not None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from evolvable_store.arrival import Gate
 from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head, Identity
@@ -17,9 +18,9 @@ from evolvable_store.working_copy import WorkingCopy, notes_of
 class WorkingCopies:
     """The folders of one library."""
 
-    def __init__(self, store: Store, *, grace: float = 0.0) -> None:
-        """grace: as for WorkingCopy."""
-        self._store, self._grace = store, grace
+    def __init__(self, store: Store, *, grace: float = 0.0, gate: Gate | None = None) -> None:
+        """grace, gate: as for WorkingCopy."""
+        self._store, self._grace, self._gate = store, grace, gate
         self.bindings = Bindings(store.backend)
         self._copies: dict[int, WorkingCopy] = {}
 
@@ -41,7 +42,7 @@ class WorkingCopies:
         identity: who answers for what it holds now; later changes on disk are of an unknown principal.
         """
         folder = self.bindings.add_folder(path, scope, kind)
-        return WorkingCopy(self._store, folder, grace=self._grace, identity=identity).sync(progress=progress)
+        return self._working_copy(folder, identity).sync(progress=progress)
 
     def check_out(
         self,
@@ -82,8 +83,15 @@ class WorkingCopies:
     def copy(self, folder: Folder) -> WorkingCopy:
         """Returns the working copy of a folder, always the same one."""
         if folder.id not in self._copies:
-            self._copies[folder.id] = WorkingCopy(self._store, folder, grace=self._grace)
+            self._copies[folder.id] = self._working_copy(folder, None)
         return self._copies[folder.id]
+
+    def _working_copy(self, folder: Folder, identity: Identity | None) -> WorkingCopy:
+        return WorkingCopy(self._store, folder, grace=self._grace, identity=identity, gate=self._gate)
+
+    def sync_as(self, folder: Folder, directories: Iterable[str], identity: Identity) -> Sync:
+        """Import what these directories hold now on behalf of somebody who is known to have written it."""
+        return self._working_copy(folder, identity).sync(directories, removals=False)
 
     def sync(self) -> list[Sync]:
         """Brings every folder and the library together. What one folder brings in reaches those before it too."""
@@ -147,5 +155,7 @@ def _remarks(sync: Sync) -> Iterator[str]:
         yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
     for refusal in (*sync.refused, *sync.conflicts):
         yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
+    for held in sync.held:
+        yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
     for directory in sync.missing:
         yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evolvable_store.arrival import Arrival, Gate, Holding, Origins
 from evolvable_store.bindings import Binding, Bindings, Folder
 from evolvable_store.discovery import is_single, single_name
 from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
+from evolvable_store.held import Held, HeldFiles
 from evolvable_store.looking import Look, Looker
 from evolvable_store.merge import Merged, merge_files
 from evolvable_store.objects import Files, Manifest, manifest_of
 from evolvable_store.openat import PathAt, first_link
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.problems import Problem, main_left_out, main_path, problems, refused
+from evolvable_store.proposals import Draft
 from evolvable_store.reconcile import Step, decide
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
 from evolvable_store.staging import is_inside
@@ -40,7 +43,7 @@ from evolvable_store.swap import (
     write_folder,
     write_single,
 )
-from evolvable_store.sync import Refusal, Sync, Taken
+from evolvable_store.sync import HeldBack, Refusal, Sync, Taken
 from evolvable_store.transaction import Transaction
 from evolvable_store.trash import Trash
 
@@ -55,17 +58,21 @@ KEEP_SECONDS = 60.0
 
 _TRIES = 8
 
+_ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
+"""Which actor a principal's operations name; every other change on disk counts as a human's."""
+
 _PASSING = ("unreadable", "it keeps changing")
 """How reasons begin for which a file was left out that is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A directory whose content is to become a version of `ref`. how: as in Taken."""
+    """A directory whose content is to become a version of `ref`. how: as in Taken. identity: who answers for it."""
 
     look: Look
     ref: Ref
     how: str
+    identity: Identity
 
     @property
     def expected(self) -> int:
@@ -76,13 +83,25 @@ class _Edit:
 class WorkingCopy:
     """One folder of one library. Any number of processes may sync the same folder; they take turns."""
 
-    def __init__(self, store: Store, folder: Folder, *, grace: float = 0.0, identity: Identity | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: Folder,
+        *,
+        grace: float = 0.0,
+        identity: Identity | None = None,
+        gate: Gate | None = None,
+    ) -> None:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
-        identity: who answers for what is imported; by default an unknown principal, as for any change on disk.
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
+        git holds is a repository's, whoever imports it. gate: decides which contents are held; without one, none.
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._identity = identity or Identity(Principal.UNKNOWN, "file")
+        self._gate, self._origins = gate, Origins(folder)
+        self._held_files = HeldFiles(store.backend)
+        self._held: dict[str, Held] = {}
         self._bindings = Bindings(store.backend)
         self._looker = Looker(store, self._bindings, folder)
         self._removals = True
@@ -115,6 +134,7 @@ class WorkingCopy:
             return sync
         with self._lock():
             self._recover(sync)
+            self._held = self._held_files.of_folder(self.folder)
             if directories is None:
                 survey = self._looker.everything()
                 directories, sync.stale = survey.directories, survey.gone
@@ -144,6 +164,8 @@ class WorkingCopy:
         directory = single_name(head.kind, head.name)
         if self._looker.linked([directory]):
             return sync  # it is written into the folder that the link leads to
+        if directory in self._held_files.of_folder(self.folder):
+            return self.sync([directory])  # what lies there waited for this decision
         if os.path.lexists(self.folder.path / directory):
             sync.refused.append(Refusal(directory, (f"it is in the way of {head.ref}, which is not written here",)))
             return sync
@@ -212,7 +234,7 @@ class WorkingCopy:
         again: list[str] = []
         names: set[str] = set()
         for look in self._looker.looks(directories):
-            step = self._decide(look)
+            step = self._decide_held(look, sync) or self._decide(look)
             if step in (Step.SNAPSHOT, Step.RENAME, Step.BIND) and not self._fit(look, sync):
                 continue
             if step is Step.BIND:
@@ -223,11 +245,14 @@ class WorkingCopy:
                     again.append(look.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                edits.append(_Edit(look, ref, "new" if step is Step.RENAME else _how(look)))
+                edit = _Edit(look, ref, "new" if step is Step.RENAME else _how(look), self._origin(look, ref))
+                if not self._hold(edit, sync):
+                    edits.append(edit)
             elif step is not Step.NOTHING:
                 later.append((look, step))
         self._bindings.bind(bound)
-        self._snapshot(edits, sync)
+        for identity in dict.fromkeys(edit.identity for edit in edits):
+            self._snapshot([edit for edit in edits if edit.identity == identity], sync)
         for look, step in later:
             self._one(look, step, sync)
         return again
@@ -240,6 +265,58 @@ class WorkingCopy:
             return head.tree if number == head.latest else self.store.version(head, number).tree
 
         return decide(look.binding, head, look.tree, tree_of, self._is_taken(look))
+
+    def _decide_held(self, look: Look, sync: Sync) -> Step | None:
+        """Return the step for a directory that is held, None for one that is not, or no longer."""
+        held = self._held.get(look.directory)
+        if held is None:
+            return None
+        living = look.head is not None and look.head.version is not None
+        if look.tree != held.tree or living and look.head is not None and look.head.tree == look.tree:
+            # It was edited, taken away, or is what the library has: it is decided on as any other directory.
+            self._release(look.directory)
+            return None
+        if held.approved:
+            self._release(look.directory)
+            return Step.CHECKOUT if living else None
+        sync.held.append(HeldBack(look.directory, self._ref_of(look), held.proposal))
+        return Step.NOTHING
+
+    def _release(self, directory: str) -> None:
+        self._held_files.release(self.folder, [directory])
+        self._held.pop(directory, None)
+
+    def _ref_of(self, look: Look) -> Ref:
+        return look.head.ref if look.head is not None else Ref(self.folder.kind, look.name, self.folder.scope)
+
+    def _origin(self, look: Look, ref: Ref) -> Identity:
+        """Return who answers for what a directory holds."""
+        assert look.reading is not None
+        known = self.store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
+        return self._origins.identity(look.directory, known, look.reading.files, self._identity)
+
+    def _hold(self, edit: _Edit, sync: Sync) -> bool:
+        """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
+        look, head = edit.look, edit.look.head
+        if edit.identity.principal not in _ACTORS:
+            return False
+        assert look.reading is not None and look.tree is not None
+        before = self.store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
+        arrival = Arrival(self.folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity)
+        holding = self._gate(arrival) if self._gate else None
+        if head is not None and head.frozen and head.ref == edit.ref:
+            holding = holding or Holding("a person froze it")
+        if holding is None:
+            return False
+        self._hold_back(arrival, edit.expected, look.tree, holding, sync)
+        return True
+
+    def _hold_back(self, arrival: Arrival, base: int, tree: str, holding: Holding, sync: Sync) -> None:
+        draft = Draft(arrival.ref, base, arrival.files, holding.reason, findings=holding.findings)
+        proposal = self._held_files.hold(
+            self.folder, arrival.directory, tree, draft, self.store.now(), arrival.identity
+        )
+        sync.held.append(HeldBack(arrival.directory, arrival.ref, proposal, holding.reason))
 
     def _is_taken(self, look: Look) -> bool:
         """Returns whether a directory other than this one, in any folder, holds the resource of this name."""
@@ -330,7 +407,7 @@ class WorkingCopy:
         if not edits:
             return
         try:
-            with self._transaction(_reason(self.folder, edits)) as tx:
+            with self._transaction(_reason(self.folder, edits), identity=edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
                     tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
@@ -345,13 +422,16 @@ class WorkingCopy:
             return
         for edit, written in zip(edits, tx.written, strict=True):
             assert written.version is not None
-            sync.taken.append(Taken(edit.look.directory, edit.ref, written.version, edit.how))
+            who = edit.identity.principal
+            sync.taken.append(Taken(edit.look.directory, edit.ref, written.version, edit.how, who))
             if edit.ref.name != edit.look.name:
                 other = f"the library has another {edit.ref.kind} of this name; this one is kept as {edit.ref}"
                 sync.warnings.append(Refusal(edit.look.directory, (other,)))
 
-    def _transaction(self, reason: str, evidence: Sequence[str] = ()) -> Transaction:
-        return self.store.transaction(Actor.HUMAN, reason, evidence=evidence, identity=self._identity)
+    def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
+        who = identity or self._identity
+        actor = _ACTORS.get(who.principal, Actor.HUMAN)
+        return self.store.transaction(actor, reason, evidence=evidence, identity=who)
 
     def _one(self, look: Look, step: Step, sync: Sync) -> None:
         try:
@@ -441,9 +521,21 @@ class WorkingCopy:
         assert look.binding.version is not None
         if not self._fit(look, sync):
             return
-        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync)
+        identity = self._origin(look, look.head.ref)
+        if self._hold(_Edit(look, look.head.ref, "merged", identity), sync):
+            return
+        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=identity)
 
-    def _merge_in(self, look: Look, head: Head, base: int, theirs: Files, sync: Sync, kept: Path | None = None) -> None:
+    def _merge_in(
+        self,
+        look: Look,
+        head: Head,
+        base: int,
+        theirs: Files,
+        sync: Sync,
+        kept: Path | None = None,
+        identity: Identity | None = None,
+    ) -> None:
         """Makes a version of the head plus what `theirs` changed since `base`, and writes it out.
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
@@ -455,7 +547,7 @@ class WorkingCopy:
             conflict = f"{paths}: also changed in version {head.version}; the edit on disk was kept (base {base})"
             outcome = f"conflict in {paths}, the edit on disk was kept"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
-        with self._transaction(reason, [f"conflict: {conflict}"] if conflict else []) as tx:
+        with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if kept is not None:
             discard(kept, self._staging())
@@ -464,7 +556,8 @@ class WorkingCopy:
             sync.conflicts.append(Refusal(look.directory, (conflict,)))
         if tx.written[0].changed:
             assert new.version is not None
-            sync.taken.append(Taken(look.directory, head.ref, new.version, "merged"))
+            who = (identity or self._identity).principal
+            sync.taken.append(Taken(look.directory, head.ref, new.version, "merged", who))
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: Sync) -> None:

@@ -107,4 +107,5 @@ def _code(shown: list[str]) -> int:
 def _plain(lines: list[str]) -> str:
     """Returns the text without what differs each time: numbers, ids, and the width of columns."""
     text = re.sub(r"\b(use|search)-[0-9a-f]{12}\b", r"\1-id", " ".join(" ".join(lines).split()))
+    text = re.sub(r"\[(/?)[0-9a-f]{16}\]", r"[\1mark]", text)
     return re.sub(r"\d[\d,.:-]*", "0", text)

@@ -3,6 +3,7 @@
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_place import PERSON
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
@@ -18,7 +19,7 @@ def prompt_text(name, arguments="", body="Do it.", description="Asks for it."):
 
 
 def put(place, ref, text, path="PROMPT.md"):
-    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "written by hand") as tx:
+    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "written by hand", identity=PERSON) as tx:
         tx.put(Ref.parse(ref), {path: File(text if isinstance(text, bytes) else text.encode())})
 
 

@@ -44,7 +44,9 @@ async def call(client, tool, **arguments):
     """The structured result, or the text where a tool returns a document. Fails on an error."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content[0].text
-    return result.structured_content if result.structured_content is not None else result.content[0].text
+    if result.structured_content is not None:
+        return result.structured_content
+    return "".join(block.text for block in result.content)
 
 
 async def failure(client, tool, **arguments):

@@ -9,8 +9,12 @@ from pathlib import Path
 import anyio
 from mcp import Client, StdioServerParameters
 
+from evolvable_store.operation import Identity, Principal
 from evolvable_store.store import Store
 from evolvable_store.working_copies import WorkingCopies
+
+PERSON = Identity(Principal.PERSON, "terminal")
+"""Who imports the folders of a place. What is saved in them later is of an unknown principal, as on any machine."""
 
 ERAS = {"handshake": "legacy", "modern": "auto"}
 
@@ -28,7 +32,7 @@ class Place:
         self.save("pdf", skill_text("pdf", "Merge, split and fill PDF forms."))
         self.save("csv", skill_text("csv", "Clean and summarise CSV tables."))
         with Store.open(self.home, create=True) as store:
-            WorkingCopies(store).add(self.skills)
+            WorkingCopies(store).add(self.skills, identity=PERSON)
 
     def save(self, name: str, text: str, path: str = "SKILL.md") -> None:
         """Writes a file in one step, as editors do: a server that looks in the middle of it would see an empty one."""

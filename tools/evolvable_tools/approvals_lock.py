@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.signatures import Signatures
 from evolvable_store.sqlite import SqliteBackend
+from evolvable_store.vouching import Vouched
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -52,6 +53,10 @@ class ApprovalsLock:
         except InvalidSignature:
             return False
         return True
+
+    def signed(self, vouched: Vouched) -> bool:
+        """Return whether this key signed a decision to trust a content."""
+        return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
 
     def signatures(self, backend: SqliteBackend) -> Signatures:
         """Return the signatures of a library under this key."""

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,17 @@ from evolvable_store.evidence import Tally
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.shown import Shown
+from evolvable_tools.foreign_text import bounded, inline, inline_notice, nonce
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.choice import ChooseBetween
 from evolvable_tools.lookup.means import Means
 from evolvable_tools.lookup.stage import StageReport
-from evolvable_tools.trust import Trust, trusts
+from evolvable_tools.trust import Standing, Trust, standings
 from evolvable_tools.usage import proven, summarise
 
 if TYPE_CHECKING:
     from evolvable_store.index import Entry
+    from evolvable_tools.lookup.cascade import Match
     from evolvable_tools.lookup.confusable import Confusion
 
 MAX_MATCHES = 20
@@ -32,9 +34,10 @@ MAX_PAGE = 1_000
 @dataclass(frozen=True, slots=True)
 class FoundMatch:
     """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
-    vouches for it: person, approved, proven, import or agent (written by an agent, not yet approved).
+    vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
 
-    reported, verified: known ends of its uses, as their sessions say or as is verified.
+    reported, verified: known ends of its uses, as their sessions say or as is verified. notice: what a reader is to
+    know of the trust, '' when a person vouches. principal, via: who answers for it.
     """
 
     ref: str
@@ -48,13 +51,17 @@ class FoundMatch:
     trust: str
     reported: int = 0
     verified: int = 0
+    notice: str = ""
+    principal: str = ""
+    via: str = ""
 
 
 @dataclass(frozen=True)
 class FoundSkills:
     """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
 
-    choose_between: the search is not sure, and whoever called shall choose.
+    choose_between: the search is not sure, and whoever called shall choose. notice: what the marks around descriptions
+    mean, '' where there are none.
     """
 
     search_id: str
@@ -62,6 +69,7 @@ class FoundSkills:
     none_fits: bool
     stages: list[StageReport]
     choose_between: ChooseBetween | None = None
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Listed:
     """One resource of a listing. uses: how often it was loaded; success: share among the known ends that count, None
     without any.
 
-    trust: who vouches for it; reported, verified: as in FoundMatch.
+    trust, principal, via: who vouches for it, and who answers for it; reported, verified: as in FoundMatch.
     """
 
     ref: str
@@ -81,14 +89,17 @@ class Listed:
     trust: str
     reported: int = 0
     verified: int = 0
+    principal: str = ""
+    via: str = ""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """One page, by name. `next_cursor` is None on the last."""
+    """One page, by name. `next_cursor` is None on the last. notice: as in FoundSkills."""
 
     resources: list[Listed]
     next_cursor: str | None = None
+    notice: str = ""
 
 
 def find_skill(
@@ -120,29 +131,66 @@ def find_skill(
         means = replace(means, thinker=DiscreetThinker(means.thinker, library.redacted))
     found = find(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
     known = proofs(library.store.backend, [match.entry.id for match in found.matches])
-    trust = trusts(library, [match.entry.id for match in found.matches])
+    stand = standings(library, [match.entry.id for match in found.matches])
+    trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
-    order = settled(found.matches, known, scopes, means.fits, capped)
-    matches = [
-        FoundMatch(
-            m.ref,
-            m.entry.version,
-            m.entry.name,
-            m.entry.description,
-            m.stage,
-            m.confidence,
-            m.why,
-            proven(known.get(m.entry.id)),
-            trust.get(m.entry.id, Trust.AGENT),
-            *_ends(known.get(m.entry.id)),
-        )
-        for m in order
-    ]
+    order = _untrusted_last(settled(found.matches, known, scopes, means.fits, capped), trust, means.fits)
+    marks = _Marks(caller)
+    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
         note_shown(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
-    return FoundSkills(search, matches, found.none_fits, stages, found.choose_between)
+    return FoundSkills(search, matches, found.none_fits, stages, found.choose_between, marks.notice)
+
+
+_NOBODY = Standing(Trust.AGENT)
+
+
+class _Marks:
+    """The marks around descriptions of one answer: a person reads them without."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._number = "" if caller.actor is Actor.HUMAN else nonce()
+        self.notice = ""
+
+    def around(self, text: str, standing: Standing) -> str:
+        """Return a description as this answer shows it."""
+        if not standing.marked:
+            return bounded(text)
+        if not self._number:
+            return bounded(text, trusted=standing.trust is not Trust.UNTRUSTED)
+        self.notice = inline_notice(self._number)
+        return inline(text, self._number)
+
+
+def _untrusted_last(matches: "Sequence[Match]", trust: Mapping[int, Trust], fits: float) -> "list[Match]":
+    """Return the matches with those that nobody trusts behind everything else that fits."""
+    last = [m for m in matches if trust.get(m.entry.id) is Trust.UNTRUSTED and m.confidence >= fits]
+    if not last:
+        return list(matches)
+    others = [m for m in matches if m not in last]
+    fitting = [m for m in others if m.confidence >= fits]
+    return [*fitting, *last, *(m for m in others if m.confidence < fits)]
+
+
+def _match(match: "Match", standing: Standing, proof: Proof | None, marks: _Marks) -> FoundMatch:
+    m, trusted = match, not standing.marked
+    return FoundMatch(
+        m.ref,
+        m.entry.version,
+        m.entry.name,
+        marks.around(m.entry.description, standing),
+        m.stage,
+        m.confidence,
+        bounded(m.why, trusted=trusted),
+        proven(proof),
+        standing.trust,
+        *_ends(proof),
+        standing.notice,
+        standing.principal,
+        standing.via,
+    )
 
 
 def note_shown(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
@@ -176,18 +224,23 @@ def list_resources(
     entries, following = page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
     tallies, known = library.evidence.tallies(ids), proofs(library.store.backend, ids)
-    trust = trusts(library, ids)
+    stand, marks = standings(library, ids), _Marks(caller)
     listed = [
-        _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), trust.get(entry.id, Trust.AGENT))
+        _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
         for entry in entries
     ]
-    return Listing(listed, following)
+    last = {str(entry.ref): stand.get(entry.id, _NOBODY).trust is Trust.UNTRUSTED for entry in entries}
+    names = {str(entry.ref): (entry.name, entry.kind) for entry in entries}
+    listed.sort(key=lambda one: (*names[one.ref], last[one.ref]))  # behind the person's own of the same name
+    return Listing(listed, following, marks.notice)
 
 
-def _listed(entry: "Entry", tally: Tally, proof: Proof | None, trust: Trust) -> Listed:
-    one = summarise(str(entry.ref), tally, proof)
-    ends = (one.reported, one.verified)
-    return Listed(one.ref, entry.version, entry.description, one.maturity, one.loaded, one.success, trust, *ends)
+def _listed(entry: "Entry", tally: Tally, proof: Proof | None, standing: Standing, marks: _Marks) -> Listed:
+    one, description = summarise(str(entry.ref), tally, proof), marks.around(entry.description, standing)
+    ends, who = (one.reported, one.verified), (standing.principal, standing.via)
+    return Listed(
+        *(one.ref, entry.version, description, one.maturity, one.loaded, one.success, standing.trust), *ends, *who
+    )
 
 
 def _ends(proof: Proof | None) -> tuple[int, int]:

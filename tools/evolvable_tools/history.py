@@ -22,7 +22,8 @@ MAX_DIFF_FILE = 512 * 1024
 class PastVersion:
     """One version: when, by whom, why, in which operation, and the files it changed against the one before.
 
-    evidence: what its operation states about itself, such as a conflict with the version before.
+    evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
+    answers for it, and how that is known; '' in versions before 0.2.
     """
 
     version: int
@@ -33,6 +34,8 @@ class PastVersion:
     session: str | None
     files: list[str]
     evidence: list[str]
+    principal: str = ""
+    via: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,10 @@ def history(
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
-        evidence = list(made.intent.evidence)
-        rows.append(PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed, evidence))
+        evidence, who = list(made.intent.evidence), (made.principal or "", "" if made.arrived else made.intent.via)
+        rows.append(
+            PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed, evidence, *who)
+        )
     text = None
     if from_version is not None or to_version is not None:
         new = to_version or head.latest

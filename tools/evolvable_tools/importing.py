@@ -1,5 +1,6 @@
 """The verbs that take resources in from elsewhere, each after a scan that may have a person look at it first."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,9 +8,9 @@ from typing import Any
 
 from evolvable_store import archive
 from evolvable_store.archive import Imported
-from evolvable_store.errors import InvalidResource, Unsafe
+from evolvable_store.errors import InvalidResource, Refused, Unsafe
 from evolvable_store.objects import Files
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
@@ -28,17 +29,22 @@ class TakenIn:
 
 @dataclass(slots=True)
 class _Looking:
-    """A look at each resource. `accepted`: a person answers for all of it, so nothing is kept out."""
+    """A look at each resource.
+
+    accepted: a person answers for all of it, so nothing is kept out. waits: nobody but a person brought it, so all of
+    it waits for one.
+    """
 
     library: Library
     accepted: bool
+    waits: bool = False
     seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
 
     def hold(self, ref: Ref, base: int, files: Files) -> bool:
         """Returns whether a resource is taken in at once. Raises InvalidResource for what is refused."""
         found = self._found(ref, base, files)
         self.seen[ref] = (base, files, found)
-        return self.accepted or not found.asks
+        return not self.waits and (self.accepted or not found.asks)
 
     def refuse(self, ref: Ref, base: int, files: Files) -> bool:
         """Returns True. Raises InvalidResource for what is refused, and for what a person is to see first."""
@@ -62,7 +68,8 @@ def import_folders(
     """Takes in the folders in `source`; options and errors as in evolvable_store.archive.import_folders.
 
     What a scan refuses is refused with the reasons, what a person is to see first becomes a proposal. accepted: the
-    caller answers for all of it; findings are only told.
+    caller answers for all of it; findings are only told. Where it is not a person who imports, all of it waits in the
+    inbox, as proposals of one session that are decided together. Raises Refused when another than a person accepts.
     """
     return _held(
         library, caller, accepted, lambda look: archive.import_folders(library.store, source, look=look, **options)
@@ -76,28 +83,40 @@ def import_zip(library: Library, caller: Caller, source: Path, *, accepted: bool
     )
 
 
-def import_json(library: Library, source: Path, *, accepted: bool = False) -> TakenIn:
+def import_json(library: Library, source: Path, *, accepted: bool = False, caller: Caller | None = None) -> TakenIn:
     """Takes in an archive with its histories; errors as in evolvable_store.archive.import_json.
 
-    A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted.
+    A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted, and so is
+    the whole archive where it is not a person who imports it.
     """
+    if caller is not None and not _is_person(caller):
+        raise Refused(
+            "An archive with histories is imported by a person alone.",
+            "Tell the user which archive you would import, and go on without it.",
+        )
     looking = _Looking(library, accepted)
     imported = archive.import_json(library.store, source, look=looking.refuse)
     return TakenIn(imported, {}, _told(looking, imported))
 
 
 def _held(library: Library, caller: Caller, accepted: bool, take: Callable[[archive.Look], Imported]) -> TakenIn:
-    looking = _Looking(library, accepted)
+    if accepted and not _is_person(caller):
+        raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
+    looking = _Looking(library, accepted, waits=not _is_person(caller))
     imported = take(looking.hold)
-    who = Caller(Actor.IMPORT, caller.session, caller.scopes)
+    together = caller.session if _is_person(caller) else f"import-{os.urandom(4).hex()}"
+    who = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
     for ref in imported.held:
         base, files, found = looking.seen[ref]
-        identity = inbox.propose(
-            library, who, ref, base, files, "imported; a scan found what a person is to see", found
-        )
+        why = "imported; a scan found what a person is to see" if found.asks else "imported by nobody but an agent"
+        identity = inbox.propose(library, who, ref, base, files, why, found)
         proposals[identity] = ref
     return TakenIn(imported, proposals, _told(looking, imported))
+
+
+def _is_person(caller: Caller) -> bool:
+    return caller.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 def _told(looking: _Looking, imported: Imported) -> list[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evolvable_store.index import Index
     from evolvable_store.working_copies import WorkingCopies
     from evolvable_tools.approvals_lock import ApprovalsLock
+    from evolvable_tools.gate import Gate
     from evolvable_tools.sessions.redact import Redactor
 
 
@@ -123,7 +124,14 @@ class Library:
         """The folders that mirror the library."""
         from evolvable_store.working_copies import WorkingCopies
 
-        return WorkingCopies(self.store)
+        return WorkingCopies(self.store, gate=self.gate)
+
+    @cached_property
+    def gate(self) -> "Gate":
+        """What decides which contents of the folders are held."""
+        from evolvable_tools.gate import Gate
+
+        return Gate(self.store, self.policies)
 
     def authorise(self, caller: Caller, what: str) -> None:
         """Check that the caller may make a decision, and open the signing key where approvals are locked.

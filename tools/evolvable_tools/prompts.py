@@ -13,6 +13,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import read
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import finding, usage
+from evolvable_tools.foreign_text import enclosed
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
@@ -37,12 +38,18 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of the library. `text` still has its places for arguments."""
+    """A prompt of the library. `text` still has its places for arguments; said: why it is not trusted, or ''."""
 
     ref: Ref
     description: str
     arguments: tuple[Argument, ...]
     text: str
+    said: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether somebody whom the user trusts answers for it; `said` tells who does not."""
+        return not self.said
 
 
 def prompts(library: Library, caller: Caller) -> list[Prompt]:
@@ -56,7 +63,7 @@ def prompts(library: Library, caller: Caller) -> list[Prompt]:
 def prompt(library: Library, caller: Caller, name: str) -> Prompt:
     """Returns one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
     loaded = usage.get(library, caller, Ref(Kind.PROMPT, name))
-    return _parsed(Ref.parse(loaded.ref), "", loaded.text or "")
+    return _parsed(loaded, "")
 
 
 def fill(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
@@ -78,6 +85,8 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> str:
     values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
     placed = set(_PLACE.findall(found.text))
     text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+    if found.said:
+        text = enclosed(text, str(found.ref), found.said)
     rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
     return text + ("\n\n" + "\n".join(rest) if rest else "")
 
@@ -96,14 +105,15 @@ def _prompt(library: Library, caller: Caller, entry: "Entry") -> Prompt | None:
         loaded = usage.get(library, caller, entry.ref.at(None))
     except EvolvableError:
         return None
-    return _parsed(entry.ref.at(None), entry.description, loaded.text or "")
+    return _parsed(loaded, entry.description)
 
 
-def _parsed(ref: Ref, description: str, text: str) -> Prompt:
-    document = read(text.encode("utf-8"))
+def _parsed(loaded: usage.Loaded, description: str) -> Prompt:
+    document = read((loaded.text or "").encode("utf-8"))
     metadata = document.fields.get("metadata")
     intent = metadata.get("arguments") if isinstance(metadata, dict) else None
-    return Prompt(ref.at(None), description, _arguments(intent), document.body.strip())
+    said = loaded.trust if loaded.marked else ""
+    return Prompt(Ref.parse(loaded.ref).at(None), description, _arguments(intent), document.body.strip(), said)
 
 
 def _arguments(said: object) -> tuple[Argument, ...]:

@@ -9,6 +9,7 @@ from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.store import Store
+from evolvable_store.vouching import untrusted
 
 MAX_SHOWN_FILES, MAX_SHOWN_BYTES = 512, 16 * 2**20
 """What every host must take of one skill: SEP-2640, Limits."""
@@ -60,8 +61,11 @@ class Shown:
         if scopes is None:
             return self._skills
         nearest: dict[str, Held] = {}
-        for scope in reversed(scopes):
-            nearest |= {held.ref.name: held for held in self._skills if held.ref.scope == scope}
+        last = untrusted(self._store.backend) if len(scopes) > 1 else set()
+        for behind in (True, False):  # what nobody trusts hides none of its name
+            for scope in reversed(scopes):
+                seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
+                nearest |= {held.ref.name: held for held in seen}
         return [nearest[name] for name in sorted(nearest)]
 
     def entry(self, skill: Held, version: int | None = None) -> SkillEntry:

@@ -1,12 +1,14 @@
 """How far what a resource says is vouched for, read from the history of its content."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from evolvable_store.attempts import Attempt, attempts, connections_of, one_of_each_connection
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
-from evolvable_store.operation import Actor, Principal
+from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.vouching import Vouched, Vouching, untrusted
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
@@ -65,7 +67,88 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
-    return found
+    return found | _decided(library, found)
+
+
+def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
+    """Returns what a person's decisions say otherwise, and what was built on a repository's version."""
+    doubtful = [resource for resource, trust in found.items() if trust not in (Trust.PERSON, Trust.APPROVED)]
+    if not doubtful:
+        return {}
+    heads = library.store.backend.heads_by_id(doubtful)
+    decided = dict.fromkeys(untrusted(library.store.backend, doubtful), Trust.UNTRUSTED)
+    vouched = _vouchers(library, doubtful)
+    return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
+
+
+def _vouchers(library: Library, resources: Sequence[int]) -> list[Vouched]:
+    """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
+    found = Vouching(library.store.backend).of(resources)
+    return found if library.lock is None else [one for one in found if library.lock.signed(one)]
+
+
+UNMARKED = frozenset((Trust.PERSON, Trust.APPROVED, Trust.PROVEN, Trust.LOCAL))
+"""Levels whose texts reach an agent without marks around them.
+
+Local is among them: nearly every local version is a save in the person's own editor, and the answer names the trust.
+"""
+
+
+OWN = "quickstart"
+"""How an import is known that the program itself made: its own skills, and quickstart's copies of the person's."""
+
+OWN_SAID = "comes with Evolvable, or was copied by quickstart"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a head is trusted, and who answers for it: a principal, and how that is known."""
+
+    trust: Trust
+    principal: str = ""
+    via: str = ""
+
+    @property
+    def marked(self) -> bool:
+        """Whether its texts reach an agent between marks."""
+        return self.trust not in UNMARKED and not self.own
+
+    @property
+    def own(self) -> bool:
+        """Whether the program itself imported it."""
+        return self.trust is Trust.IMPORT and self.via == OWN
+
+    @property
+    def notice(self) -> str:
+        """What a reader is told of the trust, '' when a person vouches."""
+        return "" if self.own else SAID.get(self.trust, "")
+
+
+def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
+    """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
+    ids = list(resources)
+    levels, known = trusts(library, ids), authors(library.store.backend, ids)
+    return {one: _standing(levels[one], known[one][0]) for one in ids if one in levels and known.get(one)}
+
+
+def _standing(trust: Trust, author: Author) -> Standing:
+    implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
+    return Standing(trust, author.principal or implied, author.via)
+
+
+def version_said(library: Library, head: Head, number: int) -> str:
+    """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
+    if number == head.latest:
+        standing = standings(library, [head.id])[head.id]
+        return OWN_SAID if standing.own else standing.notice
+    version = library.store.version(head, number)
+    if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
+        return ""
+    made = library.store.operation(version.operation)
+    evidence = made.intent.evidence
+    proposed = any(text.startswith("proposal ") for text in evidence)
+    author = Author(made.actor, number, made.session, proposed, made.principal, made.id, made.intent.via)
+    return SAID.get(_by_author(author, _vouched(library, {head.id: [author]})), "")
 
 
 _BY_PRINCIPAL = {

@@ -14,7 +14,7 @@ from evolvable_store.resource import Ref, main_file
 from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
-from evolvable_tools.trust import SAID, trusts
+from evolvable_tools.trust import OWN_SAID, SAID, Trust, version_said
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
@@ -37,6 +37,11 @@ class Loaded:
     trust: str = ""
     reported: int = 0
     verified: int = 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether its text reaches an agent between marks: nobody whom the user trusts answers for it."""
+        return self.trust not in ("", SAID[Trust.PROVEN], OWN_SAID)
 
 
 @dataclass(frozen=True)
@@ -125,11 +130,10 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
         check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
-    said = SAID.get(trusts(library, [head.id])[head.id], "") if version == head.latest else ""
     proof = proofs(store.backend, [head.id]).get(head.id, Proof())
     loaded = Loaded(
         *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
-        trust=said,
+        trust=version_said(library, head, version),
         reported=proof.reported,
         verified=proof.verified,
     )

@@ -134,7 +134,7 @@ def _take_in(
     from evolvable_tools import importing
 
     if form == "json":
-        return importing.import_json(library, source, accepted=accept)
+        return importing.import_json(library, source, accepted=accept, caller=caller)
     if form == "zip":
         return importing.import_zip(library, caller, source, accepted=accept, **options)
     if not source.is_dir():

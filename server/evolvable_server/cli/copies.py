@@ -8,10 +8,11 @@ from pathlib import Path
 from evolvable_server.cli.terminal import Progress
 from evolvable_store.folder import is_ignored, read_folder
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.problems import main_left_out, main_path, problems, refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.store import Store
+from evolvable_tools.trust import OWN
 
 MAX_DEPTH = 4
 """How deep below a folder skills are looked for."""
@@ -52,7 +53,7 @@ def copy_in(store: Store, folder: Path, reason: str, progress: Progress) -> Copi
 
 
 def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
-    with store.transaction(Actor.IMPORT, reason) as tx:
+    with store.transaction(Actor.IMPORT, reason, identity=Identity(Principal.IMPORT, OWN)) as tx:
         for ref, files in new.items():
             tx.put(ref, files, expected_version=0)
     copied.added += [str(ref) for ref in new]

@@ -15,13 +15,16 @@ from evolvable_server.config import EMBEDDER, Config, Machine
 from evolvable_server.homes import registered_homes
 from evolvable_server.memory_text import text_of
 from evolvable_server.redaction import Redaction, own_patterns
+from evolvable_store.bindings import Bindings
 from evolvable_store.errors import EvolvableError
+from evolvable_store.held import HeldFiles
 from evolvable_store.home import exposed
 from evolvable_store.openat import first_link
 from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
 from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.vouching import untrusted
 from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
@@ -138,7 +141,8 @@ def hidden(home: Path) -> list[str]:
         return []
     try:
         with Store.open(home, registered=registered_homes) as store:
-            heads = store.heads()
+            last = untrusted(store.backend)
+            heads = [head for head in store.heads() if head.id not in last]
     except EvolvableError:
         return []
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
@@ -228,6 +232,25 @@ def _trash(home: Path) -> list[str]:
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
 
 
+def _held(home: Path) -> Iterator[Problem]:
+    """Yield a problem for each watched folder that holds content that is not served."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            held, folders = HeldFiles(store.backend).all(), Bindings(store.backend).folders()
+    except EvolvableError:
+        return
+    for folder in folders:
+        here = [f"{one.directory} (proposal {one.proposal})" for one in held if one.folder == folder.id]
+        if here:
+            shown = ", ".join(here[:MOST]) + (" and more" if len(here) > MOST else "")
+            yield Problem(
+                f"{folder.path} holds what is not served until you decide: {shown}.",
+                "`evolvable inbox` lists what waits; the files are left as they are.",
+            )
+
+
 def _redaction(home: Path) -> Iterator[Problem]:
     """Yields what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
@@ -246,5 +269,6 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
         *problems,
         *shadowed(machine),
     ]
-    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_unsigned(config)]
+    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_held(config.home)]
+    health.problems += _unsigned(config)
     health.notes += [*clients.notes, *notes, *hidden(config.home), *_trash(config.home)]

@@ -122,7 +122,9 @@ EFFECTS: Mapping[str, Effect] = {
     "trash delete": Effect.DECIDE,
     "backup": Effect.READ,
     "export": Effect.READ,
-    "import": Effect.DECIDE,
+    # Without a person, what it brings waits in the inbox.
+    "import": Effect.CHANGE,
+    "trust": Effect.OWN,
 }
 """Command, with its action where it has one -> what it does."""
 
@@ -143,7 +145,7 @@ WHY = {
     "purge": "Only a person takes bytes out of the library for good",
     "trash": "Only a person puts files back into folders, or deletes them for good",
     "token": "Only a person makes and revokes tokens",
-    "import": "Only a person imports resources from elsewhere",
+    "trust": "Only a person decides what is trusted",
 }
 """Why a command is a person's, by its name with or without its action."""
 

@@ -51,6 +51,8 @@ def show_found(found: finding.FoundSkills) -> None:
         click.echo(f"{click.style(one_line(f'{match.ref}@{match.version}'), bold=True)}  {one_line(how)}")
         show_text(shortened(match.description, MAX_SHOWN), indent=4)
         show_text(match.why, "dim", indent=4)
+        if match.notice:
+            show_text(match.notice, "yellow", indent=4)
     if found.matches and not found.none_fits:
         say(f"\nOpen it: evolvable load {found.matches[0].ref} --search {found.search_id}")
 
@@ -86,9 +88,9 @@ def _show_listing(listing: finding.Listing) -> None:
         say("Nothing. `evolvable init` takes in folders of skills, `evolvable import` an archive.")
         return
     rows: list[Row] = [
-        [(f"{r.ref}@{r.version}", "bold"), r.maturity, _uses(r), r.description] for r in listing.resources
+        [(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources
     ]
-    show_table(["ref", "maturity", "used", "description"], rows, wide=("description",), cut=True)
+    show_table(["ref", "trust", "maturity", "used", "description"], rows, wide=("description",), cut=True)
     if listing.next_cursor:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")
 

@@ -34,7 +34,7 @@ class Moved:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Logged:
-    """One operation, and what it moved."""
+    """One operation, and what it moved. principal, via: who answers for it, '' for one of a version before 0.2."""
 
     operation: int
     at: str
@@ -44,6 +44,8 @@ class Logged:
     undoes: list[int]
     evidence: list[str]
     changes: list[Moved]
+    principal: str = ""
+    via: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ def read_log(store: "Store", limit: int, session: str | None) -> Log:
                 list(o.intent.undoes),
                 list(o.intent.evidence),
                 [Moved(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
+                o.principal or "",
+                o.intent.via,
             )
             for o in made
         ]
@@ -98,7 +102,7 @@ def _show(log: Log) -> None:
         [
             (str(o.operation), "bold"),
             local_time(o.at),
-            o.actor,
+            o.principal or o.actor,
             *[_short(o.session or "")] * named,
             o.reason,
             _moves(o.changes),

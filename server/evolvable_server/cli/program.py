@@ -54,6 +54,7 @@ SECTIONS = {
         "quickstart": "quickstart",
         "init": "folders",
         "folders": "folders",
+        "trust": "trusting",
         "sync": "folders",
         "checkout": "checkout",
         "connect": "connecting",

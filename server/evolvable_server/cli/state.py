@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from evolvable_server.cli.effects import Effect, check_may, effect_of
 from evolvable_server.cli.names import TOOLS
 from evolvable_server.cli.runner import Runner, runner_of
-from evolvable_server.cli.terminal import remark, safe
+from evolvable_server.cli.terminal import remark, safe, warn
 from evolvable_server.config import Config, library_home, read_config
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
@@ -71,6 +71,7 @@ class State:
         from evolvable_server.reviews import policies
         from evolvable_tools.library import Library
         from evolvable_tools.policies import Level
+        from evolvable_tools.rereading import reread
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, policies(config)
@@ -88,6 +89,8 @@ class State:
             ) as library,
         ):
             _say_what_fell(library)
+            for text in reread(library):
+                warn(text)
             sequence = library.store.sequence()
             who = caller(config, library, self.identity, decides=self.decides)
             yield library, replace(who, signer=self.signer())

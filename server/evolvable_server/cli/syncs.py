@@ -1,10 +1,11 @@
 """How what a sync of folders did is told: as data, and as a table with every reason of what was refused."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from evolvable_server.cli.terminal import Row, count, say, show_table
+from evolvable_store.operation import Principal
 
 if TYPE_CHECKING:
     from evolvable_store.sync import Refusal, Sync
@@ -32,11 +33,21 @@ class Remarks:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held before."""
+
+    directory: str
+    ref: str
+    proposal: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SyncResult:
     """What a sync of one folder did; directories are relative to it.
 
     missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
-    has.
+    has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
     """
 
     path: str
@@ -50,6 +61,8 @@ class SyncResult:
     refused: list[Remarks]
     conflicts: list[Remarks]
     warnings: list[Remarks]
+    held: list[Waits] = field(default_factory=list)
+    untrusted: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,8 @@ def result(sync: "Sync") -> SyncResult:
         refused=_remarks(sync.refused),
         conflicts=_remarks(sync.conflicts),
         warnings=_remarks(sync.warnings),
+        held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
+        untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
     )
 
 
@@ -101,6 +116,15 @@ def _show_details(one: SyncResult, verbose: bool) -> None:
         names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
         more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
         say(f"\nTaken in from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+    if one.untrusted:
+        more = f" and {len(one.untrusted) - MAX_NAMED:,} more" if len(one.untrusted) > MAX_NAMED and not verbose else ""
+        named = ", ".join(one.untrusted if verbose else one.untrusted[:MAX_NAMED])
+        say(f"\nuntrusted: a repository brought {named}{more}. They are found after your own, and marked.")
+        say(f"  Read what they hold and decide: evolvable trust {one.path}")
+    if one.held:
+        say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
+    for waits in one.held:
+        say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){': ' + waits.why if waits.why else ''}")
     _show_remarks("Refused", one.path, one.refused)
     _show_remarks("Conflicts", one.path, one.conflicts)
     if verbose:

@@ -47,9 +47,10 @@ class Hooks:
             text = offer(self._library, caller, event.prompt, self._offered, self._library.means)
             return _context(event.event, text) if text else NOTHING
         if event.event == "PostToolUse":
-            from evolvable_server.hooks.loads import note
+            from evolvable_server.hooks import loads, writes
 
-            note(self._library, caller, event, self._offered)
+            loads.note(self._library, caller, event, self._offered)
+            writes.note(self._library, event)
         elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
             enqueue(str(self._config.home), asdict(event))
         return NOTHING

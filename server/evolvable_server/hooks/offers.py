@@ -1,5 +1,6 @@
 """UserPromptSubmit: the one or two skills that fit what was asked, in a few words; usually none."""
 
+import re
 from dataclasses import replace
 
 from evolvable_server.hooks.offered import Offered
@@ -7,6 +8,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.finding import FoundMatch, FoundSkills, find_skill, note_shown
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.means import Means
+from evolvable_tools.trust import Trust
 
 LIMIT = 600
 """Characters that a prompt gets at most."""
@@ -53,17 +55,28 @@ def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSk
 def _said(matches: list[FoundMatch], search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
-    names = [f"- {match.ref} ({match.confidence:.0%} sure)" for match in matches]
+    names = [f"- {match.ref} ({match.confidence:.0%} sure{_standing(match)})" for match in matches]
     room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
     lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
     return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
+
+
+def _standing(match: FoundMatch) -> str:
+    return f"; {match.notice}" if match.notice and match.trust != Trust.PROVEN else ""
 
 
 def _short(text: str, room: int) -> str:
     """Returns a description as one line of so many characters at most, without what steers a terminal.
 
     Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and whoever
-    wrote a description must not end them and go on in the client's name.
+    wrote a description must not end them and go on in the client's name. A description between marks keeps them.
     """
+    marked = _MARKED.fullmatch(text)
+    if marked is not None:
+        inner = _short(marked["text"], max(0, room - 2 * len(marked["number"]) - 7))
+        return f"[{marked['number']}] {inner} [/{marked['number']}]"
     line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
     return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"
+
+
+_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)

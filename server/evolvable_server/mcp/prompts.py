@@ -12,6 +12,7 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import complete_uri
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.foreign_text import bounded, enclosed
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ def use_skill(library: Library, caller: Caller) -> Callable[[str, str], str]:
         from evolvable_tools import usage  # late: a server answers before it is asked for a prompt
 
         loaded = usage.load(library, caller, Ref.parse(name))
-        goal = f" for this task: {task}" if task else ""
+        goal, text = f" for this task: {task}" if task else "", loaded.text or ""
+        if loaded.marked:
+            text = enclosed(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
         return (
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
-            f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{loaded.text or ''}"
+            f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
         )
 
     return prompt
@@ -99,7 +102,9 @@ def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
         )
         for argument in prompt.arguments
     ]
-    return types.Prompt(name=prompt.ref.name, description=prompt.description, arguments=arguments)
+    return types.Prompt(
+        name=prompt.ref.name, description=bounded(prompt.description, trusted=prompt.trusted), arguments=arguments
+    )
 
 
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:

@@ -17,9 +17,11 @@ from evolvable_store.channel import Held
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.objects import Entry
 from evolvable_store.operation import Head
-from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_tools.foreign_text import bounded
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
+from evolvable_tools.trust import SAID, standings
 
 PAGE = 500
 """Resources of one page of resources/list."""
@@ -48,7 +50,9 @@ class Resources:
         places = sorted(self._places(), key=_key)
         after = _after(cursor) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
-        found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place)) is not None]
+        ids = [place.resource if isinstance(place, Held) else place.id for place in rest[:PAGE]]
+        marked = {one: SAID[its.trust] for one, its in standings(self._library, ids).items() if its.marked}
+        found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
 
     def _places(self) -> Iterator[Held | Head]:
@@ -56,13 +60,16 @@ class Resources:
         yield from Shown(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
             if kind is not Kind.SKILL:
-                nearest: dict[str, Head] = {}
-                for scope in reversed(self._caller.scopes):
-                    nearest |= {head.name: head for head in self._library.store.heads(kind, scope)}
-                yield from nearest.values()
+                scopes, store = self._caller.scopes, self._library.store
+                names = {head.name for scope in scopes for head in store.heads(kind, scope)}
+                heads = (store.head_or_none(Ref(kind, name), scopes) for name in sorted(names))
+                yield from (head for head in heads if head is not None and head.version is not None)
 
-    def _as_resource(self, place: Held | Head) -> types.Resource | None:
-        """Returns what is listed of a resource by its main file, None when it has none that can be read."""
+    def _as_resource(self, place: Held | Head, marked: Mapping[int, str]) -> types.Resource | None:
+        """Returns what is listed of a resource by its main file, None when it has none that can be read.
+
+        marked: of those that are not trusted, why.
+        """
         from evolvable_store.problems import main_path
 
         store, ref = self._library.store, place.ref
@@ -76,7 +83,8 @@ class Resources:
             description = self._description(files[path].sha256)
         except EvolvableError:
             return None
-        uri = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind)
+        uri, said = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind), marked.get(resource, "")
+        description = f"({said}) {bounded(description, trusted=False)}" if said else bounded(description)
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:

@@ -18,6 +18,7 @@ from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools import finding, history, resources, undo, usage
 from evolvable_tools.editing import Edit
+from evolvable_tools.foreign_text import enclosed, marks
 from evolvable_tools.inbox import propose_undo, take_back
 from evolvable_tools.library import Caller, Library
 
@@ -98,7 +99,7 @@ class Tools:
         loaded = usage.load(
             self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
         )
-        return document(veil.loaded_seen(self._library, self._caller, loaded))
+        return document(veil.loaded_seen(self._library, self._caller, loaded), enclose=True)
 
     def report_outcome(
         self,
@@ -149,10 +150,10 @@ class Tools:
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
-    ) -> str:
+    ) -> str | list[str]:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
         loaded = usage.get(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
-        return document(veil.loaded_seen(self._library, self._caller, loaded))
+        return blocks(veil.loaded_seen(self._library, self._caller, loaded))
 
     def resource_history(
         self,
@@ -269,15 +270,36 @@ report = usage.report_outcome
 # Inside the class the name `usage` is an argument.
 
 
-def document(loaded: usage.Loaded) -> str:
-    """Returns a loaded document as one text: its content, then the other files, then the use_id."""
-    ref = f"{loaded.ref}@{loaded.version}"
+def blocks(loaded: usage.Loaded) -> str | list[str]:
+    """Return a document as `document` does; one that is not trusted as a block of its own between two marks."""
+    if not loaded.marked or loaded.text is None:
+        return document(loaded)
+    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+    return [before, _content(loaded), f"{after}{_footer(loaded)}"]
+
+
+def document(loaded: usage.Loaded, *, enclose: bool = False) -> str:
+    """Return a loaded document as one text: its content, then the other files, then the use_id.
+
+    enclose: a content that is not trusted stands between marks that say so.
+    """
+    content = _content(loaded)
+    if enclose and loaded.marked and loaded.text is not None:
+        content = enclosed(content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+    return content + _footer(loaded)
+
+
+def _content(loaded: usage.Loaded) -> str:
     if loaded.text is None:
-        parts = [f"{loaded.path} of {ref} is not text ({loaded.size:,} bytes)."]
-    elif len(loaded.text) > MAX_TEXT:
-        parts = [loaded.text[:MAX_TEXT], f"\n[cut: {MAX_TEXT:,} of {len(loaded.text):,} characters]"]
-    else:
-        parts = [loaded.text]
+        return f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
+    if len(loaded.text) > MAX_TEXT:
+        return f"{loaded.text[:MAX_TEXT]}\n\n[cut: {MAX_TEXT:,} of {len(loaded.text):,} characters]"
+    return loaded.text
+
+
+def _footer(loaded: usage.Loaded) -> str:
+    ref = f"{loaded.ref}@{loaded.version}"
+    parts = [""]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
     if loaded.trust:
         parts.append(f"({loaded.trust})")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.folder import read_folder, read_single
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.task import TaskSet
 from evolvable_tools.evolve.tasksets.approvals import is_approved, refuse_unapproved
@@ -70,11 +70,13 @@ def refuse_unvouched(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     if ref.version in (None, head.version):
         # That sessions did well with it vouches for nothing here: an agent tells that as well.
         trust = trusts(library, [head.id])[head.id]
-        unvouched, imported = trust in (Trust.AGENT, Trust.PROVEN), trust is Trust.IMPORT
+        unvouched = trust in (Trust.AGENT, Trust.PROVEN)
+        imported = trust in (Trust.IMPORT, Trust.LOCAL, Trust.UNTRUSTED)
     else:
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
-        actor = past.operation.actor
-        unvouched, imported = actor not in (Actor.HUMAN, Actor.IMPORT), actor is Actor.IMPORT
+        actor, principal = past.operation.actor, past.operation.principal
+        unvouched = actor not in (Actor.HUMAN, Actor.IMPORT)
+        imported = not unvouched and principal not in (Principal.PERSON, Principal.SCRIPT, None)
     if imported:
         refuse_unapproved(library.store.home, taskset, str(head.ref))
     if unvouched:
