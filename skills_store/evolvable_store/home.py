@@ -192,7 +192,7 @@ def _make(home: Path) -> None:
         for folder in reversed(home.parents):
             if not folder.exists():
                 folder.mkdir(mode=_PARENT, exist_ok=True)
-        if not home.exists():
+        if not home.is_dir():
             home.mkdir(mode=_FOLDER, exist_ok=True)
             home.chmod(_FOLDER)
     except OSError as error:

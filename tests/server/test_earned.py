@@ -81,7 +81,7 @@ def test_a_token_that_may_report_counts_once_in_its_session_and_only_for_what_it
 ) -> None:
     ran = subprocess.run(
         [sys.executable, "-P", "-m", "evolvable_server", "token", "add", "reporter", "--report"],
-        env=place.environment,
+        env=place.environment | {"EVOLVABLE_TEST_TERMINAL": "1"},
         capture_output=True,
         text=True,
         check=True,

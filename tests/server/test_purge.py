@@ -147,7 +147,7 @@ def test_an_agent_may_not_purge_and_is_not_told_how(shop: CommandLine) -> None:
     shop.person = False
     for arguments in (["shop", "SKILL.md"], ["--secret", found], ["--accept", found], ["--resume"]):
         refused = shop("purge", *arguments, "--yes", code=1)
-        assert "Only a person may" in refused.err and "--" not in refused.err
+        assert "Only a person takes bytes out" in refused.err and "--" not in refused.err
     assert SECRET in (skills(shop) / "shop/SKILL.md").read_text()
 
 

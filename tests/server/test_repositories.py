@@ -248,7 +248,7 @@ def test_only_a_person_trusts_and_the_refusal_names_no_command(evolvable: Comman
     init(evolvable, clone)
     evolvable.person = False
     ran = evolvable("trust", clone.project, stdin="y\n", code=1)
-    assert "evolvable" not in ran.err and "terminal" not in ran.err
+    assert "evolvable" not in ran.err and "Only a person decides what is trusted" in ran.err
     assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
 
 

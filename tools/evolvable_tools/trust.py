@@ -100,6 +100,10 @@ OWN = "quickstart"
 OWN_SAID = "comes with Evolvable, or was copied by quickstart"
 
 
+UNMARKED_SAID = frozenset(("", OWN_SAID, *(SAID[level] for level in UNMARKED if level in SAID)))
+"""What is said of versions whose texts reach an agent without marks around them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How far a head is trusted, and who answers for it: a principal, and how that is known."""

@@ -14,7 +14,7 @@ from evolvable_store.resource import Ref, main_file
 from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
-from evolvable_tools.trust import OWN_SAID, SAID, Trust, version_said
+from evolvable_tools.trust import UNMARKED_SAID, version_said
 
 _Word = TypeVar("_Word", Outcome, Usage)
 
@@ -41,7 +41,7 @@ class Loaded:
     @property
     def marked(self) -> bool:
         """Whether its text reaches an agent between marks: nobody whom the user trusts answers for it."""
-        return self.trust not in ("", SAID[Trust.PROVEN], OWN_SAID)
+        return self.trust not in UNMARKED_SAID
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import MAIN, Shown, SkillEntry
-from evolvable_tools.trust import SAID, Standing, standings
+from evolvable_tools.trust import UNMARKED_SAID, standings, version_said
 
 PAGE_SKILLS, PAGE_FILES = 100, 2_000
 """A page ends behind so many skills, or behind the one that brings its files to so many."""
@@ -101,21 +101,28 @@ class SkillsExtension(Extension):
         shown = Shown(self._library.store)
         skills = shown.skills(self._caller.scopes)
         listed: list[dict[str, Any]] = []
-        ids: list[int] = []
+        versions: list[tuple[int, int]] = []
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
-                return ListSkillsResult(skills=self._marked(ids, listed), next_cursor=_cursor(last))
+                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=_cursor(last))
             entry, last = shown.entry(skill), _key(skill)
             if not entry.left_out:
                 listed.append(_as_skill(entry, None))
-                ids.append(skill.resource)
+                versions.append((skill.resource, entry.version))
                 files += len(entry.files)
-        return ListSkillsResult(skills=self._marked(ids, listed))
+        return ListSkillsResult(skills=self._marked(versions, listed))
 
-    def _marked(self, resources: Sequence[int], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        stand = standings(self._library, resources)
-        return [_marked(skill, stand.get(resource)) for resource, skill in zip(resources, skills, strict=True)]
+    def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the skills, each with what a host is told of who vouches for the version that it sees."""
+        heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
+        stand = standings(self._library, heads)
+        said = []
+        for resource, version in versions:
+            head = heads[resource]
+            newest = version == head.latest
+            said.append(stand[resource].notice if newest else version_said(self._library, head, version))
+        return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
         place = resolve(self._library.store, uri)
@@ -126,8 +133,8 @@ class SkillsExtension(Extension):
         entry = Shown(self._library.store).entry(held, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
-        stand = standings(self._library, [place.head.id]).get(place.head.id)
-        skill = _marked(_as_skill(entry, place.version if place.named else None), stand)
+        said = version_said(self._library, place.head, entry.version)
+        skill = _marked(_as_skill(entry, place.version if place.named else None), said)
         return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
 
     def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
@@ -155,12 +162,9 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
     return {"uri": _uri(entry.ref, MAIN, version), "frontmatter": dict(frontmatter), "resources": resources}
 
 
-def _marked(skill: dict[str, Any], standing: Standing | None) -> dict[str, Any]:
+def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
     """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
-    if standing is None or not standing.marked:
-        return skill
-    said = {"trust": standing.trust, "notice": SAID[standing.trust], "principal": standing.principal}
-    return {**skill, "_meta": {"evolvable/trust": said}}
+    return {**skill, "_meta": {"evolvable/trust": {"notice": said}}} if said not in UNMARKED_SAID else skill
 
 
 def _as_resource(place: Place, path: str, directory: bool) -> types.Resource:
