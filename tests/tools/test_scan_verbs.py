@@ -90,6 +90,8 @@ def test_a_review_cannot_approve_what_a_person_is_to_see(library, agent, skill):
     resources.update(library, agent, PDF, "faster", files={"notes.md": ASKED})
 
     with pytest.raises(Refused, match="cannot be approved by review"):
+        inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto", by_policy=True)
+    with pytest.raises(Refused, match="a person's decision"):
         inbox.approve(library, Caller(Actor.REVIEW), 1, "auto")
 
     assert (head(library), len(inbox.waiting(library))) == (1, 1)

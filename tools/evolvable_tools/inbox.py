@@ -131,16 +131,20 @@ def approve_together(
     reason: str,
     how: str = "",
     edited: Mapping[str, str | None] | None = None,
+    *,
+    by_policy: bool = False,
 ) -> list[Decided]:
     """Publishes proposals in one operation, or none of them; returns what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
-    edited: of a single proposal, the files as the person wants them, None for one that goes. Raises as `approve`; and
-    when it is not a person who approves, Unsafe or Refused for what a scan finds.
+    edited: of a single proposal, the files as the person wants them, None for one that goes. by_policy: a policy that
+    the person set decides, such as memory=auto, and not the caller. Raises as `approve`; and when it is not a person
+    who approves, Unsafe or Refused for what a scan finds.
     """
     if edited and len(proposal_ids) != 1:
         raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
-    library.authorise(caller, "Approving a proposal")
+    if not by_policy:
+        library.authorise(caller, "Approving a proposal")
     found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
     library.take_in([proposal.ref for proposal in found])
     reason = library.redacted(reason)

@@ -216,7 +216,7 @@ def _make_at_once(library: Library, review: Review, settings: ReviewSettings, id
         if settings.policy(proposals.get(identity).kind) is Policy.AUTO:
             with contextlib.suppress(EvolvableError):
                 made = Caller(Actor.REVIEW, review.session)
-                inbox.approve_together(library, made, [identity], "", "made by the policy memory=auto")
+                inbox.approve_together(library, made, [identity], "", "made by the policy memory=auto", by_policy=True)
 
 
 def _why_none(answer: Mapping[str, Any], refused: Sequence[Refusal]) -> str:
