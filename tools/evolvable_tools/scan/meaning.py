@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evolvable_tools.scan.concepts import CLAUSE, concepts, placed
 from evolvable_tools.scan.findings import Finding, Severity
 from evolvable_tools.scan.hosts import WELL_KNOWN
-from evolvable_tools.scan.sentences import Part, Sentence
+from evolvable_tools.scan.sentences import Part, Sentence, windows
 from evolvable_tools.scan.views import MAX_EXCERPT, written_out
 
 _M, _L = Severity.MEDIUM, Severity.LOW
@@ -500,9 +500,7 @@ _GATED = tuple((rule, frozenset(rule.needs.split("|")) - {""}) for rule in RULES
 
 def meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that a rule matches."""
-    for sentence in sentences:
-        if sentence.part is Part.CODE:
-            continue
+    for sentence in (piece for whole in sentences if whole.part is not Part.CODE for piece in windows(whole)):
         spoken = said(sentence)
         if (
             len(spoken.found) < 2

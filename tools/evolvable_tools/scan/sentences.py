@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -57,6 +57,10 @@ def parts(view: View) -> tuple[Sentence, ...]:
     if view.is_code:
         return tuple(_of_program(view.plain, view.lines_before))
     return _of_document(view.plain, view.lines_before)
+
+
+MAX_SENTENCE, _OVERLAP = 1_200, 300
+"""Characters that the rules on meaning look at together, and by which two pieces of a long sentence overlap."""
 
 
 def brought(before: View | None, after: View) -> tuple[list[Sentence], list[Sentence]]:
@@ -161,6 +165,19 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
         text = _COMMENT.sub(" ", text)
     if text.strip():
         yield from _split(Part.PROSE, text, start)
+
+
+def windows(sentence: Sentence) -> Iterator[Sentence]:
+    """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences are one piece.
+
+    The rules compare the places of words with one another, so an endless sentence would take them for ever.
+    """
+    text = sentence.text
+    if len(text) <= MAX_SENTENCE:
+        yield sentence
+        return
+    for start in range(0, len(text) - _OVERLAP, MAX_SENTENCE - _OVERLAP):
+        yield replace(sentence, text=text[start : start + MAX_SENTENCE])
 
 
 def _split(part: Part, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
