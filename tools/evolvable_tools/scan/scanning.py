@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.commands import commands
-from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, ordered
+from evolvable_tools.scan.findings import Capability, CapabilityDiff, Finding, Scan, Severity, ordered
 from evolvable_tools.scan.front import head
 from evolvable_tools.scan.gains import gains
 from evolvable_tools.scan.hidden import hidden
@@ -16,6 +16,7 @@ from evolvable_tools.scan.secrets import cut, secrets
 from evolvable_tools.scan.shape import is_program, shape_of_bytes, shape_of_text
 from evolvable_tools.scan.views import View, sparse, view_of
 
+_RANK = {Severity.LOW: 0, Severity.MEDIUM: 1, Severity.HIGH: 2}
 _RULES = (hidden, secrets, instructions, commands, shape_of_text)
 
 MAX_FINDINGS = 200
@@ -51,9 +52,15 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
 
 def _once(found: list[Finding]) -> list[Finding]:
     """Leave out what a rule on meaning says of a line on which a rule on wording says something as severe."""
-    worded = {(one.path, one.line, one.severity) for one in found if one.rule.startswith("instruction.")}
+    worded: dict[tuple[str, int], int] = {}
+    for one in found:
+        if one.rule.startswith("instruction."):
+            place = (one.path, one.line)
+            worded[place] = max(worded.get(place, 0), _RANK[one.severity])
     return [
-        one for one in found if not one.rule.startswith("meaning.") or (one.path, one.line, one.severity) not in worded
+        one
+        for one in found
+        if not one.rule.startswith("meaning.") or worded.get((one.path, one.line), -1) < _RANK[one.severity]
     ]
 
 
