@@ -25,7 +25,7 @@ def reads_run(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **named)
         except WRONG as error:
             raise LedgerDamaged(
-                f"The run's folder holds something that no run writes ({type(error).__name__}: {ascii(str(error)[:80])}).",
+                f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])}).",
                 "Restore the folder from a backup, or start a new run.",
             ) from error
 
