@@ -11,6 +11,7 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import inbox
 from evolvable_tools.evolve import programs
 from evolvable_tools.evolve.change_review import review_change
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import state_of
 from evolvable_tools.evolve.ledger import Ledger
 from evolvable_tools.evolve.program import Part, Program
@@ -82,6 +83,7 @@ class Unadopted:
     conflicts: list[UndoConflict]
 
 
+@reads_run
 def preview(home: Path, run: str | None, *, unproven: bool = False) -> Preview:
     """Return what `adopt` would make live, and change nothing. Raises NotPromoted, NoSuchRun."""
     folder = the_run(home, run)
@@ -101,6 +103,7 @@ def preview(home: Path, run: str | None, *, unproven: bool = False) -> Preview:
     )
 
 
+@reads_run
 def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adopted:
     """Makes the finalist of a run live: one operation by the person who adopts, or nothing.
 
@@ -132,6 +135,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     return replace(adopted, diff=review.diff, capabilities=review.capabilities, findings=review.findings)
 
 
+@reads_run
 def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> Unadopted:
     """Takes an adoption back: a new operation, which leaves alone what somebody changed since.
 

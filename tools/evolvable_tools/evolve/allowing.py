@@ -7,6 +7,7 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Actor
 from evolvable_tools.evolve.change_review import review_change
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import state_of
 from evolvable_tools.evolve.ledger import Ledger
 from evolvable_tools.evolve.run_folder import RunFolder, the_run
@@ -36,6 +37,7 @@ class Allowed:
     allowed: bool
 
 
+@reads_run
 def held(home: Path, run: str | None, candidate: str | None = None) -> Held:
     """Return the candidate of a run that waits for a person. Raises NoSuchRun, InvalidArgument when none does."""
     folder = the_run(home, run)
@@ -53,6 +55,7 @@ def held(home: Path, run: str | None, candidate: str | None = None) -> Held:
     )
 
 
+@reads_run
 def decide(caller: Caller, home: Path, what: Held, *, allowed: bool, via: str) -> Allowed:
     """Record what a person decided; somebody has to drive the run on then. via: how they were asked.
 

@@ -1,6 +1,6 @@
 """The verbs around a run that is under way: status, pending, submit, stop, continue."""
 
-import itertools
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,8 +9,9 @@ from typing import Any
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve import ledger as ledgers
 from evolvable_tools.evolve.brains.brain import Question, Role, checked
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import is_driven, state_of, states
-from evolvable_tools.evolve.ledger import Ledger
+from evolvable_tools.evolve.ledger import Ledger, LedgerDamaged
 from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_state import Phase, RunState
 
@@ -95,6 +96,7 @@ def status(home: Path, run: str | None = None, since: int = 0) -> Status:
     return status_of(the_run(home, run), since)
 
 
+@reads_run
 def status_of(folder: RunFolder, since: int = 0) -> Status:
     """Returns how far a run is. Raises LedgerDamaged."""
     state, records = state_of(folder), ledgers.read(folder.ledger)
@@ -134,8 +136,13 @@ def _last_words(folder: RunFolder) -> str:
 
 def statuses(home: Path, limit: int = 20) -> list[Status]:
     """Returns the newest runs without their events."""
-    found = [folder for folder, _ in itertools.islice(states(home), limit)]
-    return [status_of(folder, since=10**9) for folder in found]
+    said = []
+    for folder, _ in states(home):
+        with contextlib.suppress(LedgerDamaged):
+            said.append(status_of(folder, since=10**9))
+        if len(said) == limit:
+            break
+    return said
 
 
 def how(folder: RunFolder, state: RunState) -> str:
@@ -150,6 +157,7 @@ def how(folder: RunFolder, state: RunState) -> str:
     return "waiting" if waits or state.waits_for_person else "interrupted"
 
 
+@reads_run
 def pending(home: Path, run: str | None = None) -> Pending:
     """Returns the questions that a run waits for. Raises NoSuchRun."""
     folder = the_run(home, run)
@@ -160,6 +168,7 @@ def pending(home: Path, run: str | None = None) -> Pending:
     return Pending(folder.id, how(folder, state), packets, held)
 
 
+@reads_run
 def submit(home: Path, run: str | None, question_id: str, answer: Mapping[str, Any]) -> Submitted:
     """Takes the answer to a question; somebody has to drive the run on then, where it `goes_on`.
 
@@ -177,6 +186,7 @@ def submit(home: Path, run: str | None, question_id: str, answer: Mapping[str, A
     return Submitted(folder.id, packet.id, packet.role, not folder.stop_wanted)
 
 
+@reads_run
 def stop(home: Path, run: str | None = None) -> Told:
     """Asks a run to stop; what is under way is given up, what was measured stays. Raises NoSuchRun."""
     folder = the_run(home, run)
@@ -186,6 +196,7 @@ def stop(home: Path, run: str | None = None) -> Told:
     return Told(folder.id, now, line)
 
 
+@reads_run
 def resume(home: Path, run: str | None = None, limit: Mapping[str, float] | None = None) -> Told:
     """Lets a run go on, with another budget where one is given; somebody has to drive it then.
 

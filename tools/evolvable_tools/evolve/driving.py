@@ -18,6 +18,7 @@ from evolvable_tools.evolve.backends.tasks import TaskBackend
 from evolvable_tools.evolve.brains.brain import Brain, NeedsAnswer
 from evolvable_tools.evolve.brains.opening import Opening
 from evolvable_tools.evolve.budget import Budget, Limits
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.elsewhere import BrainElsewhere, Elsewhere
 from evolvable_tools.evolve.executor import Executor
 from evolvable_tools.evolve.executors.canary import CanaryFailed, canary
@@ -55,11 +56,13 @@ _PATIENCE = 15.0  # seconds for a driver before this one to be gone
 _LOOKING = 0.2  # seconds between two looks whether somebody wants the run to stop
 
 
+@reads_run
 def state_of(folder: RunFolder) -> RunState:
     """Returns what a run has come to, also while it is driven. Raises LedgerDamaged."""
     return fold([*ledgers.read(folder.ledger), *ledgers.read(_test_ledger(folder))])
 
 
+@reads_run
 def check_runnable(folder: RunFolder, means: EvolveMeans) -> None:
     """Raises Refused when a run needs a command that the person did not name. Nothing is changed."""
     settings = state_of(folder).settings
@@ -70,7 +73,7 @@ def check_runnable(folder: RunFolder, means: EvolveMeans) -> None:
 def states(home: Path) -> Iterator[tuple[RunFolder, RunState]]:
     """Yields every run that can be read with what it has come to, the newest first."""
     for folder in runs(home):
-        with contextlib.suppress(LedgerDamaged):
+        with contextlib.suppress(LedgerDamaged, OSError):
             yield folder, state_of(folder)
 
 

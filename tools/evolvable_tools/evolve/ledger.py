@@ -22,6 +22,7 @@ Record = Mapping[str, Any]
 """One record: its `type`, `at` (when it was written, UTC, ISO 8601), and the fields of its type."""
 
 _HEAD = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _START = b"0" * 64  # what the first line's hash goes on from
 
 
@@ -52,7 +53,7 @@ class Ledger:
             ) from None
         try:
             new = not path.exists()
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            self._descriptor = os.open(path, _FLAGS, 0o600)
         except BaseException:
             self._lock.release()
             raise
@@ -174,7 +175,12 @@ def _record(line: bytes, last: bytes) -> tuple[Record, bytes] | None:
     data = line[head.end() : -1]
     if len(data) != int(head[1]) or hashlib.sha256(last + data).hexdigest().encode() != head[2]:
         return None
-    return json.loads(data.decode("ascii")), head[2]
+    try:
+        record = json.loads(data.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
+    return (record, head[2]) if known else None
 
 
 def _hash_of(line: bytes) -> bytes:

@@ -60,10 +60,13 @@ class RunFolder:
         """Return whether these are the bytes that a purge left of a file."""
         try:
             lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return False
-        notes = [json.loads(line) for line in lines]
-        return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
+        try:
+            notes = [json.loads(line) for line in lines]
+            return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
 
     def keep_json(self, value: Any) -> str:
         """Keeps a value as JSON."""
@@ -106,7 +109,7 @@ class RunFolder:
         """Returns the answer that was left, None when there is none yet."""
         try:
             return json.loads((self.path / "answers" / f"{packet}.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     @property
@@ -139,6 +142,8 @@ class RunFolder:
 
 def _write(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
+    if place.parent.is_symlink():
+        raise LibraryCorrupt(f"{place.parent} is a symbolic link.", "Replace it by a folder of its own.")
     draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with draft.open("wb") as file:
         file.write(data)
@@ -178,7 +183,7 @@ def runs(home: Path) -> Iterator[RunFolder]:
 
 def _begun(path: Path) -> bool:
     """Returns whether a run was begun here: its first record is whole. Its folder is made before that."""
-    if not _RUN.fullmatch(path.name):
+    if not _RUN.fullmatch(path.name) or path.is_symlink():
         return False
     try:
         with (path / "ledger.jsonl").open("rb") as file:

@@ -8,6 +8,7 @@ from evolvable_store.evidence import Outcome
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import inbox
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import states
 from evolvable_tools.evolve.ledger import Ledger
 from evolvable_tools.evolve.run_folder import RunFolder
@@ -54,6 +55,7 @@ class Watched:
     proposals: list[int] = field(default_factory=list)
 
 
+@reads_run
 def watch(library: Library, caller: Caller, *, propose: bool = True) -> list[Watched]:
     """Compares every adoption with what was there before, and proposes to take back what is surely worse, once.
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evolvable_tools.evolve import ledger
+from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.report.facts import facts
 from evolvable_tools.evolve.report.page import page
 from evolvable_tools.evolve.report.text import text
@@ -24,6 +25,7 @@ class Reported:
     text: str
 
 
+@reads_run
 def report(folder: RunFolder, out: Path | None = None) -> Reported:
     """Writes report.html and report.json of a run, finished or not, by default into its folder; returns where.
 
