@@ -3,6 +3,7 @@
 python benchmarks/clients --claude PATH --codex PATH --code-server PATH
 
 No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
+Commands of ours that a person gives are told that they are at a terminal (tests/support/account); clients never are.
 """
 
 import argparse
