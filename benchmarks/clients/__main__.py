@@ -3,6 +3,7 @@
 python benchmarks/clients --claude PATH --codex PATH --code-server PATH
 
 No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
+Commands of ours that a person gives are told that they are at a terminal (tests/support/account); clients never are.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 import by_hand
 import claude
 import codex
+import consenting
 import evolution
 import reviewing
 import whole_run
@@ -32,6 +34,8 @@ CLAUDE: dict[str, Session] = {
     "claude, reload": claude.reload_in_a_terminal,
     "claude -p, plugin": claude.with_the_plugin,
     "claude, plugin": claude.plugin_in_a_terminal,
+    "claude -p, consent": consenting.claude_print,
+    "claude, consent": consenting.claude_in_a_terminal,
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
     "claude -p, whole evolution": whole_run.claude_code,
@@ -45,6 +49,8 @@ CODEX: dict[str, Session] = {
     "codex exec": codex.by_exec,
     "codex exec, reload": codex.reload_by_exec,
     "codex exec, plugin": codex.with_the_plugin,
+    "codex exec, consent": consenting.codex_exec,
+    "codex exec, consent without a sandbox": consenting.codex_unconfined,
     "codex exec, executor": partial(evolution.as_executor, make=evolution.codex_executor),
     "codex exec, brain": partial(evolution.as_brain, kind="codex"),
     "codex exec, review by hand-off": reviewing.codex_hand_off,

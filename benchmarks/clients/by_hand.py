@@ -1,11 +1,11 @@
-"""A whole evolution that is begun and thought about by the agent in Claude Code, through the tools over stdio.
+"""A whole evolution that a person begins and the agent in Claude Code thinks about, through the tools over stdio.
 
 The tasks are done by a command, without a model; the agent is the brain, and answers each packet by the packet alone.
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -22,7 +22,7 @@ AGAIN = 0.3  # seconds between two looks at the run
 START = {
     "task_set": "environment:tolls",
     "program": ["skill:toll"],
-    "executor": "{python} run.py",
+    "executor": "toll",
     "iterations": 1,
     "settings": {"test_repeats": 1},
 }
@@ -30,9 +30,13 @@ START = {
 
 @dataclass
 class Agent:
-    """Begins a run, answers what it asks until it is finished, reads the report and tries to adopt. It sees results of
-    tools and nothing else."""
+    """Tries to begin a run, which a person then begins, answers what it asks until it is finished, reads the report and
+    tries to adopt. It sees results of tools and nothing else.
 
+    begin: begins the run as a person does.
+    """
+
+    begin: Callable[[], object]
     did: list[str] = field(default_factory=list)
     packets: list[dict[str, Any]] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
@@ -40,6 +44,8 @@ class Agent:
     def __call__(self, seen: Seen) -> Say | Use:
         last = self.did[-1] if self.did else ""
         self.said[last] = seen.last
+        if last == "evolve_start":
+            self.begin()
         answer = found(seen.last) if last in ("evolve_status", "evolve_pending") else {}
         if not last:
             return self._uses("evolve_start", **START)
@@ -67,8 +73,16 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
     """The agent's session, then the person's adoption."""
     folder = materials(place.root)
     for words in (("import", str(folder / "tolls"), "--kind", "environment"), ("import", str(folder / "toll"))):
-        place.run("evolvable", *words)
-    agent = Agent()
+        place.person(*words)
+    place.person("executor", "add", "toll", "--", "{python}", "run.py")
+    words = ("evolve", "start", START["task_set"], "-p", "skill:toll", "--executor", "toll", "--iterations", "1")
+    begun: list[str] = []
+
+    def begin() -> None:
+        done = place.person(*words, "--test-repeats", "1")
+        begun.append(f"{done.stdout}{done.stderr}" if done.returncode else "")
+
+    agent = Agent(begin)
     with Model(repeat(agent)) as model:
         claude = Claude(binary, place, model)
         claude.add("--toolsets", "evolve")
@@ -76,17 +90,20 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
         said = events[-1].get("result", "") if events else ""
         yield "the session ends with the model's words", said == "DONE", f"{str(events[-1:])[-900:]} {model.failures}"
         yield "the script went through", not model.failures, str(model.failures)
-    status = parsed(place.run("evolvable", "evolve", "status", "--json").stdout)
+    refused = agent.said.get("evolve_start", "")
+    yield "the agent cannot begin it, and is told who can", "a person starts it" in refused, refused
+    yield "a person begins it", begun == [""], str(begun)
+    status = parsed(place.person("evolve", "status", "--json").stdout)
     logs = "".join(log.read_text(encoding="utf-8") for log in place.library.glob("evolve/*/driver.log"))
     yield "the run comes to PROMOTE", status.get("verdict") == "PROMOTE", f"{logs} {status.get('line')} {agent.said}"
     roles = [packet["role"] for packet in agent.packets]
     yield "both roles were answered by submit", roles == ["proposer", "builder"], str(agent.did)
     yield from not_told([f"{packet['instructions']}\n{json.dumps(packet['data'])}" for packet in agent.packets])
     answer = agent.said.get("evolve_adopt", "")
-    by_hand = "evolvable evolve adopt" in answer and place.heads().get("toll") == 1
+    by_hand = "only a person adopts" in answer and place.heads().get("toll") == 1
     yield "the agent cannot adopt it, and is told who can", by_hand, answer
     report = agent.said.get("evolve_report", "")
     yield "the report is read through the tool", "PROMOTE" in report and "report.html" in report, report[-900:]
-    place.run("evolvable", "evolve", "adopt")
+    adopted = place.person("evolve", "adopt", typed="y\n")
     live = place.heads().get("toll") == 2 and "times 3" in place.text("toll", 2)
-    yield "a person's adoption makes it live", live, str(place.heads())
+    yield "a person's adoption makes it live", live, f"{adopted.stdout[-900:]}{adopted.stderr[-900:]}"

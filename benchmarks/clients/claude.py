@@ -55,10 +55,16 @@ class Claude:
         done = self.run("-p", prompt, *words, *more)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
-    def type(self, prompt: str, until: Callable[[], object], *more: str) -> str:
+    def type(
+        self,
+        prompt: str,
+        until: Callable[[], object],
+        *more: str,
+        answer: "Callable[[Terminal], None]" = lambda _: None,
+    ) -> str:
         """Types a prompt into the interactive client, waits until something holds, leaves, and returns the screen.
 
-        Raises TimeoutError when it does not hold within a minute.
+        answer: answers what the client asks on the way. Raises TimeoutError when it does not hold within a minute.
         """
         self._welcome()
         words = [self._binary, "--allowedTools", f"mcp__{SERVER},mcp__{IN_PLUGIN}", *more]
@@ -66,6 +72,7 @@ class Claude:
         try:
             wait_for(lambda: "❯" in terminal.screen, "no prompt came", 30)
             terminal.type(prompt)
+            answer(terminal)
             wait_for(until, f"the session did not come to its end: {terminal.screen[-600:]!r}", 60)
             terminal.type("/exit")
             terminal.ends(10)
@@ -114,6 +121,9 @@ class Terminal:
         os.write(self._master, text.encode())
         time.sleep(0.4)  # what comes at once counts as pasted, and its newline does not send it
         os.write(self._master, b"\r")
+
+    def press(self, key: str) -> None:
+        os.write(self._master, key.encode())
 
     def ends(self, seconds: float) -> None:
         with suppress(subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.working_copies import WorkingCopies
@@ -21,6 +22,11 @@ TOLD = "Merge, split and fill PDF forms."
 
 KEY = "sk-ant-local-dummy-0000000000"
 PLUGIN = Path(__file__).parents[2] / "plugins" / "evolvable"
+ACCOUNT = Path(__file__).parents[2] / "tests" / "support" / "account"
+"""What makes the account, and a terminal, of every Python process here."""
+
+PERSON = {"EVOLVABLE_TEST_TERMINAL": "1"}
+"""What makes a command of ours a person's. No client is started with it."""
 
 
 def skill(name: str, description: str, body: str) -> str:
@@ -28,7 +34,7 @@ def skill(name: str, description: str, body: str) -> str:
 
 
 class Place:
-    """A home folder, a project, a library, and a folder of skills that the library follows."""
+    """A home folder of an account, a project, a library, and a folder of a person's skills that the library follows."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.home, self.project = root, root / "home", root / "project"
@@ -38,15 +44,24 @@ class Place:
         self.save("pdf", skill("pdf", TOLD, BODY))
         self.save("csv", skill("csv", "Clean and summarise CSV tables.", "Look at the header."))
         with Store.open(self.library, create=True) as store:
-            WorkingCopies(store).add(self.skills)
+            WorkingCopies(store).add(self.skills, identity=Identity(Principal.PERSON, "terminal"))
 
     @property
     def environment(self) -> dict[str, str]:
         """What a client is started with. The commands of this Python come first on the path."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"HOME": str(self.home), "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-        given = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-        return own | given | {"EVOLVABLE_HOME": str(self.library), "EVOLVABLE_EMBEDDER": "off"}
+        python = os.pathsep.join(filter(None, (str(ACCOUNT), os.environ.get("PYTHONPATH", ""))))
+        account = {"PYTHONPATH": python, "EVOLVABLE_TEST_ACCOUNT": str(self.home)}
+        return own | account | {"EVOLVABLE_HOME": str(self.library), "EVOLVABLE_EMBEDDER": "off"}
+
+    def address(self, url: str) -> None:
+        """Says in the person's configuration where the models of Anthropic are asked."""
+        path = self.home / ".config" / "evolvable" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        path.write_text(f'{text}\n[models]\nanthropic = "{url}"\n', encoding="utf-8")
+        path.chmod(0o600)
 
     def save(self, name: str, text: str) -> None:
         """Saves a skill as a person would, with an editor."""
@@ -64,6 +79,11 @@ class Place:
         with Store.open(self.library) as store:
             return {head.name: head.version for head in store.heads()}
 
+    def head(self, name: str) -> Head:
+        """Returns the newest version of a resource."""
+        with Store.open(self.library) as store:
+            return store.head(Ref.parse(name))
+
     def text(self, name: str, version: int) -> str:
         """Returns a version's SKILL.md."""
         with Store.open(self.library) as store:
@@ -74,19 +94,28 @@ class Place:
         folder = self.library / "reviews" / "queue"
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
-    def run(self, *command: str, seconds: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, seconds: float = 120, typed: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Runs a client's command in the project, without a terminal. Raises TimeoutExpired, by default after two
-        minutes."""
+        minutes. typed: what it reads from standard input."""
         return subprocess.run(
             command,
             env=self.environment | environment,
             cwd=self.project,
-            stdin=subprocess.DEVNULL,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=seconds,
             check=False,
         )
+
+    def person(
+        self, *words: str, seconds: float = 120, typed: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs one of our commands as a person at a terminal. Raises TimeoutExpired."""
+        command = (sys.executable, "-m", "evolvable_server", *words)
+        return self.run(*command, seconds=seconds, typed=typed, **(environment | PERSON))
 
 
 def wait_for(condition: Callable[[], object], otherwise: str, seconds: float) -> None:

@@ -6,8 +6,6 @@ in each of the ways there are: the calling agent (a hand-off), the Anthropic API
 
 import json
 import os
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,10 +67,17 @@ def next_time(server: str) -> list[Turn]:
 
 def evolvable(place: Place, *words: str, **environment: str) -> Any:
     """Runs a command of a person's, and returns what it answers as JSON. Raises RuntimeError when it fails."""
-    done = place.run(sys.executable, "-m", "evolvable_server", *words, "--json", **environment)
+    done = place.person(*words, "--json", **environment)
     if done.returncode:
         raise RuntimeError(f"evolvable {' '.join(words)}: {done.stdout}{done.stderr}")
     return json.loads(done.stdout)
+
+
+def named(place: Place, *command: str) -> None:
+    """Names a command `own` as a reviewer, as a person does. Raises RuntimeError when that fails."""
+    done = place.person("reviewer", "add", "own", "--", *command)
+    if done.returncode:
+        raise RuntimeError(f"evolvable reviewer add: {done.stdout}{done.stderr}")
 
 
 def approved(place: Place, session: str) -> Iterator[Check]:
@@ -172,7 +177,8 @@ def claude_queue(binary: Path, place: Place) -> Iterator[Check]:
             if words == TALK[-1]:  # what takes less than a minute is not reviewed by itself
                 time.sleep(max(0.0, LONG_ENOUGH - (time.monotonic() - begun)))
             ask(words)
-        api = {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": KEY}
+        place.address(model.url)
+        api = {"EVOLVABLE_REVIEW": "anthropic", "ANTHROPIC_API_KEY": KEY}
         (done,) = evolvable(place, "review", "--queue", **api)["reviews"]
         yield "the queue's review makes a proposal", len(done["proposals"]) == 1, str(done)
         yield (
@@ -196,6 +202,7 @@ def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
         for words in TALK:
             ask(words)
         there = transcripts(place)
+        place.address(model.url)
         environment = client.environment | {"PATH": on_path(place, binary, "claude")}
         done = evolvable(place, "review", ask.session, EVOLVABLE_REVIEW="claude", **environment)
         yield "EVOLVABLE_REVIEW=claude makes a proposal", len(done["proposals"]) == 1, str(done)
@@ -214,8 +221,10 @@ def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
         for words in TALK:
             ask(words)
         there, waiting = transcripts(place), len(place.queued())
-        own = shlex.join([str(binary), "-p", "--output-format", "json", "--plugin-dir", str(PLUGIN)])
-        done = evolvable(place, "review", ask.session, EVOLVABLE_REVIEW=own, **client.environment)
+        own = (str(binary), "-p", "--output-format", "json", "--plugin-dir", str(PLUGIN))
+        named(place, *own)
+        place.address(model.url)
+        done = evolvable(place, "review", ask.session, EVOLVABLE_REVIEW="own", **client.environment)
         yield "a command of a person's own is asked too", done["why"] == "nothing new", str(done)
         yield "its hooks queue nothing", len(place.queued()) == waiting, str(place.queued())
         (written,) = transcripts(place) - there
@@ -236,7 +245,8 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
             ask(words)
         there = transcripts(place)
         words = [str(binary), *(word for word in CODEX[1:] if word != "--ignore-user-config")]
-        own = {"CODEX_HOME": str(codex.home), "SCRIPT_KEY": "dummy", "EVOLVABLE_REVIEW": shlex.join(words)}
+        named(place, *words)
+        own = {"CODEX_HOME": str(codex.home), "SCRIPT_KEY": "dummy", "EVOLVABLE_REVIEW": "own"}
         done = evolvable(place, "review", ask.session, **own)
         yield "codex exec makes a proposal", len(done["proposals"]) == 1, str(done)
         yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])

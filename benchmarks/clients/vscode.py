@@ -52,7 +52,7 @@ class Workbench:
     def of(cls, binary: Path, place: Place, model: Model, *options: str) -> Iterator[Self]:
         """Opens one on a place, whose file of servers `evolvable connect` writes, with the model in its chat."""
         settings = place.home / ".config/Code"
-        place.run("evolvable", "connect", "vscode", *options)
+        place.person("connect", "vscode", *options)
         script = {"id": "script", "name": "Script", "url": f"{model.url}/v1/messages", "toolCalling": True}
         script |= {"vision": False, "maxInputTokens": 120_000, "maxOutputTokens": 8_000}
         group = {"name": "Script", "vendor": "customendpoint", "apiKey": "dummy", "apiType": "messages"}

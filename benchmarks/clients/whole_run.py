@@ -24,12 +24,12 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
     with Model(repeat(answers), bare=True) as model:
         given = {
             "PATH": f"{binary.parent}{os.pathsep}{place.environment['PATH']}",
-            "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": KEY,
         }
+        place.address(model.url)
 
         def run(*words: str) -> dict[str, Any]:
-            done = place.run("evolvable", *words, "--json", **given)
+            done = place.person(*words, "--json", typed="y\n", **given)
             return parsed(done.stdout) | ({"failed": f"{done.stdout}{done.stderr}"} if done.returncode else {})
 
         run("import", str(folder / "tolls"), "--kind", "environment")
@@ -37,7 +37,7 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
         options = ("--brain", "claude", "--stand-in", "--iterations", "1", "--test-repeats", "1", "--max-calls", "2000")
         program = ("-p", "skill:toll", "--executor", "claude:claude-haiku-5-5")
         begin = ("evolve", "start", "environment:tolls", *program, *options, "--wait")
-        started = place.run("evolvable", *begin, seconds=600, **given)
+        started = place.person(*begin, seconds=600, **given)
         status = run("evolve", "status")
         said = started.stdout[-1500:] + started.stderr[-1500:]
         yield "the run comes to a verdict", status.get("state") == "finished", said

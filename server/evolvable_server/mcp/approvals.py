@@ -23,6 +23,7 @@ from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
     from evolvable_tools.inbox import Decided
+    from evolvable_tools.scan.findings import Finding
 
 CHANGES = frozenset({"update_resource", "remove_resource", "restore_resource", "undo"})
 """Tools whose changes may have to wait."""
@@ -91,7 +92,8 @@ class Approvals:
         more = len(_ids(proposed)) - len(shown)
         lines += [f"And {more} more."] * (more > 0)
         lines.append(f"Its reason: {_one_line(shown[0].reason)}")
-        lines += [f"A scan found: {_one_line(str(found))}" for one in shown for found in one.findings[:MAX_SHOWN]]
+        worst = [found for one in shown for found in _worst_first(one.findings)[:MAX_SHOWN]]
+        lines += [f"A scan found: {_one_line(str(found))}" for found in worst]
         changes = "\n".join(one.diff or "" for one in shown if not one.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
@@ -135,6 +137,15 @@ def _without_waiting(warnings: Sequence[str]) -> list[str]:
 
 def _named(ids: Sequence[int]) -> str:
     return f"proposal{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+
+
+def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
+    """Return the findings in the order of reading, because clients show the first lines of a question alone.
+
+    Of equal severity what a line of a file does stands before what the resource has the means to do.
+    """
+    ranks = {severity: rank for rank, severity in enumerate(type(findings[0].severity))} if findings else {}
+    return sorted(findings, key=lambda found: (ranks[found.severity], not found.path))
 
 
 def _one_line(text: str) -> str:

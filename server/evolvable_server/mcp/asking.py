@@ -2,11 +2,13 @@
 
 Most clients show a form without a field as the question with buttons. VS Code makes one question of each field: of a
 form without any it shows nothing, and the call waits for ever. So it gets a form with one field, in which only a chosen
-yes counts: whoever skips the question there accepts the form with nothing filled in.
+yes counts: whoever skips the question there accepts the form with nothing filled in. Codex gets the same form: without
+a sandbox and with the approval policy `never` it accepts every form without a field by itself, and nobody sees it.
 """
 
 import logging
 import re
+from types import ModuleType
 from typing import Any
 
 import mcp_types as types
@@ -15,7 +17,7 @@ from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from evolvable_server.clients import vscode
+from evolvable_server.clients import codex, vscode
 from evolvable_server.mcp.bearer import Permission, permissions_of
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def said(context: Context[Any, Any], answer: Any) -> str | None:
     """Returns what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
-    if answer.action != "accept" or not _is_vscode(context):
+    if answer.action != "accept" or not (_is(vscode, context) or _is(codex, context)):
         return answer.action
     chosen = (answer.content or {}).get(_FIELD)
     return "accept" if chosen == _YES else "decline" if chosen == _NO else "cancel"
@@ -71,12 +73,15 @@ def said(context: Context[Any, Any], answer: Any) -> str | None:
 
 def _put(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
     """Returns the message and the form of a question. VS Code renders Markdown; what an agent wrote is to be read."""
-    if not _is_vscode(context):
+    if _is(codex, context):
+        return question, _ONE_FIELD
+    if not _is(vscode, context):
         return question, _NOTHING_TO_FILL
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
 
-def _is_vscode(context: Context[Any, Any]) -> bool:
+def _is(client: ModuleType, context: Context[Any, Any]) -> bool:
     params = context.session.client_params
-    return params is not None and params.client_info.name.lower().startswith(vscode.CLIENT.called)
+    called: tuple[str, ...] = client.CLIENT.called
+    return params is not None and params.client_info.name.lower().startswith(called)
