@@ -13,6 +13,7 @@ from evolvable_tools.evolve.adopting import NotPromoted, adopt
 from evolvable_tools.evolve.allowing import decide, held
 from evolvable_tools.evolve.asking import pending, status_of, submit
 from evolvable_tools.evolve.report.writing import report
+from evolvable_tools.scan.findings import CapabilityDiff, Scan
 
 SKILL = "---\nname: polite\ndescription: Codes of friends.\n---\n\n# Polite\n\nRun scripts/do.py.\n"
 IDLE = "import sys\nprint('I do not know.')\n"
@@ -59,6 +60,13 @@ def place(tmp_path):
         resources.update(made.library, PERSON, POLITE, "with a script", files=files)
         made.save(codes(), run_py=RUNNER)
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _a_scan_that_notices_nothing(monkeypatch):
+    """The sandbox has to hold where the static gate was passed; the scan itself refuses this thief."""
+    nothing = Scan((), CapabilityDiff())
+    monkeypatch.setattr("evolvable_tools.evolve.static_gate.gate.scan", lambda *_, **__: nothing)
 
 
 def steal(place):
