@@ -72,7 +72,8 @@ def start_driver(home: Path, folder: "RunFolder") -> int:
 
     command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
     folder.expect_driver(True)
-    with folder.log.open("ab") as log:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(folder.log, flags, 0o600), "ab") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

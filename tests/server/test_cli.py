@@ -610,6 +610,8 @@ def test_a_question_that_nobody_can_answer_is_an_error(run):
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
 
     assert "Hint: --yes answers it." in run("init", code=1).err
+    locking = run("approvals", "lock", code=1).err
+    assert "Hint: A person answers it at a terminal." in locking and "--yes" not in locking
     assert run("init", "--yes", "--json").json["folders"][0]["taken"][0]["ref"] == "skill:pdf"
 
 

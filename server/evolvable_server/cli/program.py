@@ -137,7 +137,8 @@ def _aborted(state: State, abort: click.Abort) -> int:
     if not isinstance(abort.__cause__ or abort.__context__, EOFError):
         return INTERRUPTED
     click.echo(err=True)
-    state.fail(InvalidArgument("A question was asked, and there was nobody to answer it.", "--yes answers it."))
+    hint = "--yes answers it." if state.has_yes else "A person answers it at a terminal."
+    state.fail(InvalidArgument("A question was asked, and there was nobody to answer it.", hint))
     return 1
 
 

@@ -54,6 +54,8 @@ class State:
         self.token_file: Path | None = None
         self.decides = False
         """Whether the command decides what is a person's to decide; set once whoever runs it was found to may."""
+        self.has_yes = False
+        """Whether the command has an option that answers its question."""
         self._runner: Runner | None = None
 
     def config(self) -> Config:
@@ -111,6 +113,7 @@ class State:
 
     def check(self, ctx: click.Context) -> None:
         """Raise Refused when whoever runs this command may not."""
+        self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         check_may(ctx, self.runner)
         self.decides = effect_of(ctx) is Effect.DECIDE
 

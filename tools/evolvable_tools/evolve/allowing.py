@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.operation import Actor
 from evolvable_tools.evolve.change_review import review_change
 from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import state_of
@@ -61,7 +60,7 @@ def decide(caller: Caller, home: Path, what: Held, *, allowed: bool, via: str) -
 
     Raises Refused for anybody but a person, LedgerBusy, InvalidArgument when the candidate does not wait any more.
     """
-    if caller.actor is not Actor.HUMAN:
+    if not caller.decides:
         raise Refused("Only a person decides whether a candidate runs without a sandbox.", "Ask the user.")
     folder = the_run(home, what.run)
     with Ledger.open(folder.ledger) as ledger:
