@@ -1,6 +1,8 @@
 """A command run for its output, within a time and a size, leaving nobody behind."""
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -84,7 +86,7 @@ class Children:
         self._running.add(process)
         code: int | None = None
         try:
-            code = process.wait(max(0.0, deadline - monotonic()))
+            code = _waited(process, max(0.0, deadline - monotonic()))
             _ended(readers)
         except subprocess.TimeoutExpired:
             pass
@@ -125,6 +127,23 @@ def _start(
     os.close(out_write)
     os.close(err_write)
     return process, (_Reader(out_read, most), _Reader(err_read, _TAIL, last=True))
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+    """Return the exit code of a process. Raise TimeoutExpired."""
+    # With a timeout, Popen.wait looks again after up to 50 ms; that would be most of a short trial.
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(process.pid)
+            try:
+                ended = select.poll()
+                ended.register(descriptor, select.POLLIN)
+                if not ended.poll(seconds * 1000):
+                    raise subprocess.TimeoutExpired(process.args, seconds)
+                return process.wait()
+            finally:
+                os.close(descriptor)
+    return process.wait(seconds)
 
 
 def _ended(readers: Sequence[_Reader]) -> None:
