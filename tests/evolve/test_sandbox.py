@@ -395,3 +395,17 @@ def test_a_sandbox_makes_another_executor_of_the_same_command():
     one, other = (CommandExecutor(["python3"], sandbox=sandbox) for sandbox in (None, FOUND.sandbox))
 
     assert one.fingerprint != other.fingerprint and skill("x").parts
+
+
+def test_a_program_behind_a_shim_is_found_wherever_its_version_manager_lies(tmp_path):
+    manager, work = tmp_path / "manager", tmp_path / "work"
+    for name, script in {"libexec/tool": "echo found", "shims/tool": f'exec "{manager}/libexec/tool"'}.items():
+        (manager / name).parent.mkdir(parents=True)
+        (manager / name).write_text(f"#!/bin/sh\n{script}\n")
+        (manager / name).chmod(0o755)
+    work.mkdir()
+    environment = environment_inside({"PATH": f"{manager / 'shims'}:{os.environ['PATH']}"})
+
+    ran = asyncio.run(run_confined(Confinement(("tool",), work, environment, 30.0), FOUND.sandbox))
+
+    assert (ran.code, ran.out) == (0, b"found\n"), ran.err

@@ -90,6 +90,8 @@ def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
         yield place
         if "node_modules" in place.parts:
             yield Path(*place.parts[: place.parts.index("node_modules") + 1])
+        if place.parent.name == "shims":  # pyenv, asdf and mise, wherever they are installed
+            yield place.parent.parent
         if (place.parent.parent / "pyvenv.cfg").is_file():
             yield place.parent.parent
             yield from _base_of(place.parent.parent)

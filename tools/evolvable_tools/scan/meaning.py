@@ -299,12 +299,8 @@ def _egress(s: Said) -> bool:
     return (
         s.says("send", "secret|private", "url|email|ip")
         and s.ordered("send")
-        and not _GUARDED.search(s.sentence.text)
         and _stranger(s.sentence.text)
     )
-
-
-_GUARDED = re.compile(r"\bonly send\b|^\||\{ ?\"|target\.com")
 
 
 def _stranger(text: str) -> bool:
@@ -333,7 +329,7 @@ def _hoard(s: Said) -> bool:
 
 
 _HANDLED = re.compile(
-    r"\.pub\b|authorized_keys|\bcsr\b|^connected|grant, |export (?:your|the|a)? ?private key|share credentials|^\||decodes? to|severity|attacker|\bevil\b|e\.g\.|detect|malicious"
+    r"\.pub\b|authorized_keys|\bcsr\b"
 )
 _COUNTED = re.compile(
     r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
@@ -400,8 +396,6 @@ def _first(s: Said) -> bool:
 
 def _remote(s: Said) -> bool:
     if not s.says("fetch", "follow", "url") or not s.ordered("fetch") or not _stranger(s.sentence.text):
-        return False
-    if "guide to" in s.sentence.text or "onboarding" in s.sentence.text:
         return False
     return s.wide or any(place > s.places("url")[0] for place in _at(s, "follow"))
 
