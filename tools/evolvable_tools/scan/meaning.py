@@ -296,11 +296,7 @@ _QUALIFIES = frozenset(
 
 
 def _egress(s: Said) -> bool:
-    return (
-        s.says("send", "secret|private", "url|email|ip")
-        and s.ordered("send")
-        and _stranger(s.sentence.text)
-    )
+    return s.says("send", "secret|private", "url|email|ip") and s.ordered("send") and _stranger(s.sentence.text)
 
 
 def _stranger(text: str) -> bool:
@@ -328,9 +324,7 @@ def _hoard(s: Said) -> bool:
     return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
 
 
-_HANDLED = re.compile(
-    r"\.pub\b|authorized_keys|\bcsr\b"
-)
+_HANDLED = re.compile(r"\.pub\b|authorized_keys|\bcsr\b")
 _COUNTED = re.compile(
     r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
     r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"

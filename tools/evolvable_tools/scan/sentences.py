@@ -181,17 +181,25 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
 
 
 def _split(part: Part, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
+    # Most blocks of an update are those of the version before; an endless one is not worth its memory.
+    pieces = _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text)
+    for piece in pieces:
+        yield Sentence(part, piece, line, program)
+
+
+@lru_cache(maxsize=2048)
+def _pieces(text: str) -> tuple[str, ...]:
+    """Return the sentences of a block of text."""
+    found: list[str] = []
     rest = ""
     for piece in _SENTENCE_END.split(text.replace("**", "")):
         rest = f"{rest}{piece}"
         if _ABBREVIATION.search(piece) and len(rest) < 400:
             rest += " "
             continue
-        if rest.strip():
-            yield Sentence(part, rest.strip(), line, program)
+        found.append(rest.strip())
         rest = ""
-    if rest.strip():
-        yield Sentence(part, rest.strip(), line, program)
+    return tuple(filter(None, (*found, rest.strip())))
 
 
 def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
