@@ -58,8 +58,10 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
-    backend = library.store.backend
-    known = authors(backend, resources)
+    return _levels(library, authors(library.store.backend, resources))
+
+
+def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
     vouched = _vouched(library, known)
     found = {
         resource: max((_by_author(author, vouched) for author in made), key=_rank) for resource, made in known.items()
@@ -130,9 +132,8 @@ class Standing:
 
 def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
     """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
-    ids = list(resources)
-    levels, known = trusts(library, ids), authors(library.store.backend, ids)
-    return {one: _standing(levels[one], known[one][0]) for one in ids if one in levels and known.get(one)}
+    known = authors(library.store.backend, resources)
+    return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
 def _standing(trust: Trust, author: Author) -> Standing:
