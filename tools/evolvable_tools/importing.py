@@ -109,7 +109,11 @@ def _held(library: Library, caller: Caller, accepted: bool, take: Callable[[arch
     proposals = {}
     for ref in imported.held:
         base, files, found = looking.seen[ref]
-        why = "imported; a scan found what a person is to see" if found.asks else "imported without a person at a terminal"
+        why = (
+            "imported; a scan found what a person is to see"
+            if found.asks
+            else "imported without a person at a terminal"
+        )
         identity = inbox.propose(library, who, ref, base, files, why, found)
         proposals[identity] = ref
     return TakenIn(imported, proposals, _told(looking, imported))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from evolvable_tools.scan.concepts import CLAUSE, concepts, placed
 from evolvable_tools.scan.findings import Finding, Severity
 from evolvable_tools.scan.hosts import WELL_KNOWN
+from evolvable_tools.scan.lexicon import DESCRIBING, ENGLISH, ORDERING, QUALIFIES
 from evolvable_tools.scan.sentences import Part, Sentence, windows
 from evolvable_tools.scan.views import MAX_EXCERPT, written_out
 
@@ -99,13 +100,13 @@ class Said:
         if self.wide:
             return True
         there = {word for word, _ in self.words}
-        if not there & _ENGLISH:
+        if not there & ENGLISH:
             return True
         before = {place + 1: word for word, place in self.words}
         return any(
             place % CLAUSE <= 1
-            or before.get(place, "") in _ORDERING
-            or (place % CLAUSE <= 4 and before.get(place, "") not in _DESCRIBING)
+            or before.get(place, "") in ORDERING
+            or (place % CLAUSE <= 4 and before.get(place, "") not in DESCRIBING)
             for place in self.places(concept)
         )
 
@@ -119,120 +120,6 @@ class Said:
         return [place for one in concepts.split("|") for place in self.found.get(one, ())]
 
 
-_ORDERING = frozenset(
-    [
-        "always",
-        "must",
-        "should",
-        "then",
-        "and",
-        "please",
-        "also",
-        "immediately",
-        "you",
-        "to",
-        "then,",
-        "first",
-        "finally",
-        "now",
-        "just",
-        "shall",
-        "need",
-        "it",
-        "siempre",
-        "toujours",
-        "immer",
-        "und",
-        "y",
-        "et",
-        "e",
-        "sempre",
-        "и",
-        "всегда",
-        "skill",
-        "agent",
-    ]
-)
-_DESCRIBING = frozenset(
-    [
-        "can",
-        "may",
-        "will",
-        "would",
-        "could",
-        "might",
-        "to",
-        "that",
-        "which",
-        "who",
-        "is",
-        "are",
-        "be",
-        "been",
-        "was",
-        "were",
-        "not",
-        "does",
-        "do",
-        "did",
-        "the",
-        "a",
-        "an",
-        "this",
-        "these",
-        "its",
-        "your",
-        "their",
-        "our",
-        "my",
-        "it",
-        "they",
-        "we",
-        "he",
-        "she",
-        "user",
-        "users",
-        "of",
-        "for",
-        "with",
-        "by",
-        "in",
-        "on",
-        "at",
-        "from",
-        "as",
-        "if",
-        "when",
-        "while",
-        "or",
-        "than",
-        "no",
-        "any",
-        "each",
-        "per",
-        "via",
-    ]
-)
-_ENGLISH = frozenset(
-    [
-        "the",
-        "and",
-        "to",
-        "of",
-        "you",
-        "with",
-        "this",
-        "that",
-        "your",
-        "before",
-        "after",
-        "not",
-        "every",
-        "use",
-        "when",
-        "it",
-    ]
-)
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -262,37 +149,6 @@ class Rule:
 
 
 _PLACE = "url|email|ip|away"
-_QUALIFIES = frozenset(
-    [
-        "that",
-        "which",
-        "who",
-        "where",
-        "when",
-        "with",
-        "involving",
-        "about",
-        "related",
-        "in",
-        "on",
-        "from",
-        "to",
-        "for",
-        "hitting",
-        "touching",
-        "of",
-        "you",
-        "your",
-        "against",
-        "de",
-        "di",
-        "que",
-        "die",
-        "das",
-        "der",
-        "mit",
-    ]
-)
 
 
 def _egress(s: Said) -> bool:
@@ -377,7 +233,7 @@ def _other_skills(s: Said) -> bool:
 
 
 def _attention(s: Said) -> bool:
-    every_task = s.near("every", "task", 1) and s.near("use", "every", 4) and not s.follows("task", _QUALIFIES)
+    every_task = s.near("every", "task", 1) and s.near("use", "every", 4) and not s.follows("task", QUALIFIES)
     before_all = s.has("use", "first") and s.near("skill", "other", 2) and s.near("first", "skill", 4)
     return (every_task or before_all) and not s.negated("use") and s.ordered("use")
 
