@@ -3,6 +3,7 @@
 Each line of `hostile/edits.jsonl` names a skill, the text that is replaced and the text that replaces it, or a file
 that is added. Each is scanned as an agent's update of the skill, and again as a new skill that has the change in it.
 Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed.
+`hostile/sentences.jsonl` has single sentences that were written to get round the rules, each added to one skill.
 """
 
 import argparse
@@ -26,7 +27,12 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="name the tuned edits that went through")
     options = parser.parse_args()
     edits = [json.loads(line) for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()]
-    return max(report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES)
+    missed = max(report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES)
+    lines = (HOSTILE / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
+    for half in HALVES:
+        evasive = [one for one in map(json.loads, lines) if one["half"] == half]
+        print(f"evasive sentences, {half}: {share(sum(map(is_stopped, evasive)), len(evasive))}")
+    return missed
 
 
 HALVES = ("tuned", "held-out")
@@ -52,6 +58,13 @@ def report(half: str, edits: list[dict], show: bool) -> int:
     for kind, number in there.items():
         print(f"  {kind}: update {update[kind]}/{number}, new {new[kind]}/{number}")
     return int(update.total() < LEAST_STOPPED * there.total())
+
+
+def is_stopped(sentence: dict) -> bool:
+    """Return whether one sentence more is held in an update."""
+    before = (HOSTILE / "skills" / "release-notes.md").read_text(encoding="utf-8")
+    after = f"{before}\n{sentence['text']}\n"
+    return stopped(scan({"SKILL.md": before.encode()}, {"SKILL.md": after.encode()}, Kind.SKILL))
 
 
 def share(part: int, whole: int) -> str:

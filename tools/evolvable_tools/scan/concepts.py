@@ -13,6 +13,9 @@ CLAUSE = 100
 """What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _MIN_STEM = 3
+_CLITICS = frozenset(
+    ["le", "la", "les", "lui", "leur", "moi", "nous", "y", "en", "o", "a", "os", "as", "lhe", "lhes", "me"]
+)
 
 
 def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list[tuple[tuple[str, ...], str]]]]:
@@ -65,6 +68,8 @@ def placed(sentence: str) -> list[tuple[str, int]]:
             found.append((word, place))
             if "'" in word and len(bare := word.partition("'")[2]) > 3:
                 found.append((bare, place))  # l'utente, d'ambiente
+            if "-" in word and word.rpartition("-")[2] in _CLITICS:
+                found.append((word.rpartition("-")[0], place))  # envoie-le, envie-o
             place += 1
     return found
 

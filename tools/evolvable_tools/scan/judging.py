@@ -12,6 +12,7 @@ from evolvable_tools.scan.reach import new_addresses, new_hosts, weak_options
 from evolvable_tools.scan.sentences import Part, Sentence, brought, parts
 from evolvable_tools.scan.unseen import unseen
 from evolvable_tools.scan.views import View
+from evolvable_tools.scan.wordings import wordings
 
 
 def judged(before: Mapping[str, View], after: Mapping[str, View], kind: Kind, *, is_new: bool) -> Iterator[Finding]:
@@ -42,6 +43,7 @@ def _is_document(path: str) -> bool:
 def _of_file(view: View, old: View | None, added: list[Sentence], known: str, is_new: bool) -> Iterator[Finding]:
     yield from unseen(view.path, added, is_new=is_new)
     yield from meaning(view.path, added, is_new=is_new)
+    yield from wordings(view.path, added)
     yield from new_hosts(view.path, added, known, is_new=is_new)
     yield from weak_options(view.path, added, is_new=is_new)
     if not is_new:

@@ -115,7 +115,10 @@ def new_hosts(path: str, sentences: Iterable[Sentence], known: str, *, is_new: b
         if one.host in told or (known and one.host in known):
             continue
         placeholder = _PLACEHOLDER.search(one.host) is not None
-        if one.host in WELL_KNOWN or (placeholder and (is_new or one.how != "index")):
+        # What is sent to a well-known host may be sent to anybody's account there.
+        if (one.host in WELL_KNOWN and one.how not in ("push", "upload")) or (
+            placeholder and (is_new or one.how != "index")
+        ):
             continue
         if one.line.part is Part.PROSE and forbids(one.line.text) and one.how == "tool":
             continue

@@ -51,17 +51,16 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
 
 
 def _once(found: list[Finding]) -> list[Finding]:
-    """Leave out what a rule on meaning says of a line on which a rule on wording says something as severe."""
-    worded: dict[tuple[str, int], int] = {}
-    for one in found:
-        if one.rule.startswith("instruction."):
+    """Leave out what a rule says of a line on which a rule of a group before it says something as severe."""
+    kept: list[Finding] = []
+    said: dict[tuple[str, int], int] = {}
+    for group in ("instruction.", "meaning.", "wording."):
+        told = [one for one in found if one.rule.startswith(group)]
+        kept += [one for one in told if said.get((one.path, one.line), -1) < _RANK[one.severity]]
+        for one in told:
             place = (one.path, one.line)
-            worded[place] = max(worded.get(place, 0), _RANK[one.severity])
-    return [
-        one
-        for one in found
-        if not one.rule.startswith("meaning.") or worded.get((one.path, one.line), -1) < _RANK[one.severity]
-    ]
+            said[place] = max(said.get(place, -1), _RANK[one.severity])
+    return [one for one in found if one in kept or not one.rule.startswith(("instruction.", "meaning.", "wording."))]
 
 
 def _of_text(view: View, known: View | None, part: View) -> Iterator[Finding]:
