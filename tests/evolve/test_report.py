@@ -49,10 +49,16 @@ class Page(HTMLParser):
         self.said += data
 
 
-def reported(place: Path, proposals, *, iterations: int = 2, stop=lambda: False) -> Reported:
+def _most(n: int) -> bool:
+    return n % 4 != 1
+
+
+def reported(
+    place: Path, proposals, *, iterations: int = 2, stop=lambda: False, needs=lambda n: n % 4 != 1
+) -> Reported:
     """The report of a run over the usual tasks, of which three in four need a rule."""
     splits = {
-        split: [task(split, n, *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]
+        split: [task(split, n, *(["needs:iso"] if needs(n) else [])) for n in range(size)]
         for split, size in ((Split.TRAIN, 12), (Split.VAL, 12), (Split.TEST, 24))
     }
     given = RunSettings("environment:made-up", iterations=iterations, test_repeats=1)
@@ -103,6 +109,17 @@ def test_each_candidate_is_told_with_its_change_its_score_and_what_became_of_it(
     assert len(second["fixed"]) == 9 and first["fixed"] == []
     assert [row["n"] for row in values["heat"]] == [4, 4, 4]
     assert any(not gate["passed"] and gate["candidate"] == "c1" for gate in values["gates"])
+
+
+def test_each_category_shows_its_own_means(tmp_path):
+    said = reported(tmp_path / "run", [USELESS], iterations=1, needs=lambda n: n % 3)
+    values = json.loads(Path(said.json).read_text(encoding="utf-8"))
+    html = Path(said.html).read_text(encoding="utf-8")
+    table = html[html.index('id="categories"') :].partition("</table>")[0]
+    rows = [[float(mean) for mean in re.findall(r"--heat:([0-9.]+)", row)] for row in table.split("<tr>")[2:]]
+
+    assert rows == [[round(mean, 2) for mean in row["means"].values()] for row in values["heat"]]
+    assert len({tuple(row) for row in rows}) > 1
 
 
 def test_the_sealed_test_is_shown_by_its_scores_and_never_by_its_outputs(promoted):

@@ -1,5 +1,6 @@
 """The plugin, the bundle and the registry's entry: what they say is true of the program, and of each other."""
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -35,7 +36,7 @@ def hooks_of(client: str) -> list[tuple[str, dict]]:
 def test_every_manifest_has_the_version_of_the_package():
     market, registry = read(".claude-plugin/marketplace.json"), read("server.json")
     said = {
-        "pyproject": tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
+        "installed": importlib.metadata.version("evolvable"),
         "claude": read("plugins/evolvable/.claude-plugin/plugin.json")["version"],
         "codex": read("plugins/evolvable/.codex-plugin/plugin.json")["version"],
         "desktop": read("plugins/desktop/manifest.json")["version"],

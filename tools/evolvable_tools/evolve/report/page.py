@@ -161,12 +161,13 @@ def _categories(facts: Facts) -> Node:
     rows = [
         tr[
             th[f"{row.category or '(none)'} (n = {row.n})"],
-            (
+            # A list: htpy reads a generator when the page is made, after the loop: all rows would be the last.
+            [
                 td(class_="heat", style=f"--heat:{row.means[name]:.2f}")[f"{row.means[name]:.2f}"]
                 if name in row.means
                 else td["-"]
                 for name in names
-            ),
+            ],
         ]
         for row in facts.heat
     ]

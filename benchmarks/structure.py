@@ -1,0 +1,268 @@
+"""Measure the structure of the product's code against the limits of the project, and report it.
+
+    python benchmarks/structure.py            the report
+    python benchmarks/structure.py --check    the same; exit code 1 when a limit is missed
+    python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when there are hits
+
+Everything is read from the source files; nothing of the product is imported. A module's *code lines* are the lines that
+hold a token which is neither a comment nor part of a docstring.
+"""
+
+import argparse
+import ast
+import collections
+import io
+import re
+import statistics
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("skills_store/evolvable_store", "tools/evolvable_tools", "server/evolvable_server")
+SHARED_NAMES = {"__init__", "__main__", "base", "protocol", "errors", "registry", "schema"}
+SQL = re.compile(
+    r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
+    re.S,
+)
+SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/")
+BASELINE_CODE_LINES = 48_229
+"""Code lines of the three packages at the commit before the packages were laid out as they are."""
+
+LIMITS = {
+    "modules": 240,
+    "modules under 40 lines": 0,
+    "modules with function-level imports": 40,
+    "public class names that repeat": 0,
+    "module names that repeat": 12,
+    "module names that stand three times": 0,
+    "modules with SQL elsewhere": 0,
+    "median lines of a function": 10,
+    "functions over 60 lines": 0,
+    "hits of the word list": 0,
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def place(self) -> str:
+        return self.path.relative_to(ROOT).as_posix()
+
+
+def modules() -> list[Module]:
+    """Every module of the product; the seed skills' scripts are resources and do not count."""
+    found = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "seed/skills" not in path.as_posix():
+                text = path.read_text(encoding="utf-8")
+                found.append(Module(path, text, ast.parse(text)))
+    return found
+
+
+def code_lines(module: Module) -> int:
+    """Lines with code: no blanks, no comments, no docstrings."""
+    docs: set[int] = set()
+    for node in ast.walk(module.tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
+                docs.update(range(statement.lineno, (statement.end_lineno or 0) + 1))
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type not in skipped:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docs)
+
+
+def functions(module: Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{module.place}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
+
+
+def imports_late(module: Module) -> bool:
+    return any(
+        isinstance(inner, ast.Import | ast.ImportFrom)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+    )
+
+
+def has_sql(module: Module) -> bool:
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.match(node.value)
+        for node in ast.walk(module.tree)
+    )
+
+
+def repeated(pairs: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = collections.defaultdict(list)
+    for name, place in pairs:
+        places[name].append(place)
+    return {name: found for name, found in sorted(places.items()) if len(found) > 1}
+
+
+def public_classes(found: list[Module]) -> Iterator[tuple[str, str]]:
+    for module in found:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, module.place
+
+
+# The word list
+
+
+def wordlist() -> list[tuple[re.Pattern[str], str]]:
+    rules = []
+    for line in (ROOT / "benchmarks" / "words.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            pattern, _, advice = line.partition(" -> ")
+            rules.append((re.compile(pattern, re.IGNORECASE), advice))
+    return rules
+
+
+def prose(module: Module) -> Iterator[tuple[int, str]]:
+    """Docstrings, comments and messages: strings with a space in them, by line."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for offset, line in enumerate(node.value.splitlines()):
+                yield node.lineno + offset, line
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def pages() -> Iterator[tuple[str, int, str]]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield path.relative_to(ROOT).as_posix(), number, line
+
+
+WORD_TABLES = re.compile(r"evolvable_tools/(scan|review|redaction|outcomes)/")
+"""Packages with tables of words to look for in texts of others: only their docstrings and comments are read."""
+
+
+def word_hits(found: list[Module]) -> list[str]:
+    rules = wordlist()
+    lines: list[tuple[str, int, str]] = list(pages())
+    for module in found:
+        quoted = bool(WORD_TABLES.search(module.place))
+        docs = _docstring_lines(module) if quoted else None
+        lines += [
+            (module.place, number, line)
+            for number, line in prose(module)
+            if docs is None or line.startswith("#") or number in docs
+        ]
+    return sorted(
+        {
+            f"{place}:{number}: {match.group(0)!r} ({advice})"
+            for place, number, line in lines
+            for pattern, advice in rules
+            if (match := pattern.search(line))
+        }
+    )
+
+
+def _docstring_lines(module: Module) -> set[int]:
+    docs: set[int] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                docs.update(range(first.lineno, (first.end_lineno or 0) + 1))
+    return docs
+
+
+# The report
+
+
+def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """The figures by the names of LIMITS, and for each the places behind it."""
+    named = {module.path: len(module.text.splitlines()) for module in found}
+    small = [
+        f"{module.place} {named[module.path]}"
+        for module in found
+        if named[module.path] < 40 and module.path.stem not in {"__init__", "__main__", "registry", "errors"}
+    ]
+    lengths = [length for module in found for _, length in functions(module)]
+    long = [f"{name} {length}" for module in found for name, length in functions(module) if length > 60]
+    late = [module.place for module in found if imports_late(module)]
+    classes = repeated(public_classes(found))
+    names = repeated((module.path.stem, module.place) for module in found if module.path.stem not in SHARED_NAMES)
+    sql = [module.place for module in found if has_sql(module) and not any(home in module.place for home in SQL_HOMES)]
+    hits = word_hits(found)
+    figures: dict[str, float] = {
+        "modules": len(found),
+        "modules under 40 lines": len(small),
+        "modules with function-level imports": len(late),
+        "public class names that repeat": len(classes),
+        "module names that repeat": len(names),
+        "module names that stand three times": sum(len(places) > 2 for places in names.values()),
+        "modules with SQL elsewhere": len(sql),
+        "median lines of a function": statistics.median(lengths),
+        "functions over 60 lines": len(long),
+        "hits of the word list": len(hits),
+        "code lines": sum(map(code_lines, found)),
+        "lines": sum(named.values()),
+    }
+    details = {
+        "modules under 40 lines": small,
+        "modules with function-level imports": late,
+        "public class names that repeat": [f"{name}: {', '.join(places)}" for name, places in classes.items()],
+        "module names that repeat": [f"{name}: {', '.join(places)}" for name, places in names.items()],
+        "modules with SQL elsewhere": sql,
+        "functions over 60 lines": long,
+        "hits of the word list": hits,
+    }
+    return figures, details
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
+    parser.add_argument("--words", action="store_true", help="only the hits of the word list")
+    parser.add_argument("--details", action="store_true", help="list the places behind each figure")
+    options = parser.parse_args()
+    found = modules()
+    if options.words:
+        hits = word_hits(found)
+        print("\n".join(hits) or "no hits")
+        return bool(hits)
+    figures, details = measure(found)
+    missed = []
+    for name, value in figures.items():
+        limit = LIMITS.get(name)
+        if limit is not None and value > limit:
+            missed.append(name)
+        print(
+            f"{name:40} {value:8g}"
+            + (f"   limit {limit}" if limit is not None else "")
+            + ("   MISSED" if name in missed else "")
+        )
+    if BASELINE_CODE_LINES:
+        print(
+            f"{'code lines, ratio to the baseline':40} {figures['code lines'] / BASELINE_CODE_LINES:8.3f}   limit 0.85"
+        )
+    if options.details:
+        for name, places in details.items():
+            print(f"\n{name}:", *places, sep="\n  ")
+    return bool(options.check and missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
