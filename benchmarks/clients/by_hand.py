@@ -72,7 +72,10 @@ class Agent:
 def claude_code(binary: Path, place: Place) -> Iterator[Check]:
     """The agent's session, then the person's adoption."""
     folder = materials(place.root)
-    for words in (("import", str(folder / "tolls"), "--kind", "environment"), ("import", str(folder / "toll"))):
+    for words in (
+        ("import", str(folder / "tolls"), "--yes", "--kind", "environment"),
+        ("import", str(folder / "toll"), "--yes"),
+    ):
         place.person(*words)
     place.person("executor", "add", "toll", "--", "{python}", "run.py")
     words = ("evolve", "start", START["task_set"], "-p", "skill:toll", "--executor", "toll", "--iterations", "1")

@@ -32,8 +32,8 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
             done = place.person(*words, "--json", typed="y\n", **given)
             return parsed(done.stdout) | ({"failed": f"{done.stdout}{done.stderr}"} if done.returncode else {})
 
-        run("import", str(folder / "tolls"), "--kind", "environment")
-        run("import", str(folder / "toll"))
+        run("import", str(folder / "tolls"), "--yes", "--kind", "environment")
+        run("import", str(folder / "toll"), "--yes")
         options = ("--brain", "claude", "--stand-in", "--iterations", "1", "--test-repeats", "1", "--max-calls", "2000")
         program = ("-p", "skill:toll", "--executor", "claude:claude-haiku-5-5")
         begin = ("evolve", "start", "environment:tolls", *program, *options, "--wait")

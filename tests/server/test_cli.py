@@ -239,7 +239,7 @@ def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path)
     pdf("update", "pdf", "--file", "SKILL.md=-", stdin=FROZEN)
     pdf.save(tmp_path / "theirs", "pdf", FROZEN.replace("three", "3"))
 
-    refused = pdf("import", tmp_path / "theirs", "--replace", "--json", code=1).json
+    refused = pdf("import", tmp_path / "theirs", "--yes", "--replace", "--json", code=1).json
     changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--json").json
 
     assert "frozen" in refused["refused"][0]["problems"][0]
@@ -488,7 +488,7 @@ def test_a_proposal_waits_until_a_person_decides(pdf):
 
 
 def test_the_best_skill_for_a_task_is_found(pdf):
-    pdf("import", seed_folder() / "skills")
+    pdf("import", seed_folder() / "skills", "--yes")
 
     ran = pdf("find", "write", "a", "good", "commit", "message")
 
@@ -685,9 +685,8 @@ def test_a_json_archive_brings_the_whole_history(pdf, tmp_path):
 
     (tmp_path / "other").mkdir()
     other = CommandLine(tmp_path / "other")
-    assert (
-        "added: skill:pdf\n1 added, 0 updated, 0 unchanged, 0 refused.\n" in other("import", tmp_path / "all.json").out
-    )
+    imported = other("import", tmp_path / "all.json", "--yes").out
+    assert "added: skill:pdf\n1 added, 0 updated, 0 unchanged, 0 refused.\n" in imported
     theirs, ours = (run("history", "pdf", "--json").json["versions"] for run in (other, pdf))
     own = {"principal": "import", "via": ""}  # who answers for a version is not what an archive says
     assert theirs == [{**version, **own} for version in ours]
@@ -699,7 +698,7 @@ def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
 
     (tmp_path / "other").mkdir()
     other = CommandLine(tmp_path / "other")
-    imported = other("import", tmp_path / name, "--scope", "acme", "--json").json
+    imported = other("import", tmp_path / name, "--yes", "--scope", "acme", "--json").json
     assert (imported["added"], imported["refused"]) == (["skill:acme/pdf"], [])
     assert other("undo", imported["operation"]).out.startswith("back: skill:acme/pdf removed")
 
@@ -710,7 +709,7 @@ def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path)
     pdf("export", tmp_path / "all.json")
     (tmp_path / "other").mkdir()
 
-    ran = CommandLine(tmp_path / "other")("import", tmp_path / "all.json")
+    ran = CommandLine(tmp_path / "other")("import", tmp_path / "all.json", "--yes")
 
     assert "1 added, 1 removed with their history, 0 updated" in ran.out
     assert "added: skill:csv" not in ran.out and ran.err == ""
@@ -719,9 +718,9 @@ def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path)
 def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_path):
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
-    ran = pdf("import", tmp_path / "theirs", code=1)
+    ran = pdf("import", tmp_path / "theirs", "--yes", code=1)
     assert "refused: pdf\n  - it is here with other content (version 1); --replace does that\n" in ran.out
-    assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--replace").out
+    assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--yes", "--replace").out
 
 
 def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
@@ -729,7 +728,7 @@ def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
     pdf("init", tmp_path / "skills")
     pdf.save(tmp_path / "theirs", "csv", skill_text("csv"))
 
-    pdf("import", tmp_path / "theirs")
+    pdf("import", tmp_path / "theirs", "--yes")
 
     assert (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8") == skill_text("csv")
 
@@ -740,7 +739,7 @@ def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
 def test_what_is_no_archive_is_an_error(pdf, tmp_path, name, says):
     (tmp_path / name).write_text("nothing", encoding="utf-8")
 
-    assert says in pdf("import", tmp_path / name, code=1).err
+    assert says in pdf("import", tmp_path / name, "--yes", code=1).err
 
 
 def test_a_backup_is_a_library(pdf, tmp_path):
@@ -901,7 +900,7 @@ def names_the_twins(lines: list[str]) -> bool:
 def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
     folder = saved(run, TWINS | OTHERS)
 
-    told = run(command, folder).out
+    told = run(command, folder, "--yes").out
 
     title, lines = told.partition("\nEasily taken for each other:\n")[1:]
     assert title and names_the_twins(lines.splitlines())
@@ -909,7 +908,7 @@ def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
 
 @pytest.mark.parametrize("command", ["init", "import"])
 def test_with_json_what_is_easily_taken_for_another_is_under_its_key(run, command):
-    told = run(command, saved(run, TWINS | OTHERS), "--json").json["doubles"]
+    told = run(command, saved(run, TWINS | OTHERS), "--yes", "--json").json["doubles"]
 
     assert names_the_twins(told) and told[1:] == ["1 pair answers the same questions"]
 
@@ -918,20 +917,20 @@ def test_with_json_what_is_easily_taken_for_another_is_under_its_key(run, comman
 def test_nothing_is_said_where_all_can_be_told_apart(run, command):
     folder = saved(run, OTHERS)
 
-    assert run(command, folder, "--json").json["doubles"] == []
-    assert "Easily taken" not in run(command, folder).out
+    assert run(command, folder, "--yes", "--json").json["doubles"] == []
+    assert "Easily taken" not in run(command, folder, "--yes").out
 
 
 def test_what_comes_in_is_compared_with_what_is_there(run):
-    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}))
+    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}), "--yes")
     beside = run.root / "beside"
     run.save(beside, "pdf-forms-2", skill_text("pdf-forms-2", TWINS["pdf-forms-2"]))
 
-    assert names_the_twins(run("import", beside, "--json").json["doubles"])
+    assert names_the_twins(run("import", beside, "--yes", "--json").json["doubles"])
 
 
 def test_the_doctor_names_what_is_easily_taken_for_another(run):
-    run("import", saved(run, TWINS | OTHERS))
+    run("import", saved(run, TWINS | OTHERS), "--yes")
 
     title, lines = run("doctor").out.partition("\nEasily taken for each other:\n")[1:]
 
@@ -940,7 +939,7 @@ def test_the_doctor_names_what_is_easily_taken_for_another(run):
 
 
 def test_an_update_that_says_what_another_says_is_warned_of_and_a_new_body_is_not(run):
-    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}))
+    run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}), "--yes")
     text = skill_text("pdf-forms-2", TWINS["pdf-forms-2"])
 
     def warned(text: str, *options: str) -> list[str]:

@@ -234,7 +234,7 @@ def test_an_archive_made_elsewhere_starts_at_zero(tmp_path: Path) -> None:
         elsewhere("report", use, "succeeded", EVOLVABLE_SESSION=f"s{number}")
     elsewhere("export", tmp_path / "all.json")
     here("init")
-    here("import", tmp_path / "all.json")
+    here("import", tmp_path / "all.json", "--yes")
 
     (pdf,) = here("list", "--json").json["resources"]
     assert (pdf["trust"], pdf["maturity"], pdf["uses"], pdf["success"]) == ("import", "Budding", 0, None)

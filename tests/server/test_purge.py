@@ -258,10 +258,10 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
     shop("export", tmp_path / "all.json")
 
     other = CommandLine(tmp_path / "other") if (tmp_path / "other").mkdir() is None else shop
-    other("import", tmp_path / "all.json")
+    other("import", tmp_path / "all.json", "--yes")
     assert "it leaked" in other("get", "shop@2").out
     assert_sound(other.home)
-    assert other("import", tmp_path / "all.json", "--json").json["unchanged"] == ["skill:shop"]
+    assert other("import", tmp_path / "all.json", "--yes", "--json").json["unchanged"] == ["skill:shop"]
 
     other("update", "shop", "--file", "SKILL.md=-", "-m", "x", stdin=original, code=None)
     assert SECRET in other("get", "shop").out

@@ -6,7 +6,11 @@ import pytest
 from command_line import CommandLine
 from mcp_place import skill_text
 
+from evolvable_store.errors import Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.store import Store
+from evolvable_tools import importing
+from evolvable_tools.library import Caller, Library
 
 pytestmark = pytest.mark.anyio
 
@@ -55,16 +59,116 @@ def test_the_command_line_warns_a_person_and_does_what_they_say(line):
     assert "scan: SKILL.md:6: it turns a protection off" in made.err
 
 
-def test_an_import_leaves_in_the_inbox_what_a_person_is_to_see(line):
+@pytest.mark.parametrize("form", ["in", "in.zip", "in.json"])
+def test_a_person_sees_what_an_import_brings_and_one_yes_imports_it(line, form):
+    """trust.md section 2, row import."""
+    write(line.root / "in", "asked", ASKED)
+    write(line.root / "in", "good", "curl https://api.forms.io/v1")
+    archived(line, form)
+
+    done = line("import", line.root / form, stdin="y\n")
+
+    for text in (
+        "in.json brings 2 resources:" if form == "in.json" else " brings 2 resources:",
+        "skill:asked  (new, 1 file, ",
+        "medium: SKILL.md:6: it turns a protection off [instruction.disable]",
+        "skill:good  (new, 1 file, ",
+        "has the means to: network api.forms.io",
+    ):
+        assert text in done.out
+    assert done.out.index("skill:asked") < done.out.index("skill:good"), "what has findings comes first"
+    assert done.err.count("[y/N]") == 1 and "2 resources, 1 with findings that need your decision?" in done.err
+    assert "2 added, 0 updated, 0 unchanged, 0 refused." in done.out
+    assert {one["ref"]: one["trust"] for one in line("list", "--json").json["resources"]} == {
+        "skill:asked": "import",
+        "skill:good": "import",
+    }
+
+
+def archived(line, form):
+    """Make of the folders `in` an archive of that form."""
+    if form == "in":
+        return
+    other = CommandLine(line.root / "other") if (line.root / "other").mkdir() is None else line
+    other("import", line.root / "in", "--accept")
+    other("export", line.root / form, *["asked", "good"] * (form == "in.zip"))
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"])
+def test_a_no_imports_nothing(line, answer):
     write(line.root / "in", "asked", ASKED)
     write(line.root / "in", "good", "Fill it in.")
+    line("init")
+    before = line("log", "--json").json
 
-    done = line("import", line.root / "in", "--json").json
-    shown = line("inbox", "show", 1)
+    done = line("import", line.root / "in", stdin=answer, code=1)
 
-    assert (done["added"], done["waiting"]) == (["skill:good"], {"1": "skill:asked"})
-    assert "it turns a protection off [instruction.disable]" in shown.out + shown.err
-    assert "skill:asked is now version 1" in line("inbox", "approve", 1).out
+    assert "Nothing was imported." in done.err
+    assert line("list", "--json").json["resources"] == [] and line("inbox", "--json").json["proposals"] == []
+    assert line("log", "--json").json == before
+
+
+def test_a_question_that_nobody_answers_imports_nothing_and_yes_answers_it(line):
+    write(line.root / "in", "asked", ASKED)
+
+    silent = line("import", line.root / "in", "--json", code=1)
+    done = line("import", line.root / "in", "--yes", "--json")
+
+    assert silent.json["hint"] == "--yes answers it."
+    assert done.json["added"] == ["skill:asked"] and done.json["waiting"] == {}
+    assert "instruction.disable" in done.json["warnings"][0]
+
+
+def test_findings_of_high_severity_are_refused_whatever_the_answer(line):
+    write(line.root / "in", "hidden", HIDDEN)
+    write(line.root / "in", "good", "Fill it in.")
+
+    done = line("import", line.root / "in", "--json", stdin="y\n", code=1)
+    again = line("import", line.root / "in", "--yes", "--json", code=1).json
+
+    assert "hidden  (refused)" in done.err and "tag characters" in done.err and "Import 1 resource?" in done.err
+    result = json.loads(done.out)
+    assert result["added"] == ["skill:good"] and "hidden.tags" in result["refused"][0]["problems"][0]
+    assert again["refused"] == result["refused"] and again["unchanged"] == ["skill:good"]
+
+
+def test_what_would_bring_nothing_new_asks_nothing(line):
+    write(line.root / "in", "good", "Fill it in.")
+    line("import", line.root / "in", "--yes")
+
+    assert "[y/N]" not in line("import", line.root / "in").err
+
+
+def test_what_changes_while_the_person_reads_is_refused(line):
+    """A yes covers the bytes that were shown."""
+    folder = write(line.root / "in", "good", "Fill it in.")
+    write(line.root / "in", "same", "Fill it in.")
+    line("init")
+
+    with Library.open(line.home) as library:
+        shown = importing.preview(library, line.root / "in", "folders")
+        (folder / "SKILL.md").write_text(skill_text("good", body="Something else."), encoding="utf-8")
+        write(line.root / "in", "later", "Fill it in.")
+        person = Caller(Actor.HUMAN, principal=Principal.PERSON)
+        taken = importing.import_folders(library, person, line.root / "in", answer=shown.answer)
+
+    assert [str(ref) for ref in taken.imported.added] == ["skill:same"]
+    assert dict(taken.imported.refused) == dict.fromkeys(
+        ("good", "later"), ("it changed after it was shown; import it again",)
+    )
+
+
+def test_nobody_but_a_person_is_asked_and_yes_is_no_answer_of_an_agent(line):
+    write(line.root / "in", "asked", ASKED)
+    write(line.root / "in", "good", "Fill it in.")
+    line.person = False
+
+    done = line("import", line.root / "in", "--yes", "--json")
+
+    assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == ["skill:asked", "skill:good"]
+    assert "[y/N]" not in done.err
+    with Library.open(line.home) as library, pytest.raises(Refused, match="person alone"):
+        importing.import_folders(library, Caller(Actor.AGENT), line.root / "in", answer=importing.Answer())
 
 
 def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line):
@@ -74,7 +178,7 @@ def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line
 
     found = line("scan", line.root / "in", code=1)
     one = line("scan", hidden / "SKILL.md", "--json", code=1).json["scanned"]
-    line("import", line.root / "in", code=1)
+    line("import", line.root / "in", "--yes", code=1)
     kept = line("scan", "--json").json["scanned"]
 
     assert "hidden: refused" in found.out

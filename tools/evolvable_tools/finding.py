@@ -14,7 +14,7 @@ from evolvable_store.evidence import Tally
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.shown import Shown
-from evolvable_tools.foreign_text import bounded, inline, inline_notice, nonce
+from evolvable_tools.foreign_text import AnswerMarks, bounded
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.choice import ChooseBetween
 from evolvable_tools.lookup.means import Means
@@ -141,7 +141,24 @@ def find_skill(
     if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
         fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
         note_shown(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
-    return FoundSkills(search, matches, found.none_fits, stages, found.choose_between, marks.notice)
+    choose = _choices(library, found.choose_between, marks)
+    return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+
+
+def _choices(library: Library, asked: ChooseBetween | None, marks: "_Marks") -> ChooseBetween | None:
+    """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
+    if asked is None:
+        return None
+    heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
+    stand = standings(library, [head.id for head in heads.values() if head is not None])
+    known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
+    return replace(
+        asked,
+        choices=[
+            replace(one, tells_apart=marks.around(one.tells_apart, known.get(one.ref, _NOBODY)))
+            for one in asked.choices
+        ],
+    )
 
 
 _NOBODY = Standing(Trust.AGENT)
@@ -151,17 +168,20 @@ class _Marks:
     """The marks around descriptions of one answer: a person reads them without."""
 
     def __init__(self, caller: Caller) -> None:
-        self._number = "" if caller.actor is Actor.HUMAN else nonce()
-        self.notice = ""
+        self._marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+
+    @property
+    def notice(self) -> str:
+        """What the answer says of its marks, '' when it has none."""
+        return self._marks.notice
 
     def around(self, text: str, standing: Standing) -> str:
         """Return a description as this answer shows it."""
         if not standing.marked:
             return bounded(text)
-        if not self._number:
+        if not self._marks.on:
             return bounded(text, trusted=standing.trust is not Trust.UNTRUSTED)
-        self.notice = inline_notice(self._number)
-        return inline(text, self._number)
+        return self._marks.description(text)
 
 
 def _untrusted_last(matches: "Sequence[Match]", trust: Mapping[int, Trust], fits: float) -> "list[Match]":
@@ -175,15 +195,14 @@ def _untrusted_last(matches: "Sequence[Match]", trust: Mapping[int, Trust], fits
 
 
 def _match(match: "Match", standing: Standing, proof: Proof | None, marks: _Marks) -> FoundMatch:
-    m, trusted = match, not standing.marked
     return FoundMatch(
-        m.ref,
-        m.entry.version,
-        m.entry.name,
-        marks.around(m.entry.description, standing),
-        m.stage,
-        m.confidence,
-        bounded(m.why, trusted=trusted),
+        match.ref,
+        match.entry.version,
+        match.entry.name,
+        marks.around(match.entry.description, standing),
+        match.stage,
+        match.confidence,
+        marks.around(match.why, standing),  # it quotes the description
         proven(proof),
         standing.trust,
         *_ends(proof),

@@ -63,6 +63,38 @@ def unmarked(text: str) -> str:
     return "\n".join(f"> {line}" if "textofanother" in _letters(line) else line for line in text.split("\n"))
 
 
+class AnswerMarks:
+    """The marks of one answer: one number for all, and what the answer says of them once there are any.
+
+    on: whether somebody other than a person reads the answer; a person reads the texts as they are.
+    """
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+        self._number, self._used = nonce() if on else "", False
+
+    @property
+    def notice(self) -> str:
+        """What the answer says of its marks, '' when it has none."""
+        return inline_notice(self._number) if self._used else ""
+
+    def description(self, text: str) -> str:
+        """Return a description that is not trusted: bounded, without markup, between short marks."""
+        return self._between(bounded(text, trusted=False)) if self.on and text else text
+
+    def line(self, text: str) -> str:
+        """Return a text that is not trusted as one bounded line between short marks; markup stays, as evidence."""
+        return self._between(bounded(" ".join(text.split()))) if self.on and text else text
+
+    def block(self, text: str, source: str, why: str) -> str:
+        """Return a text of many lines that is not trusted between marks of its own; see `enclosed`."""
+        return f"{enclosed(text, source, why, self._number)}\n" if self.on and text else text
+
+    def _between(self, text: str) -> str:
+        self._used = True
+        return f"[{self._number}] {text} [/{self._number}]"
+
+
 def inline(text: str, number: str) -> str:
     """Return a description that is not trusted, between the short marks of an answer of many."""
     return f"[{number}] {bounded(text, trusted=False)} [/{number}]"

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import Entry, File, Manifest
+from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
+from evolvable_tools.foreign_text import AnswerMarks
 from evolvable_tools.leaks import is_env_file, is_released
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_said
 
 MAX_LIMIT = 100
 
@@ -40,12 +43,16 @@ class PastVersion:
 
 @dataclass(frozen=True)
 class History:
-    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None."""
+    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None.
+
+    notice: what the marks around reasons and evidence mean, '' where there are none.
+    """
 
     ref: str
     head: int | None
     versions: list[PastVersion]
     diff: str | None = None
+    notice: str = ""
 
 
 def history(
@@ -60,30 +67,40 @@ def history(
     """Returns up to `limit` versions and, when a version is named, the diff from one to the other.
 
     from_version alone compares with the newest, to_version alone with the one before it. Works for removed
-    resources too. Raises NoSuchResource, NoSuchVersion, InvalidArgument.
+    resources too. What nobody the user trusts wrote reaches an agent between marks. Raises NoSuchResource,
+    NoSuchVersion, InvalidArgument.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
-    pasts = store.history(head, limit)
+    pasts, marks = store.history(head, limit), AnswerMarks(caller.actor is not Actor.HUMAN)
     rows = []
     for past in pasts:
         number = past.version.number
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         made = past.operation
-        evidence, who = list(made.intent.evidence), (made.principal or "", "" if made.arrived else made.intent.via)
-        rows.append(
-            PastVersion(number, made.at, made.actor, made.reason, made.id, made.session, changed, evidence, *who)
-        )
+        reason, evidence = made.reason, list(made.intent.evidence)
+        if marks.on and operation_said(library, made):
+            reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
+        who = (made.principal or "", "" if made.arrived else made.intent.via)
+        rows.append(PastVersion(number, made.at, made.actor, reason, made.id, made.session, changed, evidence, *who))
     text = None
     if from_version is not None or to_version is not None:
         new = to_version or head.latest
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
         text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
-    return History(str(head.ref), head.version, rows, text)
+        if marks.on and (said := _said(library, head, old, new)):
+            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", said)
+    return History(str(head.ref), head.version, rows, text, marks.notice)
+
+
+def _said(library: Library, head: Head, *numbers: int) -> str:
+    """Return what a reader is told of the first of these versions that is not trusted, '' when all are."""
+    said = (version_said(library, head, number) for number in reversed(numbers) if number > 0)
+    return next((text for text in said if text not in UNMARKED_SAID), "")
 
 
 def changed_files(before: Manifest, after: Manifest) -> list[str]:

@@ -1,11 +1,14 @@
 """A change that waits for a person, as it is shown: with its diff, what it rests on, and what a scan found."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from evolvable_store.objects import Files, Manifest
+from evolvable_store.operation import Actor
 from evolvable_store.proposals import OPEN, Proposal
 from evolvable_store.resource import Ref
+from evolvable_tools.foreign_text import AnswerMarks
 from evolvable_tools.history import changed_files, diff
 from evolvable_tools.library import Library
 from evolvable_tools.rebasing import cannot_be
@@ -42,7 +45,8 @@ class Waiting:
 
     removes: it proposes to remove the resource. grounds: what a review says for it. blocked: why it can no longer be
     made. times: how often it was proposed, with the reason of the last time. findings: what a scan found in it; gains,
-    loses: the capabilities that it adds and takes away.
+    loses: the capabilities that it adds and takes away. notice: what the marks around its texts mean, '' where there
+    are none.
     """
 
     proposal_id: int
@@ -64,6 +68,7 @@ class Waiting:
     expires: str | None = None
     blocked: str = ""
     times: int = 1
+    notice: str = ""
 
 
 def files_at(library: Library, ref: Ref, version: int) -> Files:
@@ -102,6 +107,39 @@ def shown(library: Library, proposal: Proposal, *, with_diff: bool = False) -> W
         p.expires,
         cannot_be(library, p, head) if with_diff and p.state == OPEN else "",
         p.times,
+    )
+
+
+def as_read(proposals: Sequence[Waiting], reader: Actor) -> list[Waiting]:
+    """Return proposals as this reader is given them: an agent reads what no person wrote between marks."""
+    if reader is Actor.HUMAN:
+        return list(proposals)
+    marks = AnswerMarks(True)
+    return [one if one.actor == Actor.HUMAN else _marked(one, marks) for one in proposals]
+
+
+def _marked(one: Waiting, marks: AnswerMarks) -> Waiting:
+    diff = marks.block(one.diff or "", f"proposal {one.proposal_id} for {one.ref}", "not approved by a person")
+    return replace(
+        one,
+        reason=marks.line(one.reason),
+        diff=None if one.diff is None else diff,
+        findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
+        gains=[marks.line(text) for text in one.gains],
+        loses=[marks.line(text) for text in one.loses],
+        grounds=None if one.grounds is None else _grounds_marked(one.grounds, marks),
+        notice=marks.notice,
+    )
+
+
+def _grounds_marked(grounds: Grounds, marks: AnswerMarks) -> Grounds:
+    return replace(
+        grounds,
+        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in grounds.evidence],
+        near=[marks.line(text) for text in grounds.near],
+        counter_evidence=marks.line(grounds.counter_evidence),
+        expected_signal=marks.line(grounds.expected_signal),
+        risk=marks.line(grounds.risk),
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from evolvable_store.attempts import Attempt, attempts, connections_of, one_of_each_connection
 from evolvable_store.authors import Author, authors
 from evolvable_store.evidence import Outcome
-from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.vouching import Vouched, Vouching, untrusted
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
@@ -154,6 +154,17 @@ def version_said(library: Library, head: Head, number: int) -> str:
     proposed = any(text.startswith("proposal ") for text in evidence)
     author = Author(made.actor, number, made.session, proposed, made.principal, made.id, made.intent.via)
     return SAID.get(_by_author(author, _vouched(library, {head.id: [author]})), "")
+
+
+def operation_said(library: Library, made: Operation) -> str:
+    """Returns what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
+
+    The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
+    """
+    proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
+    author = Author(made.actor, 0, made.session, proposed, made.principal, made.id, made.intent.via)
+    standing = _standing(_by_author(author, _vouched(library, {0: [author]})), author)
+    return standing.notice if standing.marked else ""
 
 
 _BY_PRINCIPAL = {

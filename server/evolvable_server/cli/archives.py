@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.doubles import doubles, show_doubles
+from evolvable_server.cli.import_question import ask
 from evolvable_server.cli.purging import warn_of_secrets
 from evolvable_server.cli.state import KIND, REF, State, command, spoken
 from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import InvalidArchive, InvalidArgument
+from evolvable_store.operation import Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
+from evolvable_tools import importing
+from evolvable_tools.importing import Answer
 
 if TYPE_CHECKING:
     from evolvable_store.archive import Imported
@@ -73,6 +77,7 @@ class BackupResult:
 @click.option("--scope", help="Where they shall belong (default: user).")
 @click.option("--replace", is_flag=True, help="Make new versions of those that are here with other content.")
 @click.option("--format", "form", type=_FORMAT, help="Default: by the name of SOURCE.")
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
 @click.option("--accept", is_flag=True, help="You answer for all of it: findings of the scan are only told.")
 @click.pass_context
 def import_command(
@@ -83,23 +88,31 @@ def import_command(
     scope: str | None,
     replace: bool,
     form: str | None,
+    yes: bool,
     accept: bool,
 ) -> None:
     """Take in an archive or folders.
 
     SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
-    are checked strictly and scanned; what you should see first waits in the inbox. Exit code 1: something was refused.
+    are checked strictly and scanned. At a terminal you see what comes and what the scan found, and are asked once;
+    findings of high severity are refused. Exit code 1: something was refused.
     """
     form = form or _format_of(source)
     if form == "json" and (kind or scope or replace):
         raise click.UsageError("--kind, --scope and --replace are for zips and folders; JSON brings its own.")
+    if form == "folders" and not source.is_dir():
+        raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
     with state.library(create=True) as (library, caller):
         options: dict[str, Any] = {
             "kind": Kind(kind or Kind.SKILL),
             "scope": check_scope(scope or USER_SCOPE),
             "replace": replace,
         }
-        taken = _take_in(library, caller, source, form, accept, options)
+        answer = None
+        if state.identity.principal is Principal.PERSON and not accept:
+            answer = Answer() if yes else ask(state, library, source, form, {} if form == "json" else options)
+        said = {"accepted": accept, "answer": answer}
+        taken = _take_in(library, caller, source, form, {**options, **said} if form != "json" else said)
         imported = taken.imported
         # An archive's history may end with a removal.
         living = [ref for ref in imported.added if _lives(library.store, ref)]
@@ -128,19 +141,13 @@ def _format_of(path: Path) -> str:
     return form
 
 
-def _take_in(
-    library: "Library", caller: "Caller", source: Path, form: str, accept: bool, options: dict[str, Any]
-) -> "TakenIn":
-    from evolvable_tools import importing
-
+def _take_in(library: "Library", caller: "Caller", source: Path, form: str, options: dict[str, Any]) -> "TakenIn":
     if form == "json":
-        return importing.import_json(library, source, accepted=accept, caller=caller)
+        return importing.import_json(library, source, caller=caller, **options)
     if form == "zip":
-        return importing.import_zip(library, caller, source, accepted=accept, **options)
-    if not source.is_dir():
-        raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
+        return importing.import_zip(library, caller, source, **options)
     with progress("reading") as show:
-        return importing.import_folders(library, caller, source, accepted=accept, progress=show, **options)
+        return importing.import_folders(library, caller, source, progress=show, **options)
 
 
 def _result(imported: "Imported", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:

@@ -46,10 +46,13 @@ def show_found(found: finding.FoundSkills) -> None:
     matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
         say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
+    if found.notice:
+        say(found.notice)
     for match in matches:
         how = f"{match.stage}, {match.confidence:.0%} sure, {match.maturity}"
         click.echo(f"{click.style(one_line(f'{match.ref}@{match.version}'), bold=True)}  {one_line(how)}")
-        show_text(shortened(match.description, MAX_SHOWN), indent=4)
+        # A description between marks stays whole: a cut would take the closing mark.
+        show_text(match.description if found.notice else shortened(match.description, MAX_SHOWN), indent=4)
         show_text(match.why, "dim", indent=4)
         if match.notice:
             show_text(match.notice, "yellow", indent=4)
@@ -90,7 +93,10 @@ def _show_listing(listing: finding.Listing) -> None:
     rows: list[Row] = [
         [(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources
     ]
-    show_table(["ref", "trust", "maturity", "used", "description"], rows, wide=("description",), cut=True)
+    if listing.notice:
+        say(listing.notice)
+    columns = ["ref", "trust", "maturity", "used", "description"]
+    show_table(columns, rows, wide=("description",), cut=not listing.notice)
     if listing.next_cursor:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")
 

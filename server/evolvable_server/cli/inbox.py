@@ -11,7 +11,7 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, say, show_diff, show_table, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import inbox
-from evolvable_tools.proposed import Grounds, Waiting
+from evolvable_tools.proposed import Grounds, Waiting, as_read
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Library
@@ -58,12 +58,15 @@ def inbox_command(
         if (action == "list") != (not ids) and not (every or session):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
-            waiting = Inbox([one for one in inbox.waiting(library) if not ids or one.proposal_id in ids])
+            waiting = Inbox(
+                as_read([one for one in inbox.waiting(library) if not ids or one.proposal_id in ids], caller.actor)
+            )
             state.show(waiting, lambda: _show_list(waiting.proposals))
         elif not ids:
             say("Nothing waits for a decision.")
         elif action == "show":
-            _show_each(state, [inbox.show(library, identity) for identity in ids], decides=caller.decides)
+            shown = as_read([inbox.show(library, identity) for identity in ids], caller.actor)
+            _show_each(state, shown, decides=caller.decides)
         elif action == "reject":
             _tell(state, [inbox.reject(library, identity, reason) for identity in ids])
         else:
@@ -121,6 +124,8 @@ def _show_list(proposals: list[Waiting]) -> None:
     if not proposals:
         say("Nothing waits for a decision.")
         return
+    if notice := next((p.notice for p in proposals if p.notice), ""):
+        say(notice)
     rows: list[Row] = [
         [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals
     ]
@@ -153,6 +158,8 @@ def _show_one(proposal: Waiting, *, decides: bool) -> None:
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
     say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
+    if proposal.notice:
+        say(proposal.notice)
     say(f"{proposal.reason}\n")
     if proposal.times > 1:
         say(f"It was proposed {proposal.times} times; the reason is that of the last.\n")

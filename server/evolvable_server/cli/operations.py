@@ -8,10 +8,14 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, one_line, say, show_table
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Actor
+from evolvable_tools.foreign_text import AnswerMarks
+from evolvable_tools.trust import operation_said
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
     from evolvable_store.store import Store
+    from evolvable_tools.library import Library
 
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
@@ -50,9 +54,10 @@ class Logged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Log:
-    """Operations, newest first."""
+    """Operations, newest first. notice: what the marks around reasons and evidence mean, '' where there are none."""
 
     operations: list[Logged]
+    notice: str = ""
 
 
 @command("log")
@@ -63,14 +68,20 @@ def log_command(state: State, limit: int, session: str | None) -> None:
 
     The newest operation comes first: when it was, who made it and why, and what it changed.
     """
-    with state.library() as (library, _):
-        log = read_log(library.store, limit, whole_session(library.store, session) if session else None)
+    with state.library() as (library, caller):
+        whole = whole_session(library.store, session) if session else None
+        log = read_log(library, limit, whole, marks=AnswerMarks(caller.actor is not Actor.HUMAN))
     state.show(log, lambda: _show(log))
 
 
-def read_log(store: "Store", limit: int, session: str | None) -> Log:
-    """Returns up to `limit` operations, newest first; with `session`, only those made in it."""
+def read_log(library: "Library", limit: int, session: str | None, marks: AnswerMarks) -> Log:
+    """Returns up to `limit` operations, newest first; with `session`, only those made in it.
+
+    marks: stand around what no person wrote.
+    """
+    store = library.store
     made = store.operations(limit, session)
+    foreign = {o.id for o in made if marks.on and operation_said(library, o)}
     changes: dict[int, list[Change]] = {}
     for change in store.backend.changes_of([operation.id for operation in made]):
         changes.setdefault(change.operation, []).append(change)
@@ -80,16 +91,17 @@ def read_log(store: "Store", limit: int, session: str | None) -> Log:
                 o.id,
                 o.at,
                 o.actor,
-                o.reason,
+                marks.line(o.reason) if o.id in foreign else o.reason,
                 o.session,
                 list(o.intent.undoes),
-                list(o.intent.evidence),
+                [marks.line(text) if o.id in foreign else text for text in o.intent.evidence],
                 [Moved(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
                 o.principal or "",
                 o.intent.via,
             )
             for o in made
-        ]
+        ],
+        marks.notice,
     )
 
 
@@ -109,6 +121,8 @@ def _show(log: Log) -> None:
         ]
         for o in log.operations
     ]
+    if log.notice:
+        say(log.notice)
     show_table(["operation", "when", "who", *["session"] * named, "why", "what"], rows, wide=("why", "what"))
     for o in log.operations:
         for line in o.evidence:

@@ -126,6 +126,8 @@ def _show_history(past: history.History, limit: int) -> None:
         if not past.diff:
             remark("No difference.")
         return
+    if past.notice:
+        say(past.notice)
     if past.head is None:
         newest = past.versions[0].version
         say(f"{past.ref} was removed. `evolvable restore {past.ref} {newest}` brings it back.")

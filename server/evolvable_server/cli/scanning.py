@@ -1,13 +1,15 @@
 """The command that scans: resources of the library, files and folders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, say
+from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.foreign_text import AnswerMarks
 from evolvable_tools.scans import Scanned
 
 REFUSED = 1
@@ -16,9 +18,10 @@ REFUSED = 1
 
 @dataclass(frozen=True, slots=True)
 class Scans:
-    """What was scanned, in the order it was named."""
+    """What was scanned, in the order it was named. notice: what the marks around excerpts mean, '' without any."""
 
     scanned: list[Scanned]
+    notice: str = ""
 
 
 @command("scan")
@@ -40,9 +43,19 @@ def scan_command(ctx: click.Context, state: State, what: tuple[str, ...], everyt
     if refs or not what:
         with state.library() as (library, caller):
             scanned += scan_resources(library, caller, refs)
-    state.show(Scans(scanned), lambda: _show(scanned, everything or len(scanned) == 1))
+    marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
+    scanned = [_marked(one, marks) for one in scanned]
+    if marks.notice and not state.json:
+        say(marks.notice)
+    state.show(Scans(scanned, marks.notice), lambda: _show(scanned, everything or len(scanned) == 1))
     if any(one.verdict == "refused" for one in scanned):
         ctx.exit(REFUSED)
+
+
+def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
+    """Return what was found, with the excerpts between marks where an agent reads them."""
+    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings]
+    return replace(one, findings=findings, capabilities=[marks.line(text) for text in one.capabilities])
 
 
 def _is_path(text: str) -> bool:

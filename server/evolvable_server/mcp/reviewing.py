@@ -20,10 +20,11 @@ from evolvable_server.mcp.sessions import Sessions
 from evolvable_server.mcp.tools import Number
 from evolvable_server.mcp.veil import proposals_seen
 from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Actor
 from evolvable_tools import inbox
 from evolvable_tools.compressed import Compressed
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.proposed import Waiting
+from evolvable_tools.proposed import Waiting, as_read
 from evolvable_tools.review.results import Reviewed
 
 if TYPE_CHECKING:
@@ -107,13 +108,13 @@ class ReviewTools:
         at the client first; decide nothing yourself."""
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
-            return InboxAnswer(inbox.waiting(self._library))
+            return InboxAnswer(as_read(inbox.waiting(self._library), Actor.AGENT))
         if action not in ("list", "show", *DECIDING):
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
-            shown = [inbox.show(self._library, identity) for identity in ids]
+            shown = as_read([inbox.show(self._library, identity) for identity in ids], Actor.AGENT)
             return InboxAnswer(proposals_seen(self._library, self._caller, shown))
         decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":

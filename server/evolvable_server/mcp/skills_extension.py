@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from mcp.server.extension import Extension, MethodBinding
 from mcp.shared.exceptions import MCPError
 
-from evolvable_server.mcp.resources import mime_of
+from evolvable_server.mcp.resources import mark_of, mime_of
 from evolvable_server.mcp.uris import Place, resolve, uri_of
 from evolvable_store.channel import Channel, Held
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
@@ -164,7 +164,7 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
 
 def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
     """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
-    return {**skill, "_meta": {"evolvable/trust": {"notice": said}}} if said not in UNMARKED_SAID else skill
+    return {**skill, "_meta": mark_of(said)} if said not in UNMARKED_SAID else skill
 
 
 def _as_resource(place: Place, path: str, directory: bool) -> types.Resource:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evolvable_store.store import Store
 
 
-def import_json(store: "Store", source: Path | Stream, *, look: Look = looked_away) -> Imported:
+def import_json(store: "Store", source: Path | Stream, *, look: Look = looked_away, dry_run: bool = False) -> Imported:
     """Returns what became of each resource of an archive that `export_json` wrote.
 
     A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
@@ -35,7 +35,7 @@ def import_json(store: "Store", source: Path | Stream, *, look: Look = looked_aw
     shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
     along into a library whose channel never moved. The evidence about what was not refused is added afterwards, as far
     as it is not here. look: refuses a resource by what its newest version holds, where
-    that is not here yet.
+    that is not here yet. dry_run: only say what would be imported.
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with Staging(store.home) as staging, _opened(source) as stream:
@@ -44,11 +44,12 @@ def import_json(store: "Store", source: Path | Stream, *, look: Look = looked_aw
         sound = [ref for ref, found in checked.items() if not found]
         merge = _Merge(store, staging, sound)
         merge.compare()
-        if merge.added or merge.updated:
+        if (merge.added or merge.updated) and not dry_run:
             _send_blobs(store, staging)
             merge = _Merge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place)
-        take_evidence(store, staging.evidence(), merge.known())
+        if not dry_run:
+            take_evidence(store, staging.evidence(), merge.known())
     unsound = [(str(ref), found) for ref, found in checked.items() if found]
     return Imported(None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused))
 
