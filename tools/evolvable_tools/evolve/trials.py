@@ -27,6 +27,7 @@ from evolvable_tools.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.scorers.judge import Judge
+    from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
 
 BACKOFF = (5.0, 30.0)
 """Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
@@ -39,12 +40,14 @@ class ScorerOfSet:
 
     files: those of the task set that scorers need, without what workspaces begin with. environment: all of it for
     command scorers, by default ours. judge: for tasks that have one. sandbox: what command scorers run in.
+    registered: the scorers that tasks name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
     judge: "Judge | None" = None
     sandbox: Sandbox | None = None
+    registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
         """Returns the score; raises ScorerTrouble."""
@@ -61,6 +64,7 @@ class ScorerOfSet:
             environment=self.environment,
             judge=self.judge,
             sandbox=self.sandbox,
+            registered={name: one.argv for name, one in self.registered.items()},
         )
 
     def digest(self, task: Task) -> str:
@@ -68,7 +72,9 @@ class ScorerOfSet:
         spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
         files = _digest(self.files) if task.scorer.type == "command" else ""
         judge = self.judge.brain.name if task.scorer.type == "judge" and self.judge else ""
-        return hashlib.sha256(f"{spec} {files} {judge}".encode()).hexdigest()
+        own = self.registered.get(str(task.scorer.args.get("name"))) if task.scorer.type == "command" else None
+        named = f" {own.sha256}" if own else ""
+        return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

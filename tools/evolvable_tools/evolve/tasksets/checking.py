@@ -9,6 +9,7 @@ from evolvable_tools.evolve.statistics.mde import POWER, detectable
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasksets.knowns import known_remarks
 from evolvable_tools.evolve.tasksets.leaks import by_category, by_split, leak_remarks, made_up
+from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
 from evolvable_tools.evolve.tasksets.remarks import Level, Remark, named
 from evolvable_tools.sandbox import Sandbox
 
@@ -51,15 +52,18 @@ async def check(
     judge: Judge | None = None,
     environment: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
+    registered: Mapping[str, RegisteredScorer] | None = None,
 ) -> TaskSetCheck:
     """Returns what is wrong with a task set, and what difference it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
-    a scorer's process gets, by default ours. sandbox: what command scorers run in.
+    a scorer's process gets, by default ours. sandbox: what command scorers run in. registered: the scorers that its
+    tasks name.
     """
     smallest = detectable(len(taskset.of(Split.TEST)), look=looks + 1)
     remarks = [*_sizes(taskset), *_categories(taskset), *leak_remarks(taskset), *made_up(taskset)]
-    remarks += await known_remarks(taskset, judge=judge, environment=environment, sandbox=sandbox)
+    commands = {name: one.argv for name, one in (registered or {}).items()}
+    remarks += await known_remarks(taskset, judge=judge, environment=environment, sandbox=sandbox, registered=commands)
     remarks += _power(taskset, smallest, looks)
     scorers: dict[str, int] = {}
     for task in taskset.tasks:
