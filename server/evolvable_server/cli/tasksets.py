@@ -107,7 +107,8 @@ def check_command(ctx: click.Context, state: State, what: str, train: float, val
     registered = registered_scorers(taskset.tasks, of_role(state.config(), "scorers", person=is_person()))
     looks = Looks(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
     apart = sandbox_of(sandbox_choice(state.config())).sandbox
-    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart, registered=registered))
+    hidden = (state.config().home,)
+    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
     state.show(found, lambda: _show_check(found))
     if not found.passes:
         ctx.exit(REFUSED)

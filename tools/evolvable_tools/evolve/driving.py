@@ -214,7 +214,14 @@ async def _opened(
         budget = Budget(Limits(**asdict(settings.limit)), clock=time.monotonic)
         throttle = throttle_of(settings.concurrency)
         how = Settings(
-            folder.workspaces, "", settings.fail_below, BACKOFF, environment=means.environment, breaker=BREAKER
+            folder.workspaces,
+            "",
+            settings.fail_below,
+            BACKOFF,
+            environment=means.environment,
+            breaker=BREAKER,
+            sandbox=means.apart,
+            hidden=means.hidden,
         )
         judge = parts.judging.judge if parts.judging else None
         scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge, means.apart, parts.registered)

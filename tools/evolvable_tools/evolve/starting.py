@@ -62,7 +62,12 @@ def start(
     registered = registered_scorers(taskset.tasks, means.scorers)
     looks = Looks(library.store.home / EVOLVE / "looks.jsonl").of(taskset.test_digest)
     checking = check(
-        taskset, looks=len(looks), environment=means.environment, sandbox=means.apart, registered=registered
+        taskset,
+        looks=len(looks),
+        environment=means.environment,
+        sandbox=means.apart,
+        registered=registered,
+        hidden=means.hidden,
     )
     checked = asyncio.run(checking)
     if not checked.passes:

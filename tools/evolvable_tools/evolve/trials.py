@@ -86,7 +86,7 @@ class Settings:
     each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
     that one took. environment: all of it for setup commands, by default ours. patience: seconds beyond a task's time
     after which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is
-    given up; None: any number.
+    given up; None: any number. sandbox: what setup commands run in; hidden: folders that they do not see there.
     """
 
     folder: Path | None = None
@@ -98,6 +98,8 @@ class Settings:
     environment: Mapping[str, str] | None = None
     patience: float = 60.0
     breaker: int | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 class Trials:
@@ -245,6 +247,8 @@ class Trials:
             settings.folder,
             settings.environment,
             settings.patience,
+            settings.sandbox,
+            settings.hidden,
         )
 
 
