@@ -82,8 +82,10 @@ class PersonConfig:
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
         """Return the folders that the person trusts where the library in `home` holds them."""
-        place = home.resolve()
-        return frozenset(str(one.folder) for one in self.trusted if one.home is None or one.home.resolve() == place)
+        place = os.path.realpath(home)
+        return frozenset(
+            str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place
+        )
 
 
 def account_home() -> Path | None:
@@ -212,8 +214,10 @@ def _is_signed(table: Mapping[str, Any], key: str) -> bool:
 
 
 def _trusted(table: Mapping[str, Any]) -> Trusted:
-    home = Path(_text(table, "home", "trusted")).expanduser() if "home" in table else None
-    return Trusted(Path(_text(table, "folder", "trusted")).expanduser(), home)
+    home = _text(table, "home", "trusted") if "home" in table else None
+    if home is not None and "\0" in home:
+        raise _Wrong("the home of an entry of trusted is no path")
+    return Trusted(Path(_text(table, "folder", "trusted")), Path(home) if home is not None else None)
 
 
 def _command(role: str, name: str, fields: Any) -> Command:

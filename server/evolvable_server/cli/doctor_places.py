@@ -261,7 +261,9 @@ def _unlisted(home: Path) -> Iterator[Problem]:
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            found = Vouching(store.backend).unlisted()
+            every = Vouching(store.backend).unlisted()
+            heads = store.backend.heads_by_id({one.resource for one in every})
+            found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     except EvolvableError:
         return
     for folder in sorted({one.folder or "" for one in found}):
