@@ -43,12 +43,20 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Trusted:
+    """A folder that the person trusts. home: the library whose decisions on it count, None for every library."""
+
+    folder: Path
+    home: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PersonConfig:
     """The settings of the person whose account this is.
 
     path: the file, None when the account has no home directory. approve: one of LEVELS. homes: libraries that may lie
-    in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders of
-    repositories whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
+    in a work tree or belong to another account. commands: by role (see ROLES) and name. trusted: folders
+    whose resources the person trusts. models: addresses of models by provider. sandbox, budgets: tables
     as they stand in the file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
     said: the names that stand in the file. lock_key: the public key of the approvals lock, '' where approvals are not
     locked. unsigned: whether the lock's signature does not cover the settings; then the strictest apply and nothing is
@@ -59,7 +67,7 @@ class PersonConfig:
     approve: str = "guarded"
     homes: tuple[Path, ...] = ()
     commands: Mapping[str, Mapping[str, Command]] = field(default_factory=dict)
-    trusted: tuple[Path, ...] = ()
+    trusted: tuple[Trusted, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +79,13 @@ class PersonConfig:
     def command(self, role: str, name: str) -> Command | None:
         """Return the command of this role and name, None when the person named none."""
         return self.commands.get(role, {}).get(name)
+
+    def trusted_folders(self, home: Path) -> frozenset[str]:
+        """Return the folders that the person trusts where the library in `home` holds them."""
+        place = os.path.realpath(home)
+        return frozenset(
+            str(one.folder) for one in self.trusted if one.home is None or os.path.realpath(one.home) == place
+        )
 
 
 def account_home() -> Path | None:
@@ -158,13 +173,13 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     key = _lock_key(table)
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
-    trusted = [_text(one, "folder", "trusted") for one in _tables(table, "trusted")]
+    trusted = [_trusted(one) for one in _tables(table, "trusted")]
     return PersonConfig(
         path,
         approve,
         tuple(Path(_text({"home": one}, "home", "homes")) for one in _list(table, "homes")),
         {role: {name: _command(role, name, one) for name, one in _table(table, role).items()} for role in ROLES},
-        tuple(map(Path, trusted)),
+        tuple(trusted),
         {name: _text({"address": one}, "address", "models") for name, one in _table(table, "models").items()},
         _table(table, "sandbox"),
         _table(table, "budgets"),
@@ -196,6 +211,13 @@ def _is_signed(table: Mapping[str, Any], key: str) -> bool:
         return ApprovalsLock(key).verify(signed_settings(table), signature)
     except (TypeError, ValueError):
         return False
+
+
+def _trusted(table: Mapping[str, Any]) -> Trusted:
+    home = _text(table, "home", "trusted") if "home" in table else None
+    if home is not None and "\0" in home:
+        raise _Wrong("the home of an entry of trusted is no path")
+    return Trusted(Path(_text(table, "folder", "trusted")), Path(home) if home is not None else None)
 
 
 def _command(role: str, name: str, fields: Any) -> Command:

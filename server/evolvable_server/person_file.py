@@ -103,24 +103,27 @@ def remove_command(role: str, name: str, signer: Signer | None = None) -> Person
     return read_person_config()
 
 
-def note_trusted(folder: Path, signer: Signer | None = None) -> None:
-    """Add a folder to those that the person trusts. Raise as `edit_config`."""
-    _change_trusted(folder, signer, wanted=True)
+def note_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Add a folder to those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=True)
 
 
-def withdraw_trusted(folder: Path, signer: Signer | None = None) -> None:
-    """Take a folder out of those that the person trusts. Raise as `edit_config`."""
-    _change_trusted(folder, signer, wanted=False)
+def withdraw_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Take a folder out of those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=False)
 
 
-def _change_trusted(folder: Path, signer: Signer | None, *, wanted: bool) -> None:
+def _change_trusted(folder: Path, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+    entry = {"folder": str(folder), "home": str(home)}
+
     def change(document: Any) -> None:
         import tomlkit
 
-        kept = [one for one in document.get("trusted", []) if one.get("folder") != str(folder)]
+        known = document.get("trusted", [])
+        kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
         document.pop("trusted", None)
         tables = tomlkit.aot()
-        for one in [*kept, *([{"folder": str(folder)}] if wanted else [])]:
+        for one in [*kept, *([entry] if wanted else [])]:
             table = tomlkit.table()
             table.update(one)
             tables.append(table)

@@ -32,6 +32,7 @@ from evolvable_server.memory import give_back, share_arenas
 from evolvable_server.redaction import Redaction
 from evolvable_server.reload import Reloader
 from evolvable_server.reviews import lazy_settings, policies
+from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
@@ -62,6 +63,7 @@ class Serving:
             policies=policies(config),
             lock=lock_of(config),
             level=Level(config.approve),
+            trusted_folders=ListedFolders(config.home),
         )
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)

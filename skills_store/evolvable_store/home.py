@@ -28,6 +28,14 @@ _FOLDER, _FILE = 0o700, 0o600
 _PARENT = 0o755
 
 
+TrustedFolders = Callable[[], "frozenset[str] | None"]
+"""Returns the folders that a person trusts, as absolute paths; None where every decision on a folder counts."""
+
+
+def every_folder() -> None:
+    """Return that every decision on a folder counts."""
+
+
 def no_homes() -> Iterable[Path]:
     """Return no home at all: what is registered where nobody says otherwise."""
     return ()

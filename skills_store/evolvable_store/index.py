@@ -119,7 +119,7 @@ class Index:
         self._store, self._file, self._weigh = store, file, weigh
         self._applied = -1
         self._known = Known()
-        self._untrusted: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> Visible:
         """Returns which entries may be seen; one that is not trusted hides none of its name further away."""

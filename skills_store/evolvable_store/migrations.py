@@ -303,6 +303,11 @@ def m014_trust(db: Any) -> None:
     """)
 
 
+def m015_trusted_folders(db: Any) -> None:
+    """Which folder a decision to trust was made on: '' for one on a single resource, NULL where nobody kept it."""
+    db.execute("ALTER TABLE vouched ADD COLUMN folder TEXT")
+
+
 STEPS = (
     m001_library,
     m002_working_copies,
@@ -318,6 +323,7 @@ STEPS = (
     m012_earned,
     m013_secrets,
     m014_trust,
+    m015_trusted_folders,
 )
 """In order; a step is never changed after a release, only followed by another."""
 

@@ -19,7 +19,7 @@ from evolvable_store.errors import (
     LibraryReadOnly,
     NoLibrary,
 )
-from evolvable_store.home import Registered, check_home, no_homes
+from evolvable_store.home import Registered, TrustedFolders, check_home, every_folder, no_homes
 from evolvable_store.objects import Manifest, Version, blob_hash
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
 from evolvable_store.packing import TOMBSTONES, unpack
@@ -67,6 +67,7 @@ class SqliteBackend:
         check_home(home, registered, create=create)
         self.path = home / FILE
         self.journal = ""
+        self.trusted_folders: TrustedFolders = every_folder
         self._access: driver.Access = "write"
         self._idle: list[Connection] = []
         self._writer: Connection | None = None

@@ -137,6 +137,52 @@ def test_an_agent_s_version_is_no_better_for_being_named_after_a_person_wrote_an
         place.begin_at(1)
 
 
+REGISTERED = {"type": "command", "args": {"name": "own"}}
+SCORER = """\
+import json, sys
+given = json.load(sys.stdin)
+print(json.dumps({"score": float(given["output"] == given["expected"])}))
+"""
+
+
+def test_a_run_records_the_registered_scorers_that_its_tasks_name_whoever_wrote_them(place, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(SCORER)
+    words = [sys.executable, "-I", "-S", str(own)]
+    place.name(executors=["{python}", "-I", "-S", "run.py"], scorers=words)
+    place.save(letters(REGISTERED), AGENT)
+    place.begin("own")
+
+    state = place.drive()
+
+    assert state.phase == "decided" and set(state.calibration["scores"].values()) == {1.0}
+    [begun] = place.records("run")
+    recorded = begun["settings"]["scorers"]
+    assert set(recorded) == {"own"} and recorded["own"]["command"] == words and len(recorded["own"]["sha256"]) == 64
+
+
+def test_a_run_whose_registered_scorer_is_another_now_measures_nothing(place, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(SCORER)
+    place.name(executors=["{python}", "-I", "-S", "run.py"], scorers=[sys.executable, "-I", "-S", str(own)])
+    place.save(letters(REGISTERED), AGENT)
+    place.begin("own")
+    own.write_text(SCORER.replace("==", "!="))
+
+    with pytest.raises(Refused, match="another command now"):
+        place.drive()
+    assert not place.records("trial")
+
+
+def test_a_scorer_that_nobody_registered_ends_a_run_before_it_begins(place):
+    place.name(executors=["{python}", "-I", "-S", "run.py"])
+    place.save(letters(REGISTERED))
+
+    with pytest.raises(Refused, match="Task train-0 names the scorer 'own'. No scorers? is named 'own'"):
+        place.begin("own")
+    assert not (place.library.store.home / "evolve").exists()
+
+
 # What is changed meanwhile
 
 

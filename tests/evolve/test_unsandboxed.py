@@ -1,6 +1,7 @@
 """The attack on the sealed test through a run: in a sandbox, and on a machine that has none."""
 
 import json
+import socket
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,54 @@ def codes():
         | {"scorer": "exact", "category": "codes"}
         for n, split in enumerate(["train"] * 8 + ["val"] * 10 + ["test"] * 24)
     ]
+
+
+PROBE = """\
+import contextlib, os, socket, sys
+from pathlib import Path
+reached = [path for path in sys.argv[2:3] if os.path.exists(path)]
+with contextlib.suppress(OSError):
+    Path(sys.argv[1]).write_text("planted")
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[3])), 2)
+    reached.append("network")
+except OSError:
+    pass
+Path("made.txt").write_text(" ".join(reached) or "apart")
+home = os.path.realpath(os.environ["HOME"])
+if reached or (home.startswith("/tmp/home") and os.listdir(home)):
+    raise SystemExit("reached " + " ".join(reached))
+"""
+"""A setup command that looks for the library and the network, and writes outside."""
+
+
+def begin_with_setup(place, planted, port):
+    """Begin a run whose tasks have a setup that looks around."""
+    library = str(place.library.store.home / "library.db")
+    setup = [["{python}", "-I", "-S", "-c", PROBE, str(planted), library, str(port)]]
+    run = "import json; print(json.dumps({'output': open('made.txt').read()}))"
+    place.save([task | {"setup": setup, "expected": "apart"} for task in codes()], run_py=run)
+    place.means = replace(place.means, hidden=(place.library.store.home,))
+    place.begin(COMMAND, test_repeats=1)
+
+
+@needs_sandbox
+def test_the_setup_of_a_task_sees_no_library_and_no_network_and_leaves_its_files_in_the_workspace(place, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        begin_with_setup(place, tmp_path / "planted", listener.getsockname()[1])
+        state = place.drive()
+
+    assert not state.stopped and not (tmp_path / "planted").exists()
+    assert set(state.calibration["scores"].values()) == {1.0}, "the trial found what its setup left"
+
+
+def test_without_a_sandbox_the_setup_of_a_task_runs_as_its_trial_does(place, tmp_path):
+    place.means = replace(place.means, sandbox=NO_SANDBOX)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        begin_with_setup(place, tmp_path / "planted", listener.getsockname()[1])
+        state = place.drive()
+
+    assert state.stopped and (tmp_path / "planted").exists()
 
 
 @pytest.fixture

@@ -375,7 +375,15 @@ BARE = st.sampled_from(
 )
 INNER = st.sampled_from(
     ["command = 1", 'command = [""]', 'command = ["a\\u0000b"]', "command = [1]", 'path = "../.."', "public_key = 1"]
-    + ['public_key = "zz"', 'signature = "x"', 'folder = "\\u0000"', "container = 7", "proxy = 3", "path = 1"]
+    + [
+        'public_key = "zz"',
+        'signature = "x"',
+        'folder = "\\u0000"',
+        'folder = "a"\nhome = "\\u0000"',
+        "container = 7",
+        "proxy = 3",
+        "path = 1",
+    ]
 )
 LINE = st.one_of(
     st.tuples(st.sampled_from(KEYS + MORE), BARE).map(lambda one: f"{one[0]} = {one[1]}"),

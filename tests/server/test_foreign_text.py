@@ -13,6 +13,7 @@ from evolvable_server.hooks.answers import Hooks
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_store.vouching import Vouching
 from evolvable_tools.finding import find_skill, list_resources
 from evolvable_tools.foreign_text import bounded, enclosed
 from evolvable_tools.inbox import waiting
@@ -227,6 +228,23 @@ def test_a_command_that_an_agent_runs_marks_the_texts_of_others_and_a_persons_do
         out = run(*command, code=None).out
         assert "Text between" not in out and "[/" not in out, (command, out)
     assert "[text of another " not in run("history", "pdf", "--diff", "1").out
+
+
+@pytest.mark.anyio
+async def test_a_server_that_runs_sees_that_a_folder_is_listed_no_longer(place: Place) -> None:
+    put(place, "theirs", skill_text("theirs", "Merges PDF forms."))
+    with Library.open(place.home) as library:
+        head = library.store.head(Ref.parse("skill:theirs"))
+        vouching = Vouching(library.store.backend)
+        vouching.vouch([(head.id, head.tree)], library.store.now(), PERSON, folder=str(place.skills))
+    entry = f"[[trusted]]\nfolder = {json.dumps(str(place.skills))}\n"
+    told = []
+    async with place.client("modern") as client:
+        for text in ("", entry, f"{entry}home = {json.dumps(str(place.root))}\n", entry):
+            place.configure(text)
+            listed = (await client.call_tool("list_resources", {})).structured_content
+            told.append(next(one["trust"] for one in listed["resources"] if one["ref"] == "skill:theirs"))
+    assert told == ["untrusted", "approved", "untrusted", "approved"]
 
 
 def test_an_older_version_that_nobody_trusts_is_marked_too(place: Place) -> None:

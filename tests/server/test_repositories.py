@@ -221,7 +221,8 @@ def test_one_yes_trusts_a_folder_and_a_later_pull_is_a_diff_to_accept(evolvable:
     assert asked.out.index("skill:proj/evil") < asked.out.index("skill:proj/deploy")
     assert listed(evolvable) == {"skill:proj/deploy": "approved", "skill:proj/evil": "approved"}
     path = evolvable.user / ".config/evolvable/config.toml"
-    assert tomllib.loads(path.read_text())["trusted"] == [{"folder": str(clone.project)}]
+    entry = {"folder": str(clone.project), "home": str(evolvable.home)}
+    assert tomllib.loads(path.read_text())["trusted"] == [entry]
     assert os.name != "posix" or stat.S_IMODE(path.stat().st_mode) == 0o600
 
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "New."))
@@ -241,6 +242,84 @@ def test_trust_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
     evolvable("trust", "--withdraw", clone.project)
     assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
     assert evolvable("trust", "--list", "--json").json == {"folders": [], "decisions": []}
+
+
+def test_trust_in_a_folder_counts_only_while_the_persons_configuration_lists_it(
+    evolvable: CommandLine, clone: Clone
+) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    clone.commit("pdf", skill_text("pdf", "Fills PDF forms.", "Theirs."))
+    init(evolvable, clone)
+    evolvable("trust", clone.project, stdin="y\n")
+    path = evolvable.user / ".config/evolvable/config.toml"
+    listing = path.read_text()
+    assert set(listed(evolvable).values()) == {"approved"} and "Theirs." in seen(evolvable)
+
+    for other in ("", f'[[trusted]]\nfolder = "{clone.project}"\nhome = "{evolvable.root}"\n', "[[trusted]]\n"):
+        evolvable.configure(other)
+        if other != "[[trusted]]\n":  # that one is no configuration, and every command says so
+            assert set(listed(evolvable).values()) == {"untrusted"} and "Mine." in seen(evolvable)
+            said = evolvable("doctor", code=None).out
+            assert f"2 resources of {clone.project} were trusted" in " ".join(said.split())
+
+    evolvable.configure(listing)
+    assert set(listed(evolvable).values()) == {"approved"} and "Theirs." in seen(evolvable)
+    assert "were trusted" not in evolvable("doctor", code=None).out
+    evolvable.configure(f'[[trusted]]\nfolder = "{clone.project}"\n')
+    assert set(listed(evolvable).values()) == {"approved"}
+
+
+def seen(evolvable: CommandLine) -> str:
+    """Return the skill pdf as it is found from the project."""
+    return evolvable("get", "pdf", EVOLVABLE_SCOPE="proj").out
+
+
+def test_a_withdrawn_or_unlisted_folder_is_asked_about_again(evolvable: CommandLine, clone: Clone) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    init(evolvable, clone)
+    evolvable("trust", clone.project, stdin="y\n")
+    evolvable.configure("")
+    assert "deploy" in evolvable("trust", clone.project, stdin="y\n").out
+    assert listed(evolvable) == {"skill:proj/deploy": "approved"}
+    evolvable.configure("")
+    evolvable("trust", "--withdraw", clone.project)
+    assert "were trusted" not in evolvable("doctor", code=None).out
+
+
+def test_trust_in_one_resource_needs_no_listed_folder(evolvable: CommandLine, clone: Clone) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    init(evolvable, clone)
+    evolvable("trust", "skill:proj/deploy", stdin="y\n")
+    evolvable.configure("")
+    assert listed(evolvable) == {"skill:proj/deploy": "approved"}
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_decisions_that_kept_no_folder_are_listed_once_in_the_usual_home(
+    evolvable: CommandLine, clone: Clone, usual: bool
+) -> None:
+    if usual:
+        evolvable.home = evolvable.home.rename(evolvable.user / ".evolvable")
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    init(evolvable, clone)
+    evolvable("trust", clone.project, stdin="y\n")
+    with Store.open(evolvable.home, registered=lambda: [evolvable.home]) as store, store.backend.writing() as db:
+        db.execute("UPDATE vouched SET folder = NULL")
+    evolvable.configure("")
+    evolvable.person = False
+    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
+    evolvable.person = True
+
+    first = evolvable("list", "--scope", "proj", "--json")
+
+    path = evolvable.user / ".config/evolvable/config.toml"
+    folders = [one["folder"] for one in tomllib.loads(path.read_text()).get("trusted", [])]
+    assert folders == ([str(clone.skills)] if usual else [])
+    assert ("it is now listed" in first.err) is usual
+    assert listed(evolvable) == {"skill:proj/deploy": "approved" if usual else "untrusted"}
+    assert ("were trusted" in evolvable("doctor", code=None).out) is not usual
+    evolvable.configure("")
+    assert listed(evolvable) == {"skill:proj/deploy": "untrusted"}
 
 
 def test_only_a_person_trusts_and_the_refusal_names_no_command(evolvable: CommandLine, clone: Clone) -> None:

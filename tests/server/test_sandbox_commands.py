@@ -49,6 +49,47 @@ def test_commands_of_a_task_set_run_only_after_a_person_at_a_terminal_said_yes(e
     assert "no person approved them yet" in evolvable("taskset", "check", path, code=None).err
 
 
+def test_a_task_set_names_a_registered_scorer_and_cannot_say_what_it_runs(evolvable, tmp_path):
+    mark = tmp_path / "ran"
+    path = scored(evolvable, mark)
+    own = tmp_path / "own.py"
+    own.write_text("import json, sys\nprint(json.dumps({'score': float(json.load(sys.stdin)['output'] == 'a')}))\n")
+    named = {"type": "command", "args": {"name": "own", "good": ["a"], "bad": ["b"]}}
+    tasks = [json.loads(line) | {"scorer": named} for line in path.read_text().splitlines()]
+    path.write_text("\n".join(map(json.dumps, tasks)))
+
+    assert "evolvable scorer add NAME" in evolvable("taskset", "check", path, code=1).err
+    evolvable.person = False
+    said = evolvable("taskset", "check", path, code=1).err
+    assert "Task t0 names the scorer 'own'" in said and "scorer add" not in said
+
+    evolvable.person = True
+    evolvable("scorer", "add", "own", "--", sys.executable, "-I", "-S", own)
+    assert [one["name"] for one in evolvable("scorer", "list", "--json").json["commands"]] == ["own"]
+    evolvable.person = False
+    found = evolvable("taskset", "check", path, "--json").json
+    assert found["passes"] and found["scorers"] == {"command": 3}
+
+    for wrong in ({"name": "own", "argv": ["touch", str(mark)]}, {}, {"name": f"touch {mark}"}):
+        lines = [json.dumps(task | {"scorer": {"type": "command", "args": wrong}}) for task in tasks]
+        path.write_text("\n".join(lines))
+        assert evolvable("taskset", "check", path, code=None).code != 0 and not mark.exists()
+
+
+def test_a_registered_scorer_runs_no_file_of_a_task_set(evolvable, tmp_path):
+    mark = tmp_path / "ran"
+    path = scored(evolvable, mark)
+    (path.parent / "check.py").write_text(f"open({str(mark)!r}, 'w')")
+    named = {"type": "command", "args": {"name": "own", "good": ["a"], "bad": ["b"]}}
+    tasks = [json.loads(line) | {"scorer": named} for line in path.read_text().splitlines()]
+    path.write_text("\n".join(map(json.dumps, tasks)))
+    evolvable("scorer", "add", "own", "--", sys.executable, "{taskset}/check.py")
+
+    said = evolvable("taskset", "check", path.parent, code=1).err
+
+    assert "a registered scorer gets none" in said and not mark.exists()
+
+
 def test_an_imported_task_set_waits_for_the_same_yes(evolvable, tmp_path):
     path = scored(evolvable, tmp_path / "ran")
     folder = tmp_path / "in" / "sums"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import Refused
-from evolvable_store.home import Registered, no_homes
+from evolvable_store.home import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.shown import ShownLog
@@ -68,14 +68,17 @@ class Library:
         policies: Mapping[Kind, Policy] | None = None,
         lock: "ApprovalsLock | None" = None,
         level: Level = Level.GUARDED,
+        trusted_folders: TrustedFolders = every_folder,
     ) -> None:
         """means: what a lookup may use besides the index; without any, words alone.
 
         redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
         kind that are proposed; without one a person is asked. level: which changes of an agent wait for a person. lock:
-        the key that decisions are signed with, None where the person did not lock approvals.
+        the key that decisions are signed with, None where the person did not lock approvals. trusted_folders: those
+        that the person trusts now; decisions on other folders do not count.
         """
         self.store = store
+        store.backend.trusted_folders = trusted_folders
         self.means = means or Means()
         self.policies = policies or {}
         self.lock = lock
@@ -96,10 +99,19 @@ class Library:
         policies: Mapping[Kind, Policy] | None = None,
         lock: "ApprovalsLock | None" = None,
         level: Level = Level.GUARDED,
+        trusted_folders: TrustedFolders = every_folder,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
         store = Store.open(home, create=create, registered=registered)
-        library = cls(store, means, redactor=redactor, policies=policies, lock=lock, level=level)
+        library = cls(
+            store,
+            means,
+            redactor=redactor,
+            policies=policies,
+            lock=lock,
+            level=level,
+            trusted_folders=trusted_folders,
+        )
         try:
             yield library
         finally:

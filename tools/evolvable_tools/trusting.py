@@ -43,11 +43,15 @@ class Offered:
 
 @dataclass(frozen=True)
 class Question:
-    """What a person is asked: the resources that nobody vouches for yet, the most dangerous first."""
+    """What a person is asked: the resources that nobody vouches for yet, the most dangerous first.
+
+    folder: the folder that it is about as an absolute path, '' for one resource.
+    """
 
     what: str
     offered: list[Offered]
     trusted: list[str] = field(default_factory=list)
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def question(library: Library, caller: Caller, *, folder: Path | None = None, re
     offered += [_of_proposal(library, proposal) for proposal in held]
     offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
     trusted = [str(head.ref) for head in heads if levels[head.id] in _VOUCHED_FOR]
-    return Question(what, offered, trusted)
+    return Question(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
 
 
 def trust(library: Library, caller: Caller, asked: Question) -> Decision:
@@ -97,6 +101,7 @@ def trust(library: Library, caller: Caller, asked: Question) -> Decision:
         Vouching(library.store.backend).vouch(
             *(((one.resource, one.tree) for one in served), library.store.now(), caller.identity),
             caller.signer if library.lock else None,
+            asked.folder,
         )
     return Decision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
 
@@ -106,9 +111,9 @@ def withdraw(library: Library, caller: Caller, *, folder: Path | None = None, re
     check_person(caller)
     heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
     vouching = Vouching(library.store.backend)
-    held = {one.resource for one in vouching.of([head.id for head in heads])}
+    held = {one.resource for one in vouching.of([head.id for head in heads], unlisted=True)}
     there = [head for head in heads if head.id in held]
-    contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there])]
+    contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
     vouching.withdraw(contents_of, library.store.now(), caller.identity)
     return Decision(str(ref or folder), sorted(str(head.ref) for head in there))
 

@@ -14,7 +14,9 @@ from evolvable_server.clients.memory_copies import MemoryCopy, copies
 from evolvable_server.config import EMBEDDER, Config, Machine
 from evolvable_server.homes import registered_homes
 from evolvable_server.memory_text import text_of
+from evolvable_server.person import config_path
 from evolvable_server.redaction import Redaction, own_patterns
+from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.bindings import Bindings
 from evolvable_store.errors import EvolvableError
 from evolvable_store.held import HeldFiles
@@ -24,7 +26,7 @@ from evolvable_store.resource import USER_SCOPE
 from evolvable_store.sqlite import FILE
 from evolvable_store.store import Store
 from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash
-from evolvable_store.vouching import untrusted
+from evolvable_store.vouching import Vouching, untrusted
 from evolvable_store.working_copies import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
@@ -141,6 +143,7 @@ def hidden(home: Path) -> list[str]:
         return []
     try:
         with Store.open(home, registered=registered_homes) as store:
+            store.backend.trusted_folders = ListedFolders(home)
             last = untrusted(store.backend)
             heads = [head for head in store.heads() if head.id not in last]
     except EvolvableError:
@@ -251,6 +254,28 @@ def _held(home: Path) -> Iterator[Problem]:
             )
 
 
+def _unlisted(home: Path) -> Iterator[Problem]:
+    """Yield a problem for each folder that was trusted and does not stand in the person's configuration."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            store.backend.trusted_folders = ListedFolders(home)
+            every = Vouching(store.backend).unlisted()
+            heads = store.backend.heads_by_id({one.resource for one in every})
+            found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
+    except EvolvableError:
+        return
+    for folder in sorted({one.folder or "" for one in found}):
+        number = len({one.resource for one in found if (one.folder or "") == folder})
+        resources = "1 resource" if number == 1 else f"{number:,} resources"
+        yield Problem(
+            f"{resources} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
+            f" [[trusted]] in {config_path()}: what a repository brought there is untrusted.",
+            f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
+        )
+
+
 def _redaction(home: Path) -> Iterator[Problem]:
     """Yields what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
@@ -270,5 +295,5 @@ def look_around(health: Health, config: Config, machine: Machine) -> None:
         *shadowed(machine),
     ]
     health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_held(config.home)]
-    health.problems += _unsigned(config)
+    health.problems += [*_unsigned(config), *_unlisted(config.home)]
     health.notes += [*clients.notes, *notes, *hidden(config.home), *_trash(config.home)]

@@ -14,6 +14,7 @@ from evolvable_server.cli.doubles import doubles
 from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
 from evolvable_server.homes import registered_homes
+from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store import __version__, driver, sums
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
@@ -122,7 +123,7 @@ def examine(home: Path) -> Health:
     """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
     health = Health(str(home), _program(), _sqlite("", home))
     try:
-        with Library.open(home, registered=registered_homes) as library:
+        with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
             health.sqlite = _sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = watched(library).folders

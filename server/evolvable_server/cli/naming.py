@@ -113,7 +113,7 @@ def _show_all(state: State, found: AllNamed) -> None:
 
 
 executor_command = _group("executors", "`evolve start --executor`")
-scorer_command = _group("scorers", "nothing yet: the command scorers of a task set are approved with it")
+scorer_command = _group("scorers", "the tasks of a task set: a `command` scorer with the argument `name`")
 judge_command = _group("judges", "`evolve start --judge` and EVOLVABLE_JUDGE")
 reviewer_command = _group("reviewers", "EVOLVABLE_REVIEW")
 proposer_command = _group("proposers", "`evolve start --brain`")

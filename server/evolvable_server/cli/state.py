@@ -71,6 +71,7 @@ class State:
         from evolvable_server.memory_text import bring_up
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
+        from evolvable_server.trusted_folders import ListedFolders, adopt
         from evolvable_tools.library import Library
         from evolvable_tools.policies import Level
         from evolvable_tools.rereading import reread
@@ -88,10 +89,11 @@ class State:
                 policies=kinds,
                 level=Level(config.approve),
                 lock=lock_of(config),
+                trusted_folders=ListedFolders(config.home),
             ) as library,
         ):
             _say_what_fell(library)
-            for text in reread(library):
+            for text in [*reread(library), *(adopt(library) if self.identity.principal is Principal.PERSON else [])]:
                 warn(text)
             sequence = library.store.sequence()
             who = caller(config, library, self.identity, decides=self.decides)

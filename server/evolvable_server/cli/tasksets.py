@@ -93,17 +93,22 @@ def check_command(ctx: click.Context, state: State, what: str, train: float, val
     """Say whether figures from these tasks could mean anything.
 
     Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
-    trials where there is one, and never before a person approved them: at a terminal you are asked. Says the smallest
-    difference that the test could show. Exit code 1: nothing should be spent on it.
+    trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
+    task only names is your own command, see `evolvable scorer`. Says the smallest difference that the test could show.
+    Exit code 1: nothing should be spent on it.
     """
     from evolvable_server.evolving import sandbox_choice
+    from evolvable_server.naming import of_role
     from evolvable_tools.evolve.tasksets import Looks, Ratios, check
+    from evolvable_tools.evolve.tasksets.registered import registered_scorers
     from evolvable_tools.sandbox import sandbox_of
 
     taskset, _ = _found(state, what, Ratios(train, val), runs=True)
+    registered = registered_scorers(taskset.tasks, of_role(state.config(), "scorers", person=is_person()))
     looks = Looks(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
     apart = sandbox_of(sandbox_choice(state.config())).sandbox
-    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart))
+    hidden = (state.config().home,)
+    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
     state.show(found, lambda: _show_check(found))
     if not found.passes:
         ctx.exit(REFUSED)

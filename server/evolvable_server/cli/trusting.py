@@ -52,7 +52,7 @@ def trust_command(state: State, what: str | None, listing: bool, withdraw: bool,
         if withdraw:
             decision = trusting.withdraw(library, caller, folder=folder, ref=ref)
             if folder is not None:
-                withdraw_trusted(folder.resolve(), state.signer())
+                withdraw_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
             state.show(decision, lambda: _show_withdrawn(decision))
             return
         asked = trusting.question(library, caller, folder=folder, ref=ref)
@@ -65,7 +65,7 @@ def trust_command(state: State, what: str | None, listing: bool, withdraw: bool,
             raise InvalidArgument("Nothing was trusted.")
         decision = trusting.trust(library, caller, asked)
         if folder is not None:
-            note_trusted(folder.resolve(), state.signer())
+            note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     state.show(decision, lambda: _show_decision(decision))
 
 
@@ -114,7 +114,7 @@ def _show_withdrawn(decision: trusting.Decision) -> None:
 def _list(state: State) -> None:
     from evolvable_store.vouching import Vouching
 
-    folders = [str(folder) for folder in read_person_config().trusted]
+    folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
         vouched = [one for one in Vouching(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]

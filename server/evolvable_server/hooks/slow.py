@@ -9,6 +9,7 @@ from evolvable_server.config import read_config
 from evolvable_server.connection import client_connection
 from evolvable_server.homes import registered_homes
 from evolvable_server.hooks.answers import NOTHING, Hooks
+from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.operation import Identity, Principal
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.means import FITS, Means
@@ -19,7 +20,8 @@ def answered(payload: Mapping[str, Any]) -> str:
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
     means = Means(fits=FITS if config.fits is None else config.fits)
-    with Library.open(config.home, registered=registered_homes, means=means) as library:
+    listed = ListedFolders(config.home)
+    with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
         who = caller(config, library, Identity(Principal.AGENT, "hook"))
         one = dataclasses.replace(who, session=None, connection=client_connection())
         answer = Hooks(config, library, one).answer(payload)

@@ -15,6 +15,7 @@ from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Rollout, Score, Usage
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.workspaces import workspace
+from evolvable_tools.sandbox import Sandbox
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -45,7 +46,8 @@ class Job:
     """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
 
     files: what the workspace begins with. place: where workspaces are made, by default the system's temporary folder.
-    patience: seconds beyond the task's own time after which the executor is given up.
+    patience: seconds beyond the task's own time after which the executor is given up. sandbox: what the task's setup
+    runs in, hidden: folders that it does not see there.
     """
 
     executor: Executor
@@ -57,6 +59,8 @@ class Job:
     place: Path | None = None
     environment: Mapping[str, str] | None = None
     patience: float = 60.0
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,15 @@ def trouble(detail: str, *, lost: bool = False) -> Attempt:
 async def perform(job: Job) -> Attempt:
     """Runs a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
     try:
-        async with workspace(job.task, job.files, place=job.place, environment=job.environment) as work:
+        made = workspace(
+            job.task,
+            job.files,
+            place=job.place,
+            environment=job.environment,
+            sandbox=job.sandbox,
+            hidden=job.hidden,
+        )
+        async with made as work:
             rollout = await _rolled_out(job, work)
             if isinstance(rollout, str):
                 return trouble(rollout, lost=True)

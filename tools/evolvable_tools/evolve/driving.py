@@ -42,6 +42,7 @@ from evolvable_tools.evolve.run_state import RunState, fold
 from evolvable_tools.evolve.task import Task, TaskSet
 from evolvable_tools.evolve.tasksets import Looks, OpenTasks, SealedTest, scorer_files, seal, taskset_of
 from evolvable_tools.evolve.tasksets.places import runs_commands
+from evolvable_tools.evolve.tasksets.registered import RegisteredScorer, refuse_changed, registered_scorers
 from evolvable_tools.evolve.throttle import throttle_of
 from evolvable_tools.evolve.trials import BACKOFF, ScorerOfSet, Settings, Trials
 from evolvable_tools.library import Caller, Library
@@ -213,10 +214,17 @@ async def _opened(
         budget = Budget(Limits(**asdict(settings.limit)), clock=time.monotonic)
         throttle = throttle_of(settings.concurrency)
         how = Settings(
-            folder.workspaces, "", settings.fail_below, BACKOFF, environment=means.environment, breaker=BREAKER
+            folder.workspaces,
+            "",
+            settings.fail_below,
+            BACKOFF,
+            environment=means.environment,
+            breaker=BREAKER,
+            sandbox=means.apart,
+            hidden=means.hidden,
         )
         judge = parts.judging.judge if parts.judging else None
-        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge, means.apart)
+        scoring = ScorerOfSet(scorer_files(taskset), means.environment, judge, means.apart, parts.registered)
 
         def trials(ledger: Ledger, files: Mapping[str, bytes]) -> Trials:
             return Trials(
@@ -275,19 +283,26 @@ class _Parts:
     judging: Judging | None
     brain: Brain
     guard: Guard
+    registered: Mapping[str, RegisteredScorer]
 
 
 def _parts(library: Library, caller: Caller, folder: RunFolder, means: EvolveMeans, journal: Journal) -> _Parts:
     """Returns the parts of a run. Raises Tampered, and InvalidArgument for what is not there any more."""
     settings = RunSettings.from_json(journal.state.settings)
     taskset, ref = _taskset(library, caller, settings)
+    registered = registered_scorers(taskset.tasks, means.scorers)
+    refuse_changed(registered, settings.scorers)
+    guarded = run_files(settings.executor, scorer_files(taskset))
+    for scorer in registered.values():
+        guarded |= scorer.files
     return _Parts(
         settings,
         taskset,
         _executor(settings, means, taskset, folder, journal.state.fingerprint),
         judging_of(settings, means, folder, taskset),
         brain_of(settings, means, folder),
-        Guard(library, caller, ref, run_files(settings.executor, scorer_files(taskset)), folder.path / EXECUTOR),
+        Guard(library, caller, ref, guarded, folder.path / EXECUTOR),
+        registered,
     )
 
 
@@ -317,5 +332,5 @@ def _judge_texts(tasks: OpenTasks) -> list[str]:
     """Returns what scorers look for, in words: no program may quote it."""
     found: list[str] = []
     for task in (*tasks.train, *tasks.val):
-        found += [str(value) for value in task.scorer.args.values() if isinstance(value, str)]
+        found += [str(value) for key, value in task.scorer.args.items() if isinstance(value, str) and key != "name"]
     return found

@@ -54,6 +54,11 @@ class EvolveMeans:
     proxy: str | None = None
 
     @property
+    def scorers(self) -> NamedCommands | None:
+        """Return the scorers that the person registered."""
+        return self.commands["scorers"] if self.commands is not None else None
+
+    @property
     def apart(self) -> Sandbox | None:
         """Return the sandbox that works here, None where there is none."""
         return sandbox_of(self.sandbox).sandbox
@@ -287,6 +292,9 @@ def check_named(settings: RunSettings, means: EvolveMeans) -> None:
     """Raises Refused when a run needs a command that the person did not name, or named otherwise than it began with."""
     if runs_files(settings.executor):
         _check_named(settings.executor, means)
+    if means.scorers is not None:
+        for name in settings.scorers:
+            means.scorers.get(name)
     for who, roles in ((settings.brain, ("proposers",)), (settings.judge, JUDGES)):
         if who.partition(":")[0] not in ("", "anthropic", "handoff"):
             words_of(who, roles, means)

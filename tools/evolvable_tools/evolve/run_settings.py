@@ -36,6 +36,7 @@ class RunSettings:
     fail_below: the score under which a training task counts as a failure. coverage: the share of tasks that must have
     counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
     many in one proposal at first, least at the end. stalls: iterations without a new best that end the search.
+    scorers: the registered scorers that tasks name, each with its command and hash when the run began.
     growth: by what share a part may grow in one proposal. cost_rise: by what share tokens a task may rise.
     """
 
@@ -66,6 +67,7 @@ class RunSettings:
     concurrency: int = 4
     seed: int = 42
     limit: Limit = Limit()
+    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, tuple(MODES))
@@ -80,7 +82,7 @@ class RunSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the settings as they stand in the ledger."""
-        return asdict(self) | {"executor": dict(self.executor)}
+        return asdict(self) | {"executor": dict(self.executor), "scorers": {**self.scorers}}
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":

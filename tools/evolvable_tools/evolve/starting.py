@@ -21,6 +21,7 @@ from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasksets import InvalidTaskSet, Looks, TaskSetCheck, check, scorer_files, taskset_of
 from evolvable_tools.evolve.tasksets.places import refuse_unvouched
 from evolvable_tools.evolve.tasksets.reading import ABOUT
+from evolvable_tools.evolve.tasksets.registered import registered_scorers
 from evolvable_tools.evolve.tasksets.remarks import Level
 from evolvable_tools.library import Caller, Library
 
@@ -58,8 +59,17 @@ def start(
     """
     taskset, version = taskset_of(library, caller, task_set)
     refuse_unvouched(library, caller, task_set, taskset)
+    registered = registered_scorers(taskset.tasks, means.scorers)
     looks = Looks(library.store.home / EVOLVE / "looks.jsonl").of(taskset.test_digest)
-    checked = asyncio.run(check(taskset, looks=len(looks), environment=means.environment, sandbox=means.apart))
+    checking = check(
+        taskset,
+        looks=len(looks),
+        environment=means.environment,
+        sandbox=means.apart,
+        registered=registered,
+        hidden=means.hidden,
+    )
+    checked = asyncio.run(checking)
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is Level.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)
@@ -74,6 +84,7 @@ def start(
         program=tuple(pins),
         executor=with_helpers(executor, taskset),
         judge=who_judges(given, taskset),
+        scorers={name: one.to_json() for name, one in registered.items()},
     )
     _check_program(settings, base)
     check_there(settings, means, taskset.files)

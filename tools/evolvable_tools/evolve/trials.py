@@ -27,6 +27,7 @@ from evolvable_tools.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.scorers.judge import Judge
+    from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
 
 BACKOFF = (5.0, 30.0)
 """Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
@@ -39,12 +40,14 @@ class ScorerOfSet:
 
     files: those of the task set that scorers need, without what workspaces begin with. environment: all of it for
     command scorers, by default ours. judge: for tasks that have one. sandbox: what command scorers run in.
+    registered: the scorers that tasks name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
     judge: "Judge | None" = None
     sandbox: Sandbox | None = None
+    registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
         """Returns the score; raises ScorerTrouble."""
@@ -61,6 +64,7 @@ class ScorerOfSet:
             environment=self.environment,
             judge=self.judge,
             sandbox=self.sandbox,
+            registered={name: one.argv for name, one in self.registered.items()},
         )
 
     def digest(self, task: Task) -> str:
@@ -68,7 +72,9 @@ class ScorerOfSet:
         spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
         files = _digest(self.files) if task.scorer.type == "command" else ""
         judge = self.judge.brain.name if task.scorer.type == "judge" and self.judge else ""
-        return hashlib.sha256(f"{spec} {files} {judge}".encode()).hexdigest()
+        own = self.registered.get(str(task.scorer.args.get("name"))) if task.scorer.type == "command" else None
+        named = f" {own.sha256}" if own else ""
+        return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Settings:
     each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
     that one took. environment: all of it for setup commands, by default ours. patience: seconds beyond a task's time
     after which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is
-    given up; None: any number.
+    given up; None: any number. sandbox: what setup commands run in; hidden: folders that they do not see there.
     """
 
     folder: Path | None = None
@@ -92,6 +98,8 @@ class Settings:
     environment: Mapping[str, str] | None = None
     patience: float = 60.0
     breaker: int | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 class Trials:
@@ -239,6 +247,8 @@ class Trials:
             settings.folder,
             settings.environment,
             settings.patience,
+            settings.sandbox,
+            settings.hidden,
         )
 
 

@@ -5,14 +5,15 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
-from evolvable_tools.evolve.commands import run_command
+from evolvable_tools.evolve.commands import run_confined
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
 
 WORK = "work"
 """The workspace's name within the folder of its trial."""
@@ -32,11 +33,15 @@ async def workspace(
     *,
     place: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
+    hidden: Sequence[Path] = (),
 ) -> AsyncGenerator[Path]:
     """Yields a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
 
     The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. place:
-    where it is made, by default the system's temporary folder. Raises WorkspaceTrouble, InvalidPath.
+    where it is made, by default the system's temporary folder. environment: of the setup, by default ours. sandbox:
+    what the setup runs in, without the network and with a fresh home; None: it runs with our rights. hidden: folders
+    that it does not see there. Raises WorkspaceTrouble, InvalidPath.
     """
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
@@ -49,21 +54,40 @@ async def workspace(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         for command in task.setup:
-            await _set_up(task, command, work, environment)
+            await _set_up(task, _confined(command, work, environment, hidden), environment, sandbox)
         yield work
     finally:
         remove(trial)
 
 
-async def _set_up(task: Task, command: tuple[str, ...], work: Path, environment: Mapping[str, str] | None) -> None:
+def _confined(
+    command: tuple[str, ...], work: Path, environment: Mapping[str, str] | None, hidden: Sequence[Path]
+) -> Confinement:
+    named = [Path(part) for part in command if os.path.isabs(part) and Path(part).is_file()]
+    return Confinement(
+        command,
+        work,
+        environment_inside(os.environ if environment is None else environment),
+        _SETUP_S,
+        readable=tuple(path for path in named if not any(path.resolve().is_relative_to(one) for one in hidden)),
+        hidden=tuple(hidden),
+    )
+
+
+async def _set_up(
+    task: Task, what: Confinement, environment: Mapping[str, str] | None, sandbox: Sandbox | None
+) -> None:
+    word = what.command[0]
     try:
-        ran = await run_command(command, timeout=_SETUP_S, folder=work, environment=environment)
+        ran = await run_confined(what, sandbox, outside=environment)
     except OSError as error:
-        raise WorkspaceTrouble(f"The setup of task {task.id} could not start {command[0]}: {error.strerror}.") from None
+        raise WorkspaceTrouble(f"The setup of task {task.id} could not start {word}: {error.strerror}.") from None
+    except SandboxTrouble as error:
+        raise WorkspaceTrouble(f"The setup of task {task.id} could not run {word}: {error.text}") from None
     if ran.code != 0:
         said = ran.err.decode(errors="replace").strip()[-500:]
         ended = "took too long" if ran.code is None else f"ended with exit code {ran.code}"
-        raise WorkspaceTrouble(f"The setup of task {task.id} {ended}: {command[0]}: {said or 'it said nothing'}")
+        raise WorkspaceTrouble(f"The setup of task {task.id} {ended}: {word}: {said or 'it said nothing'}")
 
 
 def remove_stale(place: Path) -> None:

@@ -1,7 +1,7 @@
 """The one door to all scorers."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ SCORERS: Mapping[str, Mapping[str, Any]] = {
     "json_subset": {"rel_tol": _TOLERANCE, "unordered": {"type": "boolean"}, "partial": {"type": "boolean"}},
     "command": {
         "argv": {"type": "array", "minItems": 1, "items": _TEXT},
+        "name": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9_-]{0,63}\Z"},
         "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 3600},
     },
     "judge": {"rubric": _TEXT},
 }
 """Each type of scorer with the JSON schema of its arguments; all of them take `answer`, `good` and `bad` besides."""
 
-_REQUIRED = {"command": ["argv"], "judge": ["rubric"]}
+_REQUIRED = {"judge": ["rubric"]}
 _NEEDS_EXPECTED = ("exact", "officeqa_compat", "numeric_strict", "json_subset")
 
 
@@ -54,6 +55,8 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
     }
     if fault := problem(dict(spec.args), schema):
         return f"the arguments of its scorer {spec.type} are wrong: {fault}"
+    if spec.type == "command" and ("argv" in spec.args) == ("name" in spec.args):
+        return "its scorer command has either argv, a command, or name, a scorer that a person registered"
     if spec.type in _NEEDS_EXPECTED and not (expected or "").strip():
         return f"its scorer {spec.type} needs an expected answer"
     try:
@@ -78,23 +81,26 @@ async def score(
     environment: Mapping[str, str] | None = None,
     judge: Judge | None = None,
     sandbox: Sandbox | None = None,
+    registered: Mapping[str, Sequence[str]] | None = None,
 ) -> Score:
     """Returns how good the output is. Raises ScorerTrouble when the scorer cannot say.
 
     workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
     the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
-    in. The feedback of the scorers here never tells the expected answer.
+    in. registered: the commands of scorers that tasks name, by name. The feedback of the scorers here never tells the
+    expected answer.
     """
     if fault := argument_problem(spec, task.expected):
         raise ScorerTrouble(f"Task {task.id} cannot be scored: {fault}.", "`evolvable taskset check` finds this early.")
     args = spec.args
     if spec.type == "command":
+        # The files of the task set are for commands that it brings and a person approved with them.
         return await command_score(
-            [str(part) for part in _list(args["argv"])],
+            _argv(task, args, registered or {}),
             task,
             output,
             workspace=workspace,
-            files=files or {},
+            files={} if "name" in args else files or {},
             usage=usage or Usage(),
             transcript=transcript,
             seconds=float(str(args.get("timeout_s", SECONDS))),
@@ -110,6 +116,16 @@ async def score(
         options = {"flags": str(args.get("flags", "")), "whole": bool(args.get("whole", False))}
         return _binary(await matches(_pattern(spec, task.expected), answer, **options), "the pattern")  # type: ignore[arg-type]
     return _AT_ONCE[spec.type](task, answer, args)
+
+
+def _argv(task: Task, args: Mapping[str, Any], registered: Mapping[str, Sequence[str]]) -> list[str]:
+    if "name" not in args:
+        return [str(part) for part in _list(args["argv"])]
+    words = registered.get(str(args["name"]))
+    if words is None:
+        text = f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is registered by that name."
+        raise ScorerTrouble(text, "A person registers it.")
+    return list(words)
 
 
 def _pattern(spec: ScorerSpec, expected: str | None) -> str:

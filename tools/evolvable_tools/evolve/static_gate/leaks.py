@@ -111,8 +111,13 @@ def _texts(tasks: Sequence[Task], judge_texts: Iterable[str]) -> Iterator[tuple[
             yield "val", "", task.prompt
         if task.expected:
             yield "expected", "", task.expected
-        yield from (("judge", "", text) for text in _strings(task.scorer.args))
+        yield from (("judge", "", text) for text in _strings(_nameless(task.scorer.args)))
     yield from (("judge", "", text) for text in judge_texts)
+
+
+def _nameless(args: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a scorer without the name of a registered one, which tells no answer."""
+    return {key: value for key, value in args.items() if key != "name"}
 
 
 def _strings(value: object) -> Iterator[str]:

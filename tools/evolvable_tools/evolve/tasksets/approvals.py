@@ -22,7 +22,10 @@ class Unapproved(Refused):
 
 
 def commands_of(taskset: TaskSet) -> list[tuple[str, ...]]:
-    """Return the commands that measuring on a task set runs: scorers and setup, each once."""
+    """Return the commands that a task set brings: scorers and setup, each once.
+
+    A scorer that it only names is the person's own command, and none of these.
+    """
     return sorted({command for task in taskset.tasks for command in _commands(task)})
 
 
@@ -38,7 +41,7 @@ def approval_digest(taskset: TaskSet) -> str:
 
     That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
     """
-    commands = [[list(command), *_program(command[0])] for command in commands_of(taskset)]
+    commands = [[list(command), *program_of(command[0])] for command in commands_of(taskset)]
     return hashlib.sha256(json.dumps([taskset.digest, _files(taskset), commands]).encode()).hexdigest()
 
 
@@ -73,7 +76,7 @@ def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
         )
 
 
-def _program(word: str) -> tuple[str, str]:
+def program_of(word: str) -> tuple[str, str]:
     """Return where the program of a command is and the sha256 of its bytes; '' for what is not there."""
     if word.startswith(_PLACEHOLDERS):
         return word, ""

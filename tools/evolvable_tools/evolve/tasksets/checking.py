@@ -1,7 +1,8 @@
 """Checking a task set before anything is spent on it: could its figures mean anything?"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from evolvable_tools.evolve.scorers.judge import Judge
 from evolvable_tools.evolve.statistics.looks import alpha_of
@@ -9,6 +10,7 @@ from evolvable_tools.evolve.statistics.mde import POWER, detectable
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasksets.knowns import known_remarks
 from evolvable_tools.evolve.tasksets.leaks import by_category, by_split, leak_remarks, made_up
+from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
 from evolvable_tools.evolve.tasksets.remarks import Level, Remark, named
 from evolvable_tools.sandbox import Sandbox
 
@@ -51,15 +53,21 @@ async def check(
     judge: Judge | None = None,
     environment: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
+    registered: Mapping[str, RegisteredScorer] | None = None,
+    hidden: Sequence[Path] = (),
 ) -> TaskSetCheck:
     """Returns what is wrong with a task set, and what difference it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
-    a scorer's process gets, by default ours. sandbox: what command scorers run in.
+    a scorer's process gets, by default ours. sandbox: what command scorers and setup commands run in. registered: the
+    scorers that its tasks name. hidden: folders that setup commands do not see there.
     """
     smallest = detectable(len(taskset.of(Split.TEST)), look=looks + 1)
     remarks = [*_sizes(taskset), *_categories(taskset), *leak_remarks(taskset), *made_up(taskset)]
-    remarks += await known_remarks(taskset, judge=judge, environment=environment, sandbox=sandbox)
+    commands = {name: one.argv for name, one in (registered or {}).items()}
+    remarks += await known_remarks(
+        taskset, judge=judge, environment=environment, sandbox=sandbox, registered=commands, hidden=hidden
+    )
     remarks += _power(taskset, smallest, looks)
     scorers: dict[str, int] = {}
     for task in taskset.tasks:

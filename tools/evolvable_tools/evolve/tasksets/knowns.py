@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.rollout import Score
@@ -44,11 +45,16 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """What scorers are run with: files of the task set, the environment of commands, and what they run in."""
+    """What scorers are run with: files of the task set, the environment of commands, and what they run in.
+
+    registered: the commands of scorers that tasks name. hidden: folders that the setup of a task does not see.
+    """
 
     files: Mapping[str, bytes]
     environment: Mapping[str, str] | None
     sandbox: Sandbox | None
+    registered: Mapping[str, Sequence[str]]
+    hidden: Sequence[Path]
 
 
 @dataclass(slots=True)
@@ -71,13 +77,15 @@ async def known_remarks(
     judge: Judge | None = None,
     environment: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
+    registered: Mapping[str, Sequence[str]] | None = None,
+    hidden: Sequence[Path] = (),
 ) -> list[Remark]:
     """Returns what is wrong with the scorers: each is given known answers, and each answer twice."""
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         groups[_group(task)].append(task)
     remarks: list[Remark] = []
-    how = _Means(scorer_files(taskset), environment, sandbox)
+    how = _Means(scorer_files(taskset), environment, sandbox, registered or {}, hidden)
     for name, own in groups.items():
         if own[0].scorer.type == "judge":
             remarks += _judged(own, judge)
@@ -91,7 +99,8 @@ async def known_remarks(
 
 def _group(task: Task) -> str:
     """Returns the name of the scorer a task shares with others: its type, and for commands and judges which."""
-    which = {"command": "argv", "judge": "rubric"}.get(task.scorer.type)
+    command = "name" if "name" in task.scorer.args else "argv"
+    which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
     return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
 
 
@@ -188,7 +197,7 @@ async def _scored(taskset: TaskSet, task: Task, known: Known, how: "_Means") -> 
     if task.scorer.type != "command":
         return await score(task.scorer, task, known.output)
     begins = {**workspace_files(taskset, task), **known.files}
-    async with workspace(task, begins, environment=how.environment) as folder:
+    async with workspace(task, begins, environment=how.environment, sandbox=how.sandbox, hidden=how.hidden) as folder:
         return await score(
             task.scorer,
             task,
@@ -197,6 +206,7 @@ async def _scored(taskset: TaskSet, task: Task, known: Known, how: "_Means") -> 
             files=how.files,
             environment=how.environment,
             sandbox=how.sandbox,
+            registered=how.registered,
         )
 
 

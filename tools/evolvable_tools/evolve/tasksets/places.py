@@ -8,7 +8,7 @@ from evolvable_store.folder import read_folder, read_single
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_tools.evolve.task import TaskSet
-from evolvable_tools.evolve.tasksets.approvals import is_approved, refuse_unapproved
+from evolvable_tools.evolve.tasksets.approvals import commands_of, is_approved, refuse_unapproved
 from evolvable_tools.evolve.tasksets.reading import LINES, InvalidTaskSet, read_taskset
 from evolvable_tools.evolve.tasksets.splitting import Ratios
 from evolvable_tools.library import Caller, Library
@@ -55,7 +55,7 @@ def taskset_of(library: Library, caller: Caller, ref: Ref, ratios: Ratios | None
 
 
 def runs_commands(taskset: TaskSet) -> bool:
-    """Returns whether measuring on this task set runs commands that it brings: scorers or setup."""
+    """Returns whether measuring on this task set runs commands: scorers or setup."""
     return any(task.scorer.type == "command" or task.setup for task in taskset.tasks)
 
 
@@ -64,7 +64,7 @@ def refuse_unvouched(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
 
     What came from elsewhere is approved by the hash of its commands and files, whoever took it in.
     """
-    if not runs_commands(taskset) or is_approved(library.store.home, taskset):
+    if not commands_of(taskset) or is_approved(library.store.home, taskset):
         return
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
