@@ -72,6 +72,11 @@ def problems(kind: Kind, name: str, files: Files) -> list[Problem]:
     ]
 
 
+def named_problems(path: str) -> list[Problem]:
+    """Return what the name of a file alone gives to warn of."""
+    return list(_content_problems(path, b""))
+
+
 def refused(problems: Sequence[Problem], strict: bool) -> list[Problem]:
     """Returns those problems that stop a door.
 

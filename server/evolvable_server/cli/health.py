@@ -19,7 +19,7 @@ from evolvable_store import __version__, driver, sums
 from evolvable_store.discovery import is_single
 from evolvable_store.errors import EvolvableError
 from evolvable_store.migrations import LATEST, applied
-from evolvable_store.problems import main_left_out, main_path, problems, refused
+from evolvable_store.problems import main_left_out, main_path, named_problems, problems, refused
 from evolvable_store.purge import pending
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.sqlite import FILE
@@ -128,7 +128,7 @@ def examine(home: Path) -> Health:
             health.library = _facts(library, home)
             health.folders = watched(library).folders
             health.refused = list(_refused(library))
-            health.warnings = [*_warnings(library.store), *_left_out(library)]
+            health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
             health.doubles = doubles(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
             lower = fallen(library)
@@ -249,11 +249,25 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
 
 def _warnings(store: "Store") -> Iterator[Remarks]:
     for head in store.heads():
-        path = main_path(head.kind, head.name, store.manifest(head))
+        manifest = store.manifest(head)
+        path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
         found = [str(problem) for problem in problems(head.kind, head.name, files)]
+        found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
         if found:
             yield Remarks(str(head.ref), found)
+
+
+def _linked(library: Library) -> Iterator[Remarks]:
+    """Yield each directory in a watched folder that holds a file with several names; one may be a private file's."""
+    for folder in library.working_copies.folders():
+        for directory, inner, names in os.walk(folder.path):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            with contextlib.suppress(OSError):
+                linked = [name for name in sorted(names) if os.lstat(os.path.join(directory, name)).st_nlink > 1]
+                if linked:
+                    text = "it has another name by a hard link, and may be a private file"
+                    yield Remarks(directory, [f"{name}: {text}" for name in linked])
 
 
 def _left_out(library: Library) -> Iterator[Remarks]:
