@@ -25,10 +25,10 @@ from support import (
     timed,
 )
 
-from evolvable_store import driver
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage import connection
 from evolvable_store.store import Store
 
 SKILLS = 1000
@@ -50,8 +50,8 @@ def get(store: Store, ref: Ref, version: int) -> None:
 def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int) -> list[Row]:
     """Measures updates and bare commits in turn, on two files of one disk."""
     path = folder / "bare.db"
-    bare = driver.connect(path, durable=True)
-    driver.set_journal(bare, path)
+    bare = connection.connect(path, durable=True)
+    connection.set_journal(bare, path)
     bare.execute("CREATE TABLE skill (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
     order = random.Random(1).choices(refs, k=rounds)
     contents = [skill_text(ref.name, f"update {number}").encode() for number, ref in enumerate(order)]

@@ -22,8 +22,8 @@ from support import Row, conclude, none_of, progress
 
 from evolvable_store import fsck
 from evolvable_store.store import Store
-from evolvable_store.sync import Refusal, Sync
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 QUICK = 1000
 
@@ -107,7 +107,7 @@ def read_all(folder: Path) -> None:
             hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def kinds(refusals: Iterable[Refusal]) -> list[tuple[str, int]]:
+def kinds(refusals: Iterable[DirectoryIssue]) -> list[tuple[str, int]]:
     """Returns how often each sort of problem was told, most often first; what differs by skill is left out."""
     counts: Counter[str] = Counter()
     for refusal in refusals:
@@ -123,7 +123,7 @@ def kind_of(problem: str) -> str:
     return re.sub(r"\([^()]*\)|'[^']*'|\"[^\"]*\"|[\d,]*\d", "..", text)[:90]
 
 
-def report(sync: Sync, count: int, seconds: float, bare: float, faults: int) -> list[Row]:
+def report(sync: SyncReport, count: int, seconds: float, bare: float, faults: int) -> list[Row]:
     return [
         Row("reading and hashing the same files", f"{bare:.1f} s"),
         Row("taking them in", f"{seconds:.1f} s"),
@@ -158,7 +158,7 @@ def main() -> None:
                 traceback.print_exc()
                 sys.exit("crashed")
             seconds = time.perf_counter() - started
-            faults = len(fsck.check(store).faults)
+            faults = len(fsck.check_library(store).faults)
     conclude(f"Taking in {count:,} real skills", report(sync, count, seconds, bare, faults))
 
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from support import SERVE, Row, Server, arguments, at_least, conclude, median, ms, none_of, progress, skill_text
 
 from evolvable_store import fsck
-from evolvable_store.folder import read_folder
-from evolvable_store.index import in_step
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.search.index import check_index
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 WRITTEN = tuple(f"written-{number}" for number in range(4))
 """Skills that processes change and write into the folder; every file of one version holds the same token."""
@@ -210,7 +210,7 @@ class Scene:
                 self.wrong["saves lost"] += store.file(head, "SKILL.md").data != self.last_saved[name]
 
     def check_all(self, store: Store) -> None:
-        report = fsck.check(store, checks=[in_step])
+        report = fsck.check_library(store, checks=[check_index])
         self.wrong["faults that fsck finds"] += len(report.faults)
         for fault in report.faults:
             progress(f"fsck: {fault}")

@@ -31,8 +31,8 @@ from lookup.scoring import Verdict, family
 from lookup.vectors import cached
 from support import Row, conclude, progress
 
-from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind
+from evolvable_store.search.index import Index, IndexEntry
 from evolvable_store.store import Store
 from evolvable_tools.embedding.client import shortened
 from evolvable_tools.embedding.similar import Similar
@@ -115,7 +115,7 @@ class Compared:
         return Similar(cosines=known, nearest=tuple(nearest), said="", available=True)
 
 
-def _entries(index: Index) -> Iterator[Entry]:
+def _entries(index: Index) -> Iterator[IndexEntry]:
     after = None
     while page := index.entries(limit=1_000, after=after):
         yield from page

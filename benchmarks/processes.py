@@ -31,11 +31,12 @@ from support import (
     timed,
 )
 
-from evolvable_store import driver, fsck
+from evolvable_store import fsck
 from evolvable_store.errors import VersionConflict
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage import connection
 from evolvable_store.store import Store
 
 PROCESSES = 8
@@ -106,7 +107,7 @@ def verify(store: Store, happened: list[dict[str, Any]]) -> Findings:
             found.forked += last != f"{token} from {number - 1}"
             found.misreported += told.pop((str(head.ref), number), []) != [token]
     found.lost = len(told)
-    found.faults = len(fsck.check(store).faults)
+    found.faults = len(fsck.check_library(store).faults)
     return found
 
 
@@ -123,8 +124,8 @@ def run_workers(home: Path, seconds: float) -> list[dict[str, Any]]:
 def bare_commits(place: Path, count: int) -> list[float]:
     """Returns the seconds of bare commits by one process alone: what the disk takes."""
     path = place / "bare.db"
-    bare = driver.connect(path, durable=True)
-    driver.set_journal(bare, path)
+    bare = connection.connect(path, durable=True)
+    connection.set_journal(bare, path)
     bare.execute("CREATE TABLE skill (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
 
     def commit(data: bytes) -> None:

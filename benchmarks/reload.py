@@ -26,10 +26,10 @@ from support import (
     skill_text,
 )
 
-from evolvable_store.folder import read_folder
-from evolvable_store.objects import manifest_of
+from evolvable_store.objects import make_manifest
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 BETWEEN = (0.2, 0.6)
 """Seconds between two saves: longer than the events of one are gathered."""
@@ -146,7 +146,7 @@ def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Ro
         (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / name / path).write_text(text, encoding="utf-8")
     written = time.perf_counter() - started
-    trees = {name: manifest_of(read_folder(folder / name).files).tree for name in names}
+    trees = {name: make_manifest(read_folder(folder / name).files).tree for name in names}
     with Store.open(home) as store:
 
         def missing() -> set[str]:

@@ -24,7 +24,7 @@ from support import (
 )
 
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 SKILLS = 1000
 BARE = (sys.executable, str(Path(__file__).with_name("bare_server.py")))

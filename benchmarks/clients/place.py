@@ -12,7 +12,7 @@ from typing import Any
 from evolvable_store.operation import Head, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 BODY = "Zebras count the pages first."
 """A sentence of the skill that only its text can have told."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.index import Index
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, slugify
+from evolvable_store.search.index import Index
 from evolvable_store.store import Store
 
 Record = dict[str, Any]

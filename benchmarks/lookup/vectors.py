@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.vectors import Vectors, text_of
+from evolvable_store.search.vector_store import Vectors, digest_text
 from evolvable_tools.embedding.onnx_embedder import OnnxEmbedder
 from lookup.data import Library
 
@@ -87,7 +87,7 @@ def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
         return
     records = list(library.skills.items())
     own = cached([f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache)
-    texts = [text_of(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
+    texts = [digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
     with Vectors.open(home) as vectors:
         ours = vectors.model(OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}")
         vectors.keep(ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)})

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from support import Row, progress
 
-from evolvable_store.index import Index, Scored
-from evolvable_store.ranking import COVERAGE
+from evolvable_store.search.analyzer import FIELDS
+from evolvable_store.search.bm25 import COVERAGE
+from evolvable_store.search.index import Index, SearchHit
 from evolvable_store.store import Store
-from evolvable_store.texts import FIELDS
 from lookup.data import Library, Record, answerable, take_in
 from lookup.scoring import DEPTH, GATHERED, SMALL_FAMILY, Score, family, score
 
@@ -58,7 +58,7 @@ class Case:
     coverage: np.ndarray
 
     @classmethod
-    def of(cls, query: Record, candidates: Sequence[Scored], library: Library) -> "Case":
+    def of(cls, query: Record, candidates: Sequence[SearchHit], library: Library) -> "Case":
         parts = np.zeros((len(candidates), len(_NAMES)))
         for at, scored in enumerate(candidates):
             for part in scored.parts:

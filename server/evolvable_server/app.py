@@ -4,9 +4,9 @@ from pathlib import Path
 
 from evolvable_server.config import Config
 from evolvable_server.principals import actor_of
-from evolvable_store.bindings import Folder
 from evolvable_store.operation import Identity
 from evolvable_store.resource import USER_SCOPE
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_tools.approvals_lock import ApprovalsLock
 from evolvable_tools.library import Caller, Library
 
@@ -26,7 +26,7 @@ def lock_of(config: Config) -> ApprovalsLock | None:
     return ApprovalsLock(config.person.lock_key) if config.person.lock_key else None
 
 
-def scope_of(project: Path, folders: list[Folder]) -> str | None:
+def scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:
     """Returns the scope of the watched folder that lies in the project or in the nearest folder above it."""
     project = project.resolve()
     for place in (project, *project.parents):

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_store.bindings import Folder
-from evolvable_store.channel import Channel
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.storage.release_channel import Channel
 from evolvable_tools.library import Library
 from evolvable_tools.shown import changes_seen, moves_seen
 
 if TYPE_CHECKING:
-    from evolvable_store.sync import Sync
-    from evolvable_store.working_copies import WorkingCopies
+    from evolvable_store.workingcopy.incoming import SyncReport
+    from evolvable_store.workingcopy.registry import WorkingCopies
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class Reloader:
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
         self._move = Channel(library.store.backend).last()
-        self._watched: Sequence[Folder] = ()
+        self._watched: Sequence[WatchedFolder] = ()
         self._said: set[str] = set()
-        self._later: list[tuple[float, Folder, set[str]]] = []
+        self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._threads = [
             threading.Thread(target=self._follow_library, name="evolvable-library", daemon=True),
             threading.Thread(target=self._follow_folders, name="evolvable-folders", daemon=True),
@@ -76,7 +76,7 @@ class Reloader:
 
     def start(self) -> None:
         """Starts following. The first look at the folders happens at once, in the background."""
-        from evolvable_store.working_copies import WorkingCopies  # a server answers before it follows folders
+        from evolvable_store.workingcopy.registry import WorkingCopies  # a server answers before it follows folders
 
         self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS, gate=self._library.gate)
         for thread in self._threads:
@@ -178,15 +178,15 @@ class Reloader:
                 self._sync_all()
                 next_rescan = time.monotonic() + self._rescan
 
-    def _by_folder(self, paths: Iterable[Path]) -> dict[Folder, set[str]]:
-        found: dict[Folder, set[str]] = {}
+    def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
+        found: dict[WatchedFolder, set[str]] = {}
         for path in paths:
             for folder in self._watched:
                 if path != folder.path and path.is_relative_to(folder.path):
                     found.setdefault(folder, set()).add(path.relative_to(folder.path).as_posix())
         return found
 
-    def _look(self, folder: Folder, places: set[str], *, again: bool) -> None:
+    def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         with self._busy:
             copy = self._copies.copy(folder)
             sync = copy.sync(copy.directories_at(places))
@@ -200,7 +200,7 @@ class Reloader:
         now = time.monotonic()
         due = [item for item in self._later if item[0] <= now]
         self._later = [item for item in self._later if item[0] > now]
-        together: dict[Folder, set[str]] = {}
+        together: dict[WatchedFolder, set[str]] = {}
         for _, folder, places in due:
             together.setdefault(folder, set()).update(places)
         for folder, places in together.items():
@@ -214,7 +214,7 @@ class Reloader:
             if sync.waiting:
                 self._later.append((time.monotonic() + GRACE_SECONDS, folder, set(sync.missing)))
 
-    def _log(self, sync: "Sync") -> None:
+    def _log(self, sync: "SyncReport") -> None:
         for refusal in (*sync.refused, *sync.conflicts):
             self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
         if sync.taken:

@@ -8,7 +8,7 @@ from pathlib import Path
 from evolvable_server.homes import USUAL
 from evolvable_server.person import account_home, config_path, read_person_config
 from evolvable_store.errors import EvolvableError
-from evolvable_store.vouching import Vouching
+from evolvable_store.storage.attestations import Attestations
 from evolvable_tools.library import Library
 
 
@@ -51,7 +51,7 @@ def adopt(library: Library) -> list[str]:
     """
     if library.store.read_only or library.lock is not None:
         return []
-    vouching = Vouching(library.store.backend)
+    vouching = Attestations(library.store.backend)
     left = {one.resource for one in vouching.unlisted() if one.folder is None}
     if not left:
         return []

@@ -18,7 +18,7 @@ _LOOSE_END = re.compile(rb"\n(?=[ \t]*\r?\n|#)")
 _DIRECTIVE = re.compile(rb"(?:\xef\xbb\xbf)?\s*%(?:YAML|TAG)\b")
 _CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r"))
 _CONTROL = re.compile(b"[" + re.escape(_CONTROLS) + b"]")
-_LOOKED_AT = 64 * 1024
+_MAX_PROSE = 64 * 1024
 _CODE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1", re.DOTALL | re.MULTILINE)
 _NO_PROSE = ("<", "|", "---", "***", "===", "![", "[![", "```", "~~~")
 
@@ -61,7 +61,7 @@ class Document:
     defects: tuple[Defect, ...]
 
 
-def read(data: bytes) -> Document:
+def parse_document(data: bytes) -> Document:
     """Returns the document in these bytes. Whatever is wrong is a defect; content never makes it raise."""
     try:
         data.decode("utf-8")
@@ -79,7 +79,7 @@ def read(data: bytes) -> Document:
         defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
     closing = _CLOSE.search(data, opening.end() - 1)
     if closing is None:
-        end = _loose_end(data, opening.end())
+        end = _find_loose_end(data, opening.end())
         fields = _loose_fields(data[opening.end() : end], first_line, defects)
         return Document(fields, _text(data[end:]), tuple(defects))
     fields = _fields(data[opening.end() : closing.start() + 1], first_line, defects)
@@ -105,7 +105,7 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
 
 def _fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
     """Returns the fields of a frontmatter block and adds what is wrong with it to `defects`."""
-    from evolvable_store import plain_yaml, salvage
+    from evolvable_store import safe_yaml
 
     if len(block) > MAX_FRONTMATTER:
         text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
@@ -114,14 +114,14 @@ def _fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, o
     text = _text(block)
     try:
         try:
-            plain = plain_yaml.load(text)
+            plain = safe_yaml.load_yaml(text)
             value, repeated = plain.value, plain.repeated
-        except plain_yaml.NotYaml as error:
+        except safe_yaml.InvalidYaml as error:
             if _DIRECTIVE.match(block):
-                raise plain_yaml.NotPlain("it has a directive", error.line) from None
+                raise safe_yaml.UnsafeYaml("it has a directive", error.line) from None
             defects.append(_syntax_defect(error.reason, error.line + first_line))
-            value, repeated = salvage.salvage(text), ()
-    except plain_yaml.NotPlain as error:
+            value, repeated = safe_yaml.salvage(text), ()
+    except safe_yaml.UnsafeYaml as error:
         defects.append(_refusal(error.reason, error.line + first_line))
         return {}
     if not isinstance(value, dict | None):
@@ -134,21 +134,21 @@ def _fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, o
     return fields
 
 
-def _loose_end(data: bytes, start: int) -> int:
+def _find_loose_end(data: bytes, start: int) -> int:
     """Returns where an unterminated frontmatter may be taken to end: before a blank line or a heading."""
     end = _LOOSE_END.search(data, start)
     return end.start() + 1 if end else len(data)
 
 
 def _loose_fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
-    from evolvable_store import plain_yaml, salvage
+    from evolvable_store import safe_yaml
 
     defects.append(UNTERMINATED)
     if len(block) > MAX_FRONTMATTER:
         return {}
     try:
-        fields = salvage.salvage(_text(block))
-    except plain_yaml.NotPlain as error:
+        fields = safe_yaml.salvage(_text(block))
+    except safe_yaml.UnsafeYaml as error:
         defects.append(_refusal(error.reason, error.line + first_line))
         return {}
     defects += _type_defects(fields)
@@ -181,7 +181,7 @@ def describe(document: Document) -> str:
     The first paragraph of prose, else the first heading, else ''; one line of at most 1,024 characters.
     """
     heading = ""
-    for block in re.split(r"\n[ \t]*\n", _CODE.sub("", document.body[:_LOOKED_AT])):
+    for block in re.split(r"\n[ \t]*\n", _CODE.sub("", document.body[:_MAX_PROSE])):
         lines = [line.strip() for line in block.split("\n") if line.strip()]
         while lines and lines[0].startswith("#"):
             heading = heading or lines[0].lstrip("# ")
@@ -205,7 +205,7 @@ class Summary:
     delegate: str
 
 
-def summary(document: Document) -> Summary:
+def summarize(document: Document) -> Summary:
     """Returns the summary of a document; without a description, `describe` supplies one."""
     metadata = document.fields.get("metadata")
     intent: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
@@ -237,4 +237,4 @@ def is_frozen(data: bytes) -> bool:
     closing = _CLOSE.search(data, opening.end() - 1) if opening else None
     if opening is None or (closing and word > closing.start()):
         return False
-    return summary(read(data)).frozen
+    return summarize(parse_document(data)).frozen

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evolvable_store.channel import faults as channel_faults
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
-from evolvable_store.objects import Entry, Manifest, blob_hash, chain_hash
+from evolvable_store.objects import TOMBSTONES, Manifest, TreeEntry, blob_hash, chain_hash, unpack
 from evolvable_store.operation import Operation
-from evolvable_store.packing import TOMBSTONES, unpack
-from evolvable_store.problems import main_path
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.sightings import faults as evidence_faults
+from evolvable_store.storage.observations import check_evidence as evidence_faults
+from evolvable_store.storage.release_channel import check_channel as channel_faults
+from evolvable_store.validation import main_path
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store
@@ -40,7 +39,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FsckReport:
     """How much was checked and every fault found; a sound library has none."""
 
     blobs: int
@@ -57,14 +56,14 @@ Check = Callable[["Store"], Iterable[Fault]]
 """A further check, such as whether an index is in step."""
 
 
-def check(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> Report:
+def check_library(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
     """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
 
     Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
     end in short steps. No hash covers the text of an operation that made no version, of a move of the channel, nor old
     `frozen` flags.
     """
-    run = _Run(store, progress)
+    run = _LibraryCheck(store, progress)
     for part in (
         run.file,
         run.blobs,
@@ -75,7 +74,9 @@ def check(store: "Store", progress: Progress | None = None, checks: Sequence[Che
         *(run.extra(extra) for extra in checks),
     ):
         run.attempt(part)
-    return Report(run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found)
+    return FsckReport(
+        run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found
+    )
 
 
 class _TooMany(Exception):
@@ -95,7 +96,7 @@ class _History:
     tree: str = ""
     hash: str = ""
     frozen: bool = False
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, TreeEntry] = field(default_factory=dict)
 
 
 class _Row(NamedTuple):
@@ -110,7 +111,7 @@ class _Row(NamedTuple):
     manifest: str | None
 
 
-class _Run:
+class _LibraryCheck:
     def __init__(self, store: "Store", progress: Progress | None) -> None:
         self._store, self._progress = store, progress or (lambda done, total: None)
         self._faults: dict[Fault, None] = {}
@@ -276,7 +277,7 @@ class _Run:
                 self._check_entry(f"{which} {path}", entry)
         was.entries = entries
 
-    def _entries(self, which: str, tree: str, manifest: str) -> dict[str, Entry]:
+    def _entries(self, which: str, tree: str, manifest: str) -> dict[str, TreeEntry]:
         try:
             listed = Manifest.from_json(manifest)
             if listed.tree != tree:
@@ -286,7 +287,7 @@ class _Run:
             return {}
         return dict(listed)
 
-    def _check_entry(self, which: str, entry: Entry) -> None:
+    def _check_entry(self, which: str, entry: TreeEntry) -> None:
         rows = self._all("SELECT size FROM blob WHERE sha256 = ?", entry.sha256)
         if not rows:
             self._fault(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)

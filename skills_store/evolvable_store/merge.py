@@ -14,7 +14,7 @@ Beyond it the whole stretch counts as one change: the time stays bounded, and a 
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """The outcome of a merge. At the paths in `conflicts` (sorted) `files` has the bytes of `theirs`, or no file."""
 
     files: dict[str, File]
@@ -48,7 +48,7 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
     return "".join(merged + lines[done:])
 
 
-def merge_files(base: Files, ours: Files, theirs: Files) -> Merged:
+def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
     """Returns the files with the changes of both sides.
 
     A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one changed what the other
@@ -63,10 +63,10 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> Merged:
             files[path] = file
         if not clean:
             conflicts.add(path)
-    for path in _clashing(files, theirs):
+    for path in _find_clashes(files, theirs):
         del files[path]
         conflicts.add(path)
-    return Merged(files, tuple(sorted(conflicts)))
+    return MergeResult(files, tuple(sorted(conflicts)))
 
 
 def _merge_file(base: File | None, ours: File | None, theirs: File | None) -> tuple[File | None, bool]:
@@ -101,25 +101,25 @@ def _merge_data(base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
     return None if merged is None else merged.encode("utf-8")
 
 
-def _clashing(files: Files, theirs: Files) -> list[str]:
+def _find_clashes(files: Files, theirs: Files) -> list[str]:
     """Returns the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
     places: dict[str, str] = {}
     folders: set[str] = set()
     for path in set(theirs) & set(files):
         places[path.casefold()] = path
-        folders.update(_above(path))
+        folders.update(_parents(path))
     clashing = []
     for path in sorted(set(files) - set(theirs)):
         folded = path.casefold()
-        if folded in places or folded in folders or any(above in places for above in _above(path)):
+        if folded in places or folded in folders or any(above in places for above in _parents(path)):
             clashing.append(path)
         else:
             places[folded] = path
-            folders.update(_above(path))
+            folders.update(_parents(path))
     return clashing
 
 
-def _above(path: str) -> Iterator[str]:
+def _parents(path: str) -> Iterator[str]:
     """Yields the folders above a path, folded."""
     folded = path.casefold()
     return (folded[: match.start()] for match in re.finditer("/", folded))
@@ -144,10 +144,10 @@ def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
         return [_Hunk(first, first + len(a), b)]
     # With its junk heuristic: a line that is everywhere (a blank one) is no anchor in a long text, and costs much time.
     changes = (code for code in SequenceMatcher(None, a, b).get_opcodes() if code[0] != "equal")
-    return _slid(base, [_Hunk(first + start, first + end, b[low:high]) for _, start, end, low, high in changes])
+    return _slide_hunks(base, [_Hunk(first + start, first + end, b[low:high]) for _, start, end, low, high in changes])
 
 
-def _slid(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
+def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
     """Returns the hunks as far down as each can go, joined where they meet; git does the same.
 
     A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must mean the same place.

@@ -1,11 +1,32 @@
-"""The one check that every path of a file inside a resource passes, whichever door it comes through."""
+"""Names that no file can have on Windows.
 
+The one check that every path of a file inside a resource passes, whichever door it comes through.
+
+A library's home: who owns it, who else may reach it, and whether a repository could have named it.
+
+A home holds what agents are told to do and the tokens that let clients in, so nobody but its owner may write or read
+there. What belongs to this account is repaired; what belongs to another one is refused, unless the person registered
+the folder as a home. Everything here is about POSIX modes: on Windows a home is guarded by the access lists that it
+inherits from the user's profile, and nothing is checked.
+
+The resources that ship with the product: real folders, so that a new library is of use from its first minute.
+"""
+
+import contextlib
+import os
 import re
+import stat
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from pathlib import Path
 
-from evolvable_store.devices import DEVICES
-from evolvable_store.errors import InvalidPath
+from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome
+
+RESERVED_NAMES = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"))
+)
+"""What Windows takes for a device in any folder, with any ending, in capitals or not."""
 
 MAX_PATH = 400
 """Characters of a whole path."""
@@ -27,7 +48,7 @@ def check_path(path: str) -> str:
     reason = path_problem(path)
     if reason:
         raise InvalidPath(
-            f"{_shown(path)} is not a path inside a resource: {reason}.",
+            f"{_quote_path(path)} is not a path inside a resource: {reason}.",
             "Give a relative path such as SKILL.md or references/api.md.",
         )
     return path
@@ -78,13 +99,214 @@ def _component_problem(component: str) -> str:
     if ";" in component and component.split(";")[0] in (".", ".."):
         return "it has a path parameter"
     stem = component.split(".")[0].casefold().rstrip()
-    if stem in DEVICES:
+    if stem in RESERVED_NAMES:
         return f"{component} is a device on Windows"
     if component.casefold() == ".git" or _SHORT_NAME.search(component):
         return f"{component} is reserved"
     return ""
 
 
-def _shown(path: str) -> str:
+def _quote_path(path: str) -> str:
     text = path if len(path) <= 80 else path[:77] + "..."
     return ascii(text)
+
+
+Registered = Callable[[], Iterable[Path]]
+"""Returns the homes that the person registered. Called only where it matters, as it may have to read a file."""
+
+CONFIGURATION = "~/.config/evolvable/config.toml"
+"""Where a person registers homes, as messages name it."""
+
+LIBRARY_FILES = tuple(f"library.db{end}" for end in ("", "-wal", "-shm", "-journal"))
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER, _FILE = 0o700, 0o600
+_PARENT = 0o755
+
+
+TrustedFolders = Callable[[], "frozenset[str] | None"]
+"""Returns the folders that a person trusts, as absolute paths; None where every decision on a folder counts."""
+
+
+def every_folder() -> None:
+    """Return that every decision on a folder counts."""
+
+
+def no_homes() -> Iterable[Path]:
+    """Return no home at all: what is registered where nobody says otherwise."""
+    return ()
+
+
+def check_home(place: Path | str, registered: Registered = no_homes, *, create: bool = False) -> None:
+    """Make sure that a library may be opened in a folder, and that only this account can reach it.
+
+    create: make the folder when it is missing. The rights of others in a home of this account are taken away.
+    Raises UntrustedHome for a home that is refused, LibraryReadOnly when the folder cannot be made.
+    """
+    home = Path(place)
+    if os.name != "posix":
+        if create:
+            _make(home)
+        return
+    real = Path(os.path.realpath(home))
+    known = _IsRegistered(real, registered)
+    _check_work_tree(home, real, known)
+    if create:
+        _make(real)
+    try:
+        status = os.stat(real)
+    except OSError:
+        return  # there is none, or it cannot be reached, and whoever opens it says so
+    _check_parents(home, real, known)
+    if status.st_uid != os.geteuid():
+        if not known():
+            raise _foreign_home(home, home, status)
+        return
+    _check_library(home, real, known)
+    _repair(real, status)
+
+
+def home_exposure(home: Path) -> str:
+    """Return what others may do in a home of this account though `check_home` repaired it, '' for nothing.
+
+    That is so where the file system has no modes.
+    """
+    if os.name != "posix":
+        return ""
+    try:
+        status = os.stat(home)
+    except OSError:
+        return ""
+    if status.st_uid != os.geteuid() or not status.st_mode & _OTHERS:
+        return ""
+    return "read and change" if status.st_mode & _OTHERS_WRITE else "read"
+
+
+def private_file(path: str, flags: int) -> int:
+    """Open a file that is made with mode 0600, as the `opener` of open()."""
+    return os.open(path, flags, _FILE)
+
+
+def work_tree(folder: Path) -> Path | None:
+    """Return the innermost folder at or above this one that has a `.git`, None when there is none."""
+    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
+
+
+class _IsRegistered:
+    """Whether a home is registered; asked for at most once."""
+
+    def __init__(self, real: Path, registered: Registered) -> None:
+        self._real, self._registered = real, registered
+        self._answer: bool | None = None
+
+    def __call__(self) -> bool:
+        if self._answer is None:
+            self._answer = any(Path(os.path.realpath(one)) == self._real for one in self._registered())
+        return self._answer
+
+
+def _check_work_tree(home: Path, real: Path, known: _IsRegistered) -> None:
+    tree = work_tree(real)
+    if tree is None or known():
+        return
+    raise UntrustedHome(
+        f"{home} lies in the work tree {tree}, so a repository may have named it as the library.",
+        f"If it is yours, add {real} to `homes` in {CONFIGURATION}; else unset EVOLVABLE_HOME.",
+    )
+
+
+def _check_parents(home: Path, real: Path, known: _IsRegistered) -> None:
+    """Take from others the right to replace the home; refuse it where that is not ours to take."""
+    for folder in reversed(real.parents):
+        try:
+            status = os.stat(folder)
+        except OSError:
+            return
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            if status.st_uid == os.geteuid():
+                _restrict(folder, status.st_mode & ~stat.S_IWOTH)
+            elif not known():
+                raise UntrustedHome(
+                    f"{home} lies in {folder}, where every account can replace it ({_describe_owner(status)}).",
+                    f"Move the library to another folder, or add {real} to `homes` in {CONFIGURATION}.",
+                )
+        if not status.st_mode & stat.S_IXOTH:
+            return  # others do not get any further
+
+
+def _check_library(home: Path, real: Path, known: _IsRegistered) -> None:
+    """Refuse a library that another account put into a home of ours."""
+    for name in LIBRARY_FILES:
+        with contextlib.suppress(OSError):
+            status = os.lstat(real / name)
+            if status.st_uid != os.geteuid() and not known():
+                raise _foreign_home(home, home / name, status)
+
+
+def _foreign_home(home: Path, what: Path, status: os.stat_result) -> UntrustedHome:
+    return UntrustedHome(
+        f"{what} belongs to another account ({_describe_owner(status)}), and this process runs as user {os.geteuid()}.",
+        f"If you trust that account, add {home} to `homes` in {CONFIGURATION}; else name a folder of your own.",
+    )
+
+
+def _describe_owner(status: os.stat_result) -> str:
+    return f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+
+
+def _repair(real: Path, status: os.stat_result) -> None:
+    """Take the rights of others away. Below the top they are looked at only when others could get there."""
+    was_open = bool(status.st_mode & _OTHERS)
+    if was_open:
+        _restrict(real, status.st_mode & _FOLDER)
+    for path, one in _walk_entries(str(real)) if was_open else _entries(str(real)):
+        others = one.st_mode & _OTHERS
+        if os.path.basename(path) == "tokens.json" and one.st_mode & _OTHERS_WRITE:
+            continue  # what stands in it may be another's; whoever reads it says so
+        if others and one.st_uid == os.geteuid():
+            _restrict(Path(path), one.st_mode & _FOLDER)
+
+
+def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield files and folders in a folder, no links."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISLNK(status.st_mode):
+                    yield entry.path, status
+
+
+def _walk_entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    for path, status in _entries(folder):
+        yield path, status
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk_entries(path)
+
+
+def _restrict(path: Path, mode: int) -> None:
+    """Set a mode, where the file system has modes and can be written."""
+    with contextlib.suppress(OSError):
+        os.chmod(path, stat.S_IMODE(mode))
+
+
+def _make(home: Path) -> None:
+    """Make a home that only this account can reach, whatever the umask; folders above it that others can only read."""
+    try:
+        for folder in reversed(home.parents):
+            if not folder.exists():
+                folder.mkdir(mode=_PARENT, exist_ok=True)
+        if not home.is_dir():
+            home.mkdir(mode=_FOLDER, exist_ok=True)
+            home.chmod(_FOLDER)
+    except OSError as error:
+        raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
+
+
+def seed_folder() -> Path:
+    """Returns the folder of the seed resources; those of a kind are below it, such as skills/<name>/SKILL.md.
+
+    An installer may have left __pycache__ folders beside the scripts; they are no part of a resource.
+    """
+    return Path(__file__).resolve().parent

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from evolvable_store.devices import DEVICES
 from evolvable_store.errors import InvalidRef
+from evolvable_store.paths import RESERVED_NAMES
 
 USER_SCOPE = "user"
 """The scope that everything belongs to which no project claims."""
@@ -45,7 +45,7 @@ def check_name(kind: Kind, name: str) -> str:
     """
     if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
-    if len(name) <= MAX_NAME and _NAME.fullmatch(name) and name not in DEVICES:
+    if len(name) <= MAX_NAME and _NAME.fullmatch(name) and name not in RESERVED_NAMES:
         return name
     shown = ascii(name if len(name) <= 80 else name[:77] + "...")
     slug = slugify(name)
@@ -59,7 +59,7 @@ def check_name(kind: Kind, name: str) -> str:
 def slugify(text: str) -> str:
     """Returns the nearest allowed name to a folder's or a heading's text, '' when nothing is left."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:MAX_NAME].strip("-")
-    return f"{slug}-x" if slug in DEVICES else slug
+    return f"{slug}-x" if slug in RESERVED_NAMES else slug
 
 
 @dataclass(frozen=True, slots=True)

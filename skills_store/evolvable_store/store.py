@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
-from evolvable_store.home import Registered, no_homes
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
+from evolvable_store.paths import Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.sqlite import SqliteBackend
-from evolvable_store.transaction import Transaction, iso
-from evolvable_store.vouching import untrusted
+from evolvable_store.storage.attestations import untrusted_resources
+from evolvable_store.storage.sqlite import SqliteBackend
+from evolvable_store.transaction import Transaction, format_time
 
 
 def utc_now() -> datetime:
@@ -22,7 +22,7 @@ def utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class HistoryEntry:
     """A version together with the operation that made it."""
 
     version: Version
@@ -58,7 +58,7 @@ class Store:
 
     def now(self) -> str:
         """Returns the clock's present as stored: ISO 8601 in UTC."""
-        return iso(self.clock())
+        return format_time(self.clock())
 
     def close(self) -> None:
         """Closes the library's files."""
@@ -107,7 +107,7 @@ class Store:
         there = [head for head in found if head is not None]
         living = [head for head in there if head.version is not None]
         if len(living) > 1:
-            last = untrusted(self.backend, [head.id for head in living])
+            last = untrusted_resources(self.backend, [head.id for head in living])
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *there]), None)
 
@@ -173,10 +173,10 @@ class Store:
             raise LibraryCorrupt(f"Blob {sha256[:12]} is missing.", "Run `evolvable fsck`.")
         return data
 
-    def history(self, head: Head, limit: int = 20, below: int | None = None) -> list[Past]:
+    def history(self, head: Head, limit: int = 20, below: int | None = None) -> list[HistoryEntry]:
         """Returns up to `limit` versions with their operations, newest first."""
         versions = self.backend.versions(head.id, limit, below)
-        return [Past(version, self.operation(version.operation)) for version in versions]
+        return [HistoryEntry(version, self.operation(version.operation)) for version in versions]
 
     def operation(self, identity: int) -> Operation:
         """Returns the operation with this id. Raises NoSuchOperation."""

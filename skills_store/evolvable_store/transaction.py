@@ -10,7 +10,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from evolvable_store.backend import Backend, Writer
 from evolvable_store.errors import (
     AlreadyExists,
     Frozen,
@@ -22,19 +21,18 @@ from evolvable_store.errors import (
     VersionConflict,
 )
 from evolvable_store.frontmatter import is_frozen
-from evolvable_store.objects import Files, Manifest, chain_hash, manifest_of
+from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
 from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
-from evolvable_store.packing import pack
-from evolvable_store.placings import Note
-from evolvable_store.problems import main_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
+from evolvable_store.storage.protocol import Backend, MoveNote, Writer
+from evolvable_store.validation import main_path
 
 Packed = tuple[str, int, bytes, str]
 """A blob ready to be kept: sha256, size, packed bytes, codec."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a write did. `version` is None after a removal; `changed` is False when nothing had to be done.
 
     `id` is that of the resource, as in Head.
@@ -55,7 +53,7 @@ class _Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayStep:
     """One change as another library made it: where the name pointed after it, and what its newest version then was.
 
     `manifest` is that of version `latest` when this step made it, with those `blobs` that its parent has not.
@@ -105,11 +103,11 @@ class Transaction:
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
         self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY[actor]), signer
-        self._plans: list[Callable[[_Publication], Written]] = []
+        self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
         self.operation: Operation | None = None
-        self.written: list[Written] = []
+        self.written: list[WriteResult] = []
 
     def put(self, ref: Ref, files: Files, *, expected_version: int | None = None, create: bool = False) -> None:
         """Makes these files the whole content of the resource; new names are created.
@@ -119,7 +117,7 @@ class Transaction:
         VersionConflict, AlreadyExists or Frozen.
         """
         known = self._known_blobs(ref, files)
-        manifest = manifest_of(files)
+        manifest = make_manifest(files)
         blobs = tuple(
             (entry.sha256, entry.size, *pack(files[path].data))
             for path, entry in manifest.items()
@@ -168,7 +166,7 @@ class Transaction:
 
     def _publish(self) -> None:
         intent = Intent(
-            *(iso(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
+            *(format_time(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
             *(self._identity.principal, self._identity.via),
         )
         with self._backend.write() as writer:
@@ -194,7 +192,7 @@ class Transaction:
 
 def replay(
     backend: Backend,
-    operations: Iterable[tuple[Intent, Iterable[Step]]],
+    operations: Iterable[tuple[Intent, Iterable[ReplayStep]]],
     moves: Callable[[Writer, int], None] = lambda writer, operation: None,
 ) -> list[Operation]:
     """Makes operations of another library happen here as they were, all of them or none, and returns them.
@@ -217,16 +215,16 @@ def replay(
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
             moves(writer, done[-1].id)
-            note = Note(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
+            note = MoveNote(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
             writer.follow(note, skills)
     return done
 
 
-def _note(operation: int, intent: Intent) -> Note:
-    return Note(intent.at, intent.actor, intent.reason, intent.session, operation)
+def _note(operation: int, intent: Intent) -> MoveNote:
+    return MoveNote(intent.at, intent.actor, intent.reason, intent.session, operation)
 
 
-def iso(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """Returns an aware moment in UTC as it is stored: 2026-11-20T11:14:36.123456Z."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
@@ -250,7 +248,7 @@ class _Publication:
         self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived)
         return Operation(self._first, self._intent, self._arrived)
 
-    def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> Written:
+    def put(self, ref: Ref, content: _Content, expected: int | None, create: bool) -> WriteResult:
         head = self._head(ref)
         if create and head is not None and head.version is not None:
             raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
@@ -267,7 +265,7 @@ class _Publication:
         chained = chain_hash(head.hash, number, manifest.tree, self._digest)
         return self._move(head, number, number, manifest.tree, chained, content.frozen, manifest)
 
-    def restore(self, ref: Ref, number: int, expected: int | None) -> Written:
+    def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)
         self._check(ref, head, expected)
         manifest = self._writer.manifest(head.id, number) if 1 <= number <= head.latest else None
@@ -275,14 +273,14 @@ class _Publication:
             raise NoSuchVersion(f"{ref} has no version {number}.", f"It has versions 1 to {head.latest}.")
         return self.put(ref, _Content(manifest, self._was_frozen(head, manifest)), None, False)
 
-    def remove(self, ref: Ref, expected: int | None) -> Written:
+    def remove(self, ref: Ref, expected: int | None) -> WriteResult:
         head = self._existing(ref)
         self._check(ref, head, expected)
         if head.version is None:
             raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
         return self._point(head, None, head.frozen)
 
-    def replay(self, step: Step) -> None:
+    def replay(self, step: ReplayStep) -> None:
         if step.manifest is not None:
             self.put(step.ref, _Content(step.manifest, step.frozen, step.blobs), None, False)
         elif step.after is None:
@@ -317,9 +315,9 @@ class _Publication:
         data = self._writer.blob(entry.sha256) if entry else None
         return data is not None and is_frozen(data)
 
-    def _point(self, head: Head, version: int | None, frozen: bool) -> Written:
+    def _point(self, head: Head, version: int | None, frozen: bool) -> WriteResult:
         if head.version == version:
-            return Written(head.ref, version, version, False, head.id)
+            return WriteResult(head.ref, version, version, False, head.id)
         return self._move(head, version, head.latest, head.tree, head.hash, frozen, None)
 
     def _move(
@@ -331,7 +329,7 @@ class _Publication:
         chained: str,
         frozen: bool,
         manifest: Manifest | None,
-    ) -> Written:
+    ) -> WriteResult:
         h = head
         moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
         self._writer.add_change(moved, self._first, h.version, manifest)
@@ -339,4 +337,4 @@ class _Publication:
         self._next += 1
         if h.kind is Kind.SKILL:
             self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
-        return Written(head.ref, version, head.version, True, head.id)
+        return WriteResult(head.ref, version, head.version, True, head.id)

@@ -18,7 +18,7 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="links and git as on a POSIX system")
 
@@ -35,7 +35,7 @@ INITIALIZE = {
 EXCHANGE = """
 import sys
 from pathlib import Path
-from evolvable_store.rename import exchange
+from evolvable_store.workingcopy.openat import exchange
 place, link = map(Path, sys.argv[1:])
 print("ready", flush=True)
 while True:

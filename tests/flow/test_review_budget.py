@@ -10,7 +10,7 @@ from labelled_sessions import Labelled, labelled
 from model_api import ModelApi, Reply, says
 from processes import poll
 
-from evolvable_store.reviews import Reviews, Spent
+from evolvable_store.storage.proposals import Reviews, Spending
 from evolvable_store.store import Store
 
 CHILD = Path(__file__).parents[1] / "support" / "review_children.py"
@@ -20,9 +20,9 @@ IN, OUT = 3_000, 1_000
 COST = (IN * 3 + OUT * 15) / 1_000_000
 
 BUDGETS = {
-    "calls": ("calls=5,tokens=100000000", Spent(5, 100_000_000, 1e9)),
-    "tokens": ("calls=1000,tokens=60000", Spent(1_000, 60_000, 1e9)),
-    "money": ("calls=1000,tokens=100000000,money=0.4,price=3/15", Spent(1_000, 100_000_000, 0.4)),
+    "calls": ("calls=5,tokens=100000000", Spending(5, 100_000_000, 1e9)),
+    "tokens": ("calls=1000,tokens=60000", Spending(1_000, 60_000, 1e9)),
+    "money": ("calls=1000,tokens=100000000,money=0.4,price=3/15", Spending(1_000, 100_000_000, 0.4)),
 }
 
 
@@ -32,7 +32,7 @@ def answers() -> list[Reply]:
     return [says('{"candidates": [], "why_none": "nothing"}', usage=usage) for _ in range(PROCESSES * SESSIONS)]
 
 
-def within(spent: Spent, limit: Spent) -> bool:
+def within(spent: Spending, limit: Spending) -> bool:
     return spent.calls <= limit.calls and spent.tokens <= limit.tokens and spent.money <= limit.money + 1e-9
 
 
@@ -55,7 +55,7 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
             command = [sys.executable, str(CHILD), str(gate), str(number), *(str(word) for job in jobs for word in job)]
             children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
-        def spent(name: str) -> Spent:
+        def spent(name: str) -> Spending:
             store = stores[name]
             return Reviews(store.backend).spent(store.now()[:10])
 
@@ -76,7 +76,7 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
         for name, count in zip(BUDGETS, allowed, strict=True):
             asked, limit = len(apis[name].asked), BUDGETS[name][1]
             assert asked == count == spent(name).calls
-            assert within(Spent(asked, asked * (IN + OUT), asked * COST), limit)
+            assert within(Spending(asked, asked * (IN + OUT), asked * COST), limit)
             assert 1 < asked < PROCESSES * SESSIONS, (name, asked)
         assert len(apis["calls"].asked) == 5
     finally:

@@ -17,9 +17,8 @@ from model_api import HANGS, ModelApi, says
 from processes import poll
 from samples import teach
 
-from evolvable_store.proposals import Proposals
-from evolvable_store.queueing import enqueue
-from evolvable_store.reviews import Reviews, State
+from evolvable_store.job_queue import enqueue
+from evolvable_store.storage.proposals import Proposals, Reviews, ReviewState
 from evolvable_store.store import Store
 
 SESSION = next(one for one in labelled() if one.name == "alembic")
@@ -80,7 +79,7 @@ class Place:
             process.kill()
             process.communicate(timeout=30)
 
-    def state(self) -> State | None:
+    def state(self) -> ReviewState | None:
         """Returns how far the only review has come."""
         reviews = Reviews(self.store.backend).newest(5)
         assert len(reviews) <= 1
@@ -95,7 +94,7 @@ class Place:
         assert [one["proposal_id"] for one in done["proposals"]] == [one.id for one in waiting]
         assert len({str(one.ref) for one in waiting}) == len(waiting) == 8, done["refused"]
         assert len({(one.turn, one.key) for one in episodes}) == len(episodes) > 0
-        assert self.state() is State.DONE
+        assert self.state() is ReviewState.DONE
         assert not list((self.evolvable.home / "reviews").rglob("*.json"))
 
 
@@ -138,7 +137,7 @@ def test_killed_while_somebody_thinks_the_queue_asks_again_and_counts_both(place
     with ModelApi(HANGS, ANSWER) as api:
         with place.reviewing(api, "--queue"):
             poll(lambda: api.asked, "the model to be asked")
-        assert place.state() is State.BEGUN
+        assert place.state() is ReviewState.BEGUN
         place.goes_on(api, "--queue")
         assert len(api.asked) == 2
     assert Reviews(place.store.backend).spent(place.store.now()[:10]).calls == 2
@@ -147,8 +146,8 @@ def test_killed_while_somebody_thinks_the_queue_asks_again_and_counts_both(place
 def test_killed_once_the_answer_is_kept_it_is_not_asked_for_again(place: Place) -> None:
     with ModelApi(ANSWER) as api:
         with place.reviewing(api, place.transcript):
-            poll(lambda: place.state() is State.ANSWERED, "the answer to be kept")
-        assert place.state() is State.ANSWERED
+            poll(lambda: place.state() is ReviewState.ANSWERED, "the answer to be kept")
+        assert place.state() is ReviewState.ANSWERED
         place.goes_on(api, place.transcript)
         assert len(api.asked) == 1
 

@@ -11,7 +11,7 @@ from mcp.client import Client
 from mcp_types import ElicitResult
 
 from evolvable_server.person import read_person_config
-from evolvable_store.fsck import check
+from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store
 from evolvable_tools import inbox
@@ -54,7 +54,7 @@ def test_an_approval_with_the_passphrase_is_signed_and_counts(evolvable: Command
     assert trust(evolvable) == "approved"
     assert evolvable("approvals", "--json").json["unsigned"] == []
     with Store.open(evolvable.home) as store:
-        assert check(store).faults == ()
+        assert check_library(store).faults == ()
 
 
 @pytest.mark.parametrize("typed", ["wrong passphrase\n", ""])

@@ -18,11 +18,11 @@ from evolvable_server.cli.state import TOOLS, spoken
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
 from evolvable_server.run import Serving
-from evolvable_store import sums
 from evolvable_store.objects import MAX_FILE, File
 from evolvable_store.operation import Actor
+from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Ref
-from evolvable_store.seed import seed_folder
+from evolvable_store.search import bm25
 from evolvable_store.store import Store
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
@@ -809,7 +809,7 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
 
 @pytest.mark.parametrize(("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")])
 def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compiled, said):
-    monkeypatch.setattr(sums, "COMPILED", compiled)
+    monkeypatch.setattr(bm25, "COMPILED", compiled)
 
     assert pdf("doctor", "--json").json["program"]["compiled"] is compiled
     assert said in pdf("doctor").out

@@ -9,9 +9,9 @@ from mcp_place import Place, skill_text
 
 from evolvable_server.config import Config
 from evolvable_server.hooks.answers import NOTHING, Hooks
-from evolvable_store.evidence import Tally
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Tally
 from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
 

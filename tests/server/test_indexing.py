@@ -10,8 +10,8 @@ import pytest
 from samples import put_texts
 
 from evolvable_server.cli.indexing import WORTHWHILE, beside
-from evolvable_store.index import Index, in_step
-from evolvable_store.index_sqlite import IndexFile
+from evolvable_store.search.index import Index, check_index
+from evolvable_store.search.index_file import IndexFile
 from evolvable_store.store import Store
 
 PATIENCE = 60.0  # seconds
@@ -55,7 +55,7 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
         fill(store, 60)
 
     assert applied(store) == store.sequence()
-    assert list(in_step(store)) == []
+    assert list(check_index(store)) == []
 
 
 def test_a_few_resources_are_not_worth_another_process(store):

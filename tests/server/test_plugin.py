@@ -16,8 +16,8 @@ from evolvable_server.hooks.events import Event
 from evolvable_server.mcp.late_tools import LIST
 from evolvable_store import __version__
 from evolvable_store.objects import File
-from evolvable_store.problems import problems
 from evolvable_store.resource import Kind
+from evolvable_store.validation import find_problems
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins/evolvable"
@@ -100,7 +100,7 @@ def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_ar
     text = (PLUGIN / "skills" / folder / "SKILL.md").read_text(encoding="utf-8")
     tools = {tool["name"] for tool in json.loads(LIST.read_text(encoding="utf-8"))}
 
-    assert problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
+    assert find_problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
     assert yaml.safe_load(text.split("---")[1])["name"] == folder
     named = set(re.findall(r"`(\w+_(?:skills?|resources?|outcome|session|review))`", text))
     assert named and named <= tools

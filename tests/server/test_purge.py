@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
-from evolvable_store.fsck import check
-from evolvable_store.index import in_step
+from evolvable_store.fsck import check_library
 from evolvable_store.resource import Ref
+from evolvable_store.search.index import check_index
 from evolvable_store.store import Store
 from evolvable_tools.evolve.ledger import Ledger, read
 from evolvable_tools.evolve.run_folder import RunFolder
@@ -73,7 +73,7 @@ def blobs(home: Path) -> list[str]:
 def assert_sound(home: Path) -> None:
     with Library.open(home) as library:
         library.index.catch_up()
-        assert check(library.store, checks=[in_step]).faults == ()
+        assert check_library(library.store, checks=[check_index]).faults == ()
 
 
 def test_every_door_warns_of_a_secret_and_shows_none(shop: CommandLine, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import shutil
 import anyio
 import pytest
 
-from evolvable_store.channel import Channel, Note, Policy
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.release_channel import Channel, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -123,8 +123,8 @@ async def test_a_change_by_another_process_is_found_and_written_out_by_it(place,
 async def test_clients_of_both_eras_are_told(place, era):
     told: list[str] = []
     with Store.open(place.home) as store:
-        note = Note(store.now(), Actor.HUMAN, "hosts see what I save", None, 0)
-        Channel(store.backend).set_policy(note, Policy.LIVE)
+        note = MoveNote(store.now(), Actor.HUMAN, "hosts see what I save", None, 0)
+        Channel(store.backend).set_policy(note, ReleasePolicy.LIVE)
 
     async def on_message(message):
         told.append(getattr(message, "method", type(message).__name__))
@@ -152,7 +152,7 @@ async def _listen(client):
 
 
 async def test_a_folder_added_by_another_process_is_followed_too(place, tmp_path):
-    from evolvable_store.working_copies import WorkingCopies
+    from evolvable_store.workingcopy.registry import WorkingCopies
 
     more = tmp_path / "more"
     (more / "txt").mkdir(parents=True)

@@ -9,10 +9,10 @@ from http_place import http_server
 from mcp import Client
 from mcp_place import ERAS, skill_text
 
-from evolvable_store.channel import Channel, Note, Policy, Stand
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -102,8 +102,8 @@ async def test_variables_complete_from_what_was_begun(mixed):
 async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed):
     with Store.open(mixed.home) as store:
         heads = [store.head(Ref.parse(f"skill:acme/{name}")) for name in ("tides", "pdf")]
-        note = Note(store.now(), Actor.HUMAN, "not yet", None, 0)
-        Channel(store.backend).place(note, {head.id: Stand(None, withdrawn=True) for head in heads})
+        note = MoveNote(store.now(), Actor.HUMAN, "not yet", None, 0)
+        Channel(store.backend).place(note, {head.id: ChannelState(None, withdrawn=True) for head in heads})
     async with mixed.client("modern") as client:
         templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
@@ -197,7 +197,9 @@ async def test_changes_of_subscribed_uris_and_of_the_lists_are_told(mixed, era, 
     uris = ["skill://acme/tides/SKILL.md", "memory://USER/USER.md", "prompt://review/PROMPT.md"]
     told = Told()
     with Store.open(mixed.home) as store:
-        Channel(store.backend).set_policy(Note(store.now(), Actor.HUMAN, "shown at once", None, 0), Policy.LIVE)
+        Channel(store.backend).set_policy(
+            MoveNote(store.now(), Actor.HUMAN, "shown at once", None, 0), ReleasePolicy.LIVE
+        )
     async with connected(mixed, era, transport, told) as client:
         await client.list_tools()
         async with following(client, era, uris) as listened:

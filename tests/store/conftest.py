@@ -7,11 +7,11 @@ import pytest
 from processes import Children, started
 from samples import Clock, skill
 
-from evolvable_store.index import Index
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.search.index import Index
 from evolvable_store.store import Store
-from evolvable_store.transaction import Written
+from evolvable_store.transaction import WriteResult
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def children() -> Iterator[Children]:
         yield children
 
 
-Put = Callable[..., Written]
+Put = Callable[..., WriteResult]
 
 
 @pytest.fixture
 def put(store: Store) -> Put:
     """Writes one skill in an operation of its own: `put("pdf", "text", expected_version=1)`."""
 
-    def put_one(name: str, text: str, actor: Actor = Actor.AGENT, **options: object) -> Written:
+    def put_one(name: str, text: str, actor: Actor = Actor.AGENT, **options: object) -> WriteResult:
         with store.transaction(actor, f"write {name}") as tx:
             tx.put(Ref.parse(name), skill(text), **options)  # type: ignore[arg-type]
         return tx.written[0]

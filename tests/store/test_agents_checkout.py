@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from evolvable_store import swap, working_copy
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy import atomic_dir, sync
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 REVIEWER = Ref(Kind.AGENT, "reviewer", "user")
 
@@ -170,14 +170,14 @@ def test_what_an_editor_saves_at_the_moment_of_the_exchange_is_merged(desk, monk
     desk.save(text("reviewer"))
     add(desk)
     desk.agent(text("reviewer", "one", "two", "three by the agent"))
-    real = swap.exchange
+    real = atomic_dir.exchange
 
     def late(one, other):
-        monkeypatch.setattr(swap, "exchange", real)
+        monkeypatch.setattr(atomic_dir, "exchange", real)
         desk.save(text("reviewer", "one by the person", "two", "three"))
         real(one, other)
 
-    monkeypatch.setattr(swap, "exchange", late)
+    monkeypatch.setattr(atomic_dir, "exchange", late)
     desk.copies.sync()
 
     assert desk.read() == text("reviewer", "one by the person", "two", "three by the agent")
@@ -191,7 +191,7 @@ def test_what_is_written_into_a_replaced_file_comes_back_with_a_later_sync(desk,
     with open(desk.folder / "reviewer.md", "r+", encoding="utf-8") as editor:
         desk.copies.write_out([REVIEWER])
         editor.write(text("reviewer", "one by the person", "two", "three"))
-    monkeypatch.setattr(working_copy, "KEEP_SECONDS", -1.0)
+    monkeypatch.setattr(sync, "KEEP_SECONDS", -1.0)
 
     desk.copies.sync()
 
@@ -216,16 +216,18 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
 
     with monkeypatch.context() as broken:
         if not can_exchange:
-            broken.setattr(swap, "_exchange", lambda *_: (_ for _ in ()).throw(OSError(swap.errno.ENOSYS, "no")))
+            broken.setattr(
+                atomic_dir, "_exchange", lambda *_: (_ for _ in ()).throw(OSError(atomic_dir.errno.ENOSYS, "no"))
+            )
         if crash == "after":
-            broken.setattr(swap, "_finish", die)
+            broken.setattr(atomic_dir, "_finish", die)
         elif can_exchange:
-            broken.setattr(swap, "exchange", die)
+            broken.setattr(atomic_dir, "exchange", die)
         else:
-            broken.setattr(swap, "rename_new", die)
+            broken.setattr(atomic_dir, "rename_new", die)
         with pytest.raises(Crash):
             desk.copies.write_out([REVIEWER])
-    monkeypatch.setattr(swap, "abandoned", lambda *_: True)  # its process is dead
+    monkeypatch.setattr(atomic_dir, "abandoned", lambda *_: True)  # its process is dead
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + 3600)
 
     desk.copies.sync()

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from samples import FROZEN, attacks, skill
 from soundness import all_changes, assert_sound, replayed
 
-from evolvable_store.archive import Imported, export_json, import_json
-from evolvable_store.archive import json_stream as stream_module
+from evolvable_store.bundle import import_staging as stream_module
+from evolvable_store.bundle.export import export_json
+from evolvable_store.bundle.import_ import ImportReport, import_json
 from evolvable_store.errors import EvolvableError, InvalidArchive, LibraryError, NoSuchResource, TooLarge
-from evolvable_store.fsck import check
-from evolvable_store.objects import EXECUTABLE, Entry, File, Manifest, blob_hash, chain_hash, manifest_of
+from evolvable_store.fsck import check_library
+from evolvable_store.objects import EXECUTABLE, File, Manifest, TreeEntry, blob_hash, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Intent
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_store.transaction import Step, replay
+from evolvable_store.transaction import ReplayStep, replay
 
 PDF, TOOL = Ref.parse("skill:user/pdf"), Ref.parse("tool:acme/t")
 BYTES = [b"", b"\xff\xfe", b"\xef\xbb\xbfbom", b"a\0b", b"a\r\nb\rc", "\u2028\U0001f600\u0301".encode(), b'"\\\x1b[31m']
@@ -59,7 +60,7 @@ def exported(store: Store, refs: list[Ref] | None = None) -> dict[str, Any]:
     return document
 
 
-def imported(store: Store, document: object) -> Imported:
+def imported(store: Store, document: object) -> ImportReport:
     return import_json(store, io.BytesIO(json.dumps(document).encode()))
 
 
@@ -81,7 +82,7 @@ def grouped(document: dict[str, Any]) -> list[list[str]]:
 def test_an_empty_library_gets_everything_as_it_was(full: Store, other: Store, tmp_path: Path) -> None:
     refs = export_json(full, tmp_path / "all.json")
     assert [str(ref) for ref in refs] == ["skill:kept", "skill:pdf", "tool:acme/t"]
-    assert import_json(other, tmp_path / "all.json") == Imported(None, added=(PDF, TOOL, refs[0]))
+    assert import_json(other, tmp_path / "all.json") == ImportReport(None, added=(PDF, TOOL, refs[0]))
     assert histories(exported(other)) == histories(exported(full))
     assert grouped(exported(other)) == grouped(exported(full))
     assert exported(other)["blobs"] == exported(full)["blobs"]
@@ -89,14 +90,14 @@ def test_an_empty_library_gets_everything_as_it_was(full: Store, other: Store, t
     assert [other.files(head) for head in other.heads()] == [full.files(head) for head in full.heads()]
     assert [head.frozen for head in other.heads()] == [head.frozen for head in full.heads()]
     assert_sound(other)
-    assert check(other).faults == ()
+    assert check_library(other).faults == ()
 
 
 def test_the_same_again_changes_nothing(full: Store, other: Store) -> None:
     document = exported(full)
     imported(other, document)
     before = other.sequence()
-    assert imported(other, document) == Imported(None, unchanged=(PDF, TOOL, Ref.parse("skill:user/kept")))
+    assert imported(other, document) == ImportReport(None, unchanged=(PDF, TOOL, Ref.parse("skill:user/kept")))
     assert imported(full, document).added == ()
     assert other.sequence() == before
 
@@ -112,7 +113,7 @@ def test_what_came_later_is_appended(full: Store, other: Store) -> None:
     ours = histories(exported(other))
     assert ours.pop("skill:only-here")
     assert ours == histories(exported(full))
-    assert check(other).faults == ()
+    assert check_library(other).faults == ()
 
 
 @pytest.mark.parametrize("last", ["removed", "returned", "removed again"])
@@ -264,7 +265,7 @@ def test_what_does_not_match_is_refused_and_the_rest_goes_on(store: Store, other
     assert why in reason
     assert result.added == (TOOL,)
     assert [str(head.ref) for head in other.heads()] == ["tool:acme/t"]
-    assert check(other).faults == ()
+    assert check_library(other).faults == ()
 
 
 class Forger:
@@ -278,7 +279,7 @@ class Forger:
     def add(self, actor: str, files: dict[str, tuple[bytes, int]], ref: str = "skill:pdf", larger: int = 0) -> "Forger":
         intent = Intent("2026-01-01T00:00:00Z", Actor(actor), "forged")
         manifest = Manifest(
-            {path: Entry(blob_hash(data), len(data) + larger, mode) for path, (data, mode) in files.items()}
+            {path: TreeEntry(blob_hash(data), len(data) + larger, mode) for path, (data, mode) in files.items()}
         )
         self._number += 1
         self._hash = chain_hash(self._hash, self._number, manifest.tree, intent.digest)
@@ -455,7 +456,7 @@ def test_an_archive_may_come_in_any_pieces() -> None:
             return super().read(1)
 
     document = {"number": 1234, "text": "\u2028\U0001f600", "list": [12, -3.5e2, {"a": [1]}], "none": [], "last": 99}
-    pieces = list(stream_module.pieces(Trickle(json.dumps(document, ensure_ascii=False).encode())))
+    pieces = list(stream_module.iterate_members(Trickle(json.dumps(document, ensure_ascii=False).encode())))
     listed = [("list", element) for element in document["list"]]  # type: ignore[attr-defined]
     assert pieces == [("number", 1234), ("text", document["text"]), *listed, ("last", 99)]
 
@@ -469,10 +470,10 @@ def test_a_file_that_is_not_there_says_so(store: Store, tmp_path: Path) -> None:
 
 
 def test_replaying_happens_whole_or_not_at_all(store: Store) -> None:
-    manifest = manifest_of(skill("x"))
+    manifest = make_manifest(skill("x"))
     intent = Intent("2026-01-01T00:00:00Z", Actor.AGENT, "r")
-    good = Step(PDF, 1, 1, chain_hash("", 1, manifest.tree, intent.digest), False, manifest)
-    bad = Step(TOOL, 1, 1, "0" * 64, False, manifest)
+    good = ReplayStep(PDF, 1, 1, chain_hash("", 1, manifest.tree, intent.digest), False, manifest)
+    bad = ReplayStep(TOOL, 1, 1, "0" * 64, False, manifest)
     with pytest.raises(InvalidArchive, match="tool:acme/t does not become its version 1"):
         replay(store.backend, [(intent, [good]), (intent, [bad])])
     assert store.sequence() == 0
@@ -526,7 +527,7 @@ def test_any_history_can_be_moved_and_continued(
         assert {ref for ref, _ in result.refused} == {
             ref for ref in ours if ref in theirs and not prefix(ours[ref], theirs[ref])
         }
-        assert check(target).faults == ()
+        assert check_library(target).faults == ()
 
 
 def prefix(one: list[Any], two: list[Any]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from samples import FROZEN
 from soundness import assert_sound
 
-from evolvable_store.archive import export_folders, import_folders
+from evolvable_store.bundle.folders import export_folders, import_folders
 from evolvable_store.errors import InvalidArchive, InvalidArgument, InvalidPath, LibraryError, NoSuchResource
 from evolvable_store.objects import EXECUTABLE, File, Files
 from evolvable_store.operation import Actor

@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 from samples import FROZEN, attacks
 from soundness import assert_sound
 
-from evolvable_store.archive import Imported, export_zip, import_zip, unzip
-from evolvable_store.archive.taking_in import Candidate, take_in
+from evolvable_store.bundle import folders
+from evolvable_store.bundle.folders import export_zip, import_zip
+from evolvable_store.bundle.import_ import ImportCandidate, ImportReport, import_candidates
 from evolvable_store.errors import Invalid, InvalidArchive, InvalidArgument, InvalidPath, InvalidRef, TooLarge
-from evolvable_store.folder import is_ignored
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.paths import path_problem
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
+from evolvable_store.workingcopy.tree_reader import is_ignored
 
 END = b"PK\5\6" + bytes(4)
 MAIN = "---\nname: {}\ndescription: Does things.\n---\nDo it.\n"
@@ -118,7 +119,7 @@ def test_two_resources_cannot_share_a_folder(store: Store) -> None:
 def test_equal_content_makes_no_version(store: Store) -> None:
     assert import_zip(store, zipped("pdf", "docx")).operation == 1
     result = import_zip(store, zipped("pdf", "docx"), replace=True)
-    assert result == Imported(None, unchanged=(Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")))
+    assert result == ImportReport(None, unchanged=(Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")))
     assert store.sequence() == 2
 
 
@@ -151,13 +152,13 @@ def test_somebody_who_changes_it_meanwhile_is_not_overwritten(store: Store) -> N
     """What was looked at is looked at once more, and refused then."""
     looks = []
 
-    def read() -> Iterator[Candidate]:
-        yield Candidate("pdf", good())
+    def read() -> Iterator[ImportCandidate]:
+        yield ImportCandidate("pdf", good())
         looks.append(1)
         if len(looks) == 1:
             put(store, "pdf", good(notes=b"mine"))
 
-    result = take_in(store, Kind.SKILL, "user", read, "import", replace=False)
+    result = import_candidates(store, Kind.SKILL, "user", read, "import", replace=False)
     assert "it is here with other content" in result.refused[0][1][0]
     assert len(looks) == 2
     assert store.files(store.head(Ref.parse("pdf"))) == good(notes=b"mine")
@@ -398,7 +399,7 @@ def test_limits_hold_for_what_is_no_bomb(store: Store, monkeypatch: pytest.Monke
     stream = zipped("pdf", **{str(number): b"x" * 100 for number in range(20)})
     for limit, value in (("MAX_ARCHIVE", 500), ("MAX_TOTAL", 1000), ("MAX_ENTRIES", 20)):
         with monkeypatch.context() as changed, pytest.raises(TooLarge):
-            changed.setattr(unzip, limit, value)
+            changed.setattr(folders, limit, value)
             import_zip(store, stream)
     assert import_zip(store, stream).added
 

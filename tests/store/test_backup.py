@@ -9,9 +9,9 @@ from processes import Children, Gate, poll
 from samples import skill
 from soundness import all_changes, assert_sound
 
-from evolvable_store.backup import backup
+from evolvable_store.bundle.export import backup
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError
-from evolvable_store.fsck import check
+from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
@@ -77,7 +77,7 @@ def test_a_backup_ends_while_others_write_without_a_pause(children: Children, tm
             after = store.sequence()
             with Store.open(target) as copy:
                 assert before <= copy.sequence() <= after
-                assert check(copy).faults == ()
+                assert check_library(copy).faults == ()
         assert all(writer.running() for writer in writers)
         assert store.sequence() > before
 

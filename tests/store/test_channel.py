@@ -10,24 +10,24 @@ import pytest
 from older_store import CHANNEL, as_older
 from samples import Clock, skill
 
-from evolvable_store.archive import export_json, import_json
-from evolvable_store.backup import backup
-from evolvable_store.channel import Channel, Held, Note, Policy, Stand
+from evolvable_store.bundle.export import backup, export_json
+from evolvable_store.bundle.import_ import import_json
 from evolvable_store.errors import InvalidArchive
-from evolvable_store.fsck import check
+from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
-from evolvable_store.transaction import Written
+from evolvable_store.transaction import WriteResult
 
 PDF, CSV = Ref.parse("pdf"), Ref.parse("csv")
-NOTE = Note("2026-11-20T12:00:00.000000Z", Actor.HUMAN, "weekly", None, 0)
+NOTE = MoveNote("2026-11-20T12:00:00.000000Z", Actor.HUMAN, "weekly", None, 0)
 
-Put = Callable[..., Written]
+Put = Callable[..., WriteResult]
 
 
-def held(store: Store, ref: Ref = PDF) -> Held:
+def held(store: Store, ref: Ref = PDF) -> ChannelEntry:
     head = store.head_or_none(ref)
     found = Channel(store.backend).of(head.id) if head else None
     assert found is not None
@@ -45,10 +45,10 @@ def remove(store: Store, ref: Ref = PDF) -> None:
 
 def publish(store: Store, *refs: Ref) -> int | None:
     heads = [store.head(ref) for ref in refs]
-    return Channel(store.backend).place(NOTE, {head.id: Stand(head.version) for head in heads})
+    return Channel(store.backend).place(NOTE, {head.id: ChannelState(head.version) for head in heads})
 
 
-def under(store: Store, policy: Policy) -> Channel:
+def under(store: Store, policy: ReleasePolicy) -> Channel:
     channel = Channel(store.backend)
     channel.set_policy(NOTE, policy)
     return channel
@@ -74,10 +74,10 @@ def test_one_move_publishes_many_skills_or_none(store: Store, put: Put) -> None:
 
 
 def test_manual_lets_new_skills_wait_and_live_follows_the_head(store: Store, put: Put) -> None:
-    channel = under(store, Policy.MANUAL)
+    channel = under(store, ReleasePolicy.MANUAL)
     put("pdf", "one")
     assert seen(store) is None
-    channel.set_policy(NOTE, Policy.LIVE)
+    channel.set_policy(NOTE, ReleasePolicy.LIVE)
     assert seen(store) == 1
     put("pdf", "two")
     assert seen(store) == 2
@@ -86,8 +86,8 @@ def test_manual_lets_new_skills_wait_and_live_follows_the_head(store: Store, put
 
 
 def test_setting_the_policy_that_is_in_force_is_no_move(store: Store) -> None:
-    assert Channel(store.backend).set_policy(NOTE, Policy.NEW) is None
-    assert under(store, Policy.MANUAL).set_policy(NOTE, Policy.MANUAL) is None
+    assert Channel(store.backend).set_policy(NOTE, ReleasePolicy.NEW) is None
+    assert under(store, ReleasePolicy.MANUAL).set_policy(NOTE, ReleasePolicy.MANUAL) is None
 
 
 def test_a_removed_skill_is_not_seen_and_returns_as_it_was_seen_before(store: Store, put: Put) -> None:
@@ -103,20 +103,20 @@ def test_a_removed_skill_is_not_seen_and_returns_as_it_was_seen_before(store: St
 def test_a_removal_that_was_published_makes_the_name_new_again(store: Store, put: Put) -> None:
     put("pdf", "one")
     remove(store)
-    Channel(store.backend).place(NOTE, {held(store).resource: Stand(None)})
+    Channel(store.backend).place(NOTE, {held(store).resource: ChannelState(None)})
     put("pdf", "two")
     assert seen(store) == 2
 
 
-@pytest.mark.parametrize("policy", [Policy.NEW, Policy.LIVE])
-def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(store: Store, put: Put, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [ReleasePolicy.NEW, ReleasePolicy.LIVE])
+def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(store: Store, put: Put, policy: ReleasePolicy) -> None:
     channel = under(store, policy)
     put("pdf", "one")
-    channel.place(NOTE, {held(store).resource: Stand(None, withdrawn=True)})
+    channel.place(NOTE, {held(store).resource: ChannelState(None, withdrawn=True)})
     put("pdf", "two")
     remove(store)
     put("pdf", "three")
-    channel.set_policy(NOTE, Policy.LIVE)
+    channel.set_policy(NOTE, ReleasePolicy.LIVE)
     assert seen(store) is None
     publish(store, PDF)
     assert seen(store) == 3
@@ -130,7 +130,7 @@ def test_only_skills_are_on_the_channel(store: Store) -> None:
 
 
 def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
-    under(store, Policy.LIVE)
+    under(store, ReleasePolicy.LIVE)
     put("pdf", "one")
     with pytest.raises(Exception, match="not at version 7"), store.transaction(Actor.AGENT, "two at once") as tx:
         tx.put(CSV, skill("new"))
@@ -150,7 +150,7 @@ def test_an_older_library_begins_with_every_skill_as_hosts_saw_it(
         remove(store, CSV)
     with Store.open(tmp_path) as store:
         assert (seen(store, PDF), seen(store, CSV)) == (2, None)
-        assert check(store).faults == ()
+        assert check_library(store).faults == ()
         with store.transaction(Actor.AGENT, "three") as tx:
             tx.put(PDF, skill("three"))
         assert seen(store, PDF) == 2
@@ -159,10 +159,10 @@ def test_an_older_library_begins_with_every_skill_as_hosts_saw_it(
 def test_gc_and_backup_keep_what_hosts_see(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
     put("pdf", "two")
-    under(store, Policy.MANUAL)
+    under(store, ReleasePolicy.MANUAL)
     assert collect(store).blobs == 0
     with Store.open(backup(store, tmp_path / "copy")) as copy:
-        assert (seen(copy), Channel(copy.backend).policy()) == (1, Policy.MANUAL)
+        assert (seen(copy), Channel(copy.backend).policy()) == (1, ReleasePolicy.MANUAL)
         head = copy.head(PDF)
         assert copy.file(head, "SKILL.md", seen(copy)).data == b"one"
 
@@ -174,7 +174,7 @@ def exported(store: Store, refs: list[Ref] | None = None) -> BytesIO:
 
 
 def test_a_history_brings_its_channel_along(store: Store, put: Put, tmp_path: Path, clock: Clock) -> None:
-    under(store, Policy.MANUAL)
+    under(store, ReleasePolicy.MANUAL)
     for name in ("pdf", "csv", "pdf"):
         put(name, f"{name} {store.sequence()}")
     publish(store, PDF)
@@ -183,23 +183,23 @@ def test_a_history_brings_its_channel_along(store: Store, put: Put, tmp_path: Pa
         import_json(other, exported(store))
         assert (seen(other, PDF), seen(other, CSV)) == (2, None)
         theirs, ours = Channel(other.backend), Channel(store.backend)
-        assert theirs.policy() is Policy.MANUAL
+        assert theirs.policy() is ReleasePolicy.MANUAL
         assert [m.note.reason for m in theirs.moves(9)] == [m.note.reason for m in ours.moves(9)]
-        assert check(other).faults == ()
+        assert check_library(other).faults == ()
 
 
 def test_an_import_never_moves_what_hosts_see_already(store: Store, put: Put, tmp_path: Path, clock: Clock) -> None:
     put("pdf", "one")
     with Store.open(tmp_path / "new", create=True, clock=clock) as other:
         import_json(other, exported(store))
-        under(store, Policy.LIVE)
+        under(store, ReleasePolicy.LIVE)
         put("pdf", "two")
         put("csv", "one")
         put("csv", "two")
         import_json(other, exported(store))
         assert (seen(other, PDF), other.head(PDF).version) == (1, 2)
         assert seen(other, CSV) == 2
-        assert Channel(other.backend).policy() is Policy.NEW
+        assert Channel(other.backend).policy() is ReleasePolicy.NEW
 
 
 def test_of_an_archive_without_a_channel_the_newest_version_is_seen(
@@ -255,7 +255,7 @@ def test_damage_to_the_channel_is_found(store: Store, put: Put, damage: str, fou
         tx.put(Ref.parse("memory:USER"), {"USER.md": skill("x")["SKILL.md"]})
     put("pdf", "two")
     publish(store, PDF)
-    assert check(store).faults == ()
+    assert check_library(store).faults == ()
     with closing(sqlite3.connect(store.backend.path)) as db, db:
         assert db.execute(damage).rowcount
-    assert any(found in fault.what for fault in check(store).faults), check(store).faults
+    assert any(found in fault.what for fault in check_library(store).faults), check_library(store).faults

@@ -7,23 +7,40 @@ from pathlib import Path
 import pytest
 from samples import skill
 
-from evolvable_store.archive.history_export import export_json
-from evolvable_store.archive.history_import import import_json
-from evolvable_store.attempts import Proof, attempts, proofs, shown, without_any
-from evolvable_store.backup import backup
+from evolvable_store.bundle.export import backup, export_json
+from evolvable_store.bundle.import_ import import_json
 from evolvable_store.errors import InvalidArchive, NoSuchUse
-from evolvable_store.evidence import EvidenceLog, Grade, Outcome, Told, Usage, Use, note_session
-from evolvable_store.fsck import check
+from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.shown import Shown, ShownLog
-from evolvable_store.sightings import Sighting, SightingLog, Signal, Taken
+from evolvable_store.storage.evidence import (
+    EvidenceLog,
+    Grade,
+    Outcome,
+    ReportedOutcome,
+    SuccessCounts,
+    Usage,
+    Use,
+    add_client_session,
+    baseline_successes,
+    count_impressions,
+    count_successes,
+    list_attempts,
+)
+from evolvable_store.storage.observations import (
+    Impression,
+    ImpressionLog,
+    IngestedSession,
+    ObservationLog,
+    OutcomeSignal,
+    UsageObservation,
+)
 from evolvable_store.store import Store
 
 AT = "2026-11-20T12:00:00.000000Z"
 REPORTED = Grade.REPORTED
-SIGNAL = Signal("tests", Outcome.SUCCEEDED, 7, 1)
+SIGNAL = OutcomeSignal("tests", Outcome.SUCCEEDED, 7, 1)
 
 
 @pytest.fixture
@@ -33,34 +50,38 @@ def told(store: Store, put) -> Store:
         put(name, name)
     log, (csv, pdf) = EvidenceLog(store.backend), [head.id for head in store.heads()]
     log.add_use(Use("use-1", AT, pdf, 1, "search-1", "s1"))
-    told = Told(AT, pdf, 1, Outcome.SUCCEEDED, "use-1", Usage.USED, "forms", "seen", "s1", "agent", REPORTED, "s1")
+    told = ReportedOutcome(
+        AT, pdf, 1, Outcome.SUCCEEDED, "use-1", Usage.USED, "forms", "seen", "s1", "agent", REPORTED, "s1"
+    )
     log.add_outcome(told)
-    log.add_outcome(Told(AT, csv, 1, Outcome.FAILED))
-    rows = ShownLog(store.backend)
-    rows.note([Shown("search-1", pdf, 1, AT, "s1"), Shown("search-1", csv, 1, AT)])
-    rows.note([Shown("search-1", pdf, 1, AT)])
+    log.add_outcome(ReportedOutcome(AT, csv, 1, Outcome.FAILED))
+    rows = ImpressionLog(store.backend)
+    rows.note([Impression("search-1", pdf, 1, AT, "s1"), Impression("search-1", csv, 1, AT)])
+    rows.note([Impression("search-1", pdf, 1, AT)])
     rows.close()
     with store.backend.writing() as db:
-        note_session(db, "s2", "client-2", AT)
-        note_session(db, "s3", "client-3", AT)
-    sighting = Sighting(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
-    SightingLog(store.backend).take(Taken("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting])
-    SightingLog(store.backend).take(Taken("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
+        add_client_session(db, "s2", "client-2", AT)
+        add_client_session(db, "s3", "client-3", AT)
+    sighting = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
+    ObservationLog(store.backend).take(
+        IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting]
+    )
+    ObservationLog(store.backend).take(IngestedSession("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
     return store
 
 
 def state(store: Store) -> object:
     """Everything that is known, by names instead of ids."""
     names = {head.id: head.name for head in store.heads()}
-    log = SightingLog(store.backend)
+    log = ObservationLog(store.backend)
     return (
         [
             (names[one.resource], one.version, one.key, one.outcome, one.used, one.model)
-            for one in attempts(store.backend)
+            for one in list_attempts(store.backend)
         ],
-        {names[resource]: seen for resource, seen in shown(store.backend, "").items()},
-        {names[resource]: proof for resource, proof in proofs(store.backend, names).items()},
-        *(without_any(store.backend), log.taken("s2"), log.taken("s3"), log.sightings("s2")[0].signals),
+        {names[resource]: seen for resource, seen in count_impressions(store.backend, "").items()},
+        {names[resource]: proof for resource, proof in count_successes(store.backend, names).items()},
+        *(baseline_successes(store.backend), log.taken("s2"), log.taken("s3"), log.sightings("s2")[0].signals),
     )
 
 
@@ -73,9 +94,9 @@ def archive(store: Store, *refs: str) -> bytes:
 def test_what_was_noted_is_there_once(told: Store) -> None:
     pdf = told.head(Ref.parse("pdf")).id
 
-    assert proofs(told.backend, [pdf]) == {pdf: Proof(2, 2)}
-    assert shown(told.backend, "")[pdf].times == 1
-    assert without_any(told.backend) == Proof(1, 0)
+    assert count_successes(told.backend, [pdf]) == {pdf: SuccessCounts(2, 2)}
+    assert count_impressions(told.backend, "")[pdf].times == 1
+    assert baseline_successes(told.backend) == SuccessCounts(1, 0)
 
 
 def test_backup_and_gc_keep_it_and_fsck_finds_it_sound(told: Store, tmp_path: Path) -> None:
@@ -83,7 +104,7 @@ def test_backup_and_gc_keep_it_and_fsck_finds_it_sound(told: Store, tmp_path: Pa
     collect(told)
     backup(told, tmp_path / "copy")
 
-    assert check(told).faults == ()
+    assert check_library(told).faults == ()
     with Store.open(tmp_path / "copy") as copy:
         assert state(copy) == state(told) == before
 
@@ -98,18 +119,23 @@ def test_an_archive_carries_it_as_history_that_counts_nothing_and_taking_it_in_a
         import_json(other, io.BytesIO(data))
         for _ in range(2):
             (pdf, csv) = (other.head(Ref.parse(name)).id for name in ("pdf", "csv"))
-            assert (attempts(other.backend), shown(other.backend, "")) == ([], {})
-            assert (proofs(other.backend, [pdf, csv]), without_any(other.backend)) == ({}, Proof())
+            assert (list_attempts(other.backend), count_impressions(other.backend, "")) == ([], {})
+            assert (count_successes(other.backend, [pdf, csv]), baseline_successes(other.backend)) == (
+                {},
+                SuccessCounts(),
+            )
             assert json.loads(archive(other, "pdf", "csv"))["evidence"] == json.loads(data)["evidence"][:-2]
             import_json(other, io.BytesIO(data))
-        assert check(other).faults == ()
+        assert check_library(other).faults == ()
 
 
 def test_evidence_that_came_later_comes_with_the_next_archive(told: Store, tmp_path: Path) -> None:
     with Store.open(tmp_path / "other", create=True) as other:
         import_json(other, io.BytesIO(archive(told)))
         pdf = told.head(Ref.parse("pdf")).id
-        EvidenceLog(told.backend).add_outcome(Told("2026-11-21T00:00:00.000000Z", pdf, 1, Outcome.FAILED, "use-1"))
+        EvidenceLog(told.backend).add_outcome(
+            ReportedOutcome("2026-11-21T00:00:00.000000Z", pdf, 1, Outcome.FAILED, "use-1")
+        )
         import_json(other, io.BytesIO(archive(told)))
         assert json.loads(archive(other))["evidence"] == json.loads(archive(told))["evidence"]
 
@@ -124,14 +150,14 @@ def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_
     with Store.open(tmp_path / "other", create=True) as other:
         import_json(other, io.BytesIO(json.dumps(whole).encode()))
         pdf = other.head(Ref.parse("pdf")).id
-        evidence, log = EvidenceLog(other.backend), SightingLog(other.backend)
+        evidence, log = EvidenceLog(other.backend), ObservationLog(other.backend)
         assert log.taken("s2") is None and not evidence.used_in("s1", [pdf])
         with pytest.raises(NoSuchUse):
             evidence.use("use-1")
         assert evidence.add_first_use(Use("use-2", AT, pdf, 1, None, "s2", "agent", "client-2"))
-        one = Sighting(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
-        assert log.take(Taken("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one])
-        assert proofs(other.backend, [pdf]) == {pdf: Proof(1, 1, 1, 1)}
+        one = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
+        assert log.take(IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one])
+        assert count_successes(other.backend, [pdf]) == {pdf: SuccessCounts(1, 1, 1, 1)}
 
 
 def test_an_archive_of_one_skill_says_nothing_of_the_others(told: Store, tmp_path: Path) -> None:
@@ -163,7 +189,7 @@ def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(told: Store, tmp
         whole |= {} if evidence is None else {"evidence": evidence}
         with Store.open(tmp_path / str(number), create=True) as other:
             assert len(import_json(other, io.BytesIO(json.dumps(whole).encode())).added) == 2
-            assert attempts(other.backend) == []
+            assert list_attempts(other.backend) == []
         whole["evidence"] = []
 
 
@@ -176,7 +202,7 @@ def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
         db.execute("UPDATE outcome SET outcome = 'great' WHERE usage IS NULL")
         db.execute("UPDATE sighting SET signals = '{'")
 
-    found = sorted(str(fault) for fault in check(told).faults)
+    found = sorted(str(fault) for fault in check_library(told).faults)
     assert len(found) == 3
     assert "there is no outcome 'great'" in found[0]
     assert "its signals cannot be read" in found[1]
@@ -184,12 +210,12 @@ def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
 
 
 def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(told: Store) -> None:
-    log, csv = SightingLog(told.backend), told.head(Ref.parse("csv")).id
-    other = Sighting(csv, 1, AT, None, True, False, ("read",))
+    log, csv = ObservationLog(told.backend), told.head(Ref.parse("csv")).id
+    other = UsageObservation(csv, 1, AT, None, True, False, ("read",))
 
-    assert not log.take(Taken("s2", "codex", "d", 9, AT, None), [other])
-    assert not log.take(Taken("s2", "codex", "shorter", 8, AT, None), [other])
-    assert log.take(Taken("s2", "codex", "longer", 10, AT, None), [other])
+    assert not log.take(IngestedSession("s2", "codex", "d", 9, AT, None), [other])
+    assert not log.take(IngestedSession("s2", "codex", "shorter", 8, AT, None), [other])
+    assert log.take(IngestedSession("s2", "codex", "longer", 10, AT, None), [other])
     assert log.sightings("s2") == [other]
 
 
@@ -198,7 +224,9 @@ def test_a_later_word_counts_in_whatever_order_it_was_stored(store: Store, put) 
     log, pdf = EvidenceLog(store.backend), store.head(Ref.parse("pdf")).id
     log.add_use(Use("use-1", AT, pdf, 1))
     for at, outcome in (("13:00", Outcome.SUCCEEDED), ("12:30", Outcome.FAILED)):
-        log.add_outcome(Told(f"2026-11-20T{at}:00.000000Z", pdf, 1, outcome, "use-1", grade=REPORTED, voter="s1"))
+        log.add_outcome(
+            ReportedOutcome(f"2026-11-20T{at}:00.000000Z", pdf, 1, outcome, "use-1", grade=REPORTED, voter="s1")
+        )
 
-    assert proofs(store.backend, [pdf]) == {pdf: Proof(1, 1)}
+    assert count_successes(store.backend, [pdf]) == {pdf: SuccessCounts(1, 1)}
     assert log.tally(pdf).succeeded == 1

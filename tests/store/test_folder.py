@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from processes import poll
 from samples import attacks
 
-from evolvable_store import folder as module
-from evolvable_store.folder import (
+from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, make_manifest
+from evolvable_store.paths import MAX_DEPTH
+from evolvable_store.workingcopy import tree_reader as module
+from evolvable_store.workingcopy.tree_reader import (
     IGNORED,
     MAX_SEEN,
     RACY_NS,
@@ -25,11 +27,9 @@ from evolvable_store.folder import (
     is_ignored,
     read_folder,
     signature,
-    tracked,
-    untracked,
+    tracked_paths,
+    untracked_paths,
 )
-from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, manifest_of
-from evolvable_store.paths import MAX_DEPTH
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
 
@@ -107,7 +107,7 @@ def test_a_fifo_is_left_out_and_does_not_block(pdf: Path) -> None:
 def test_a_fifo_that_takes_a_files_place_does_not_block(pdf: Path) -> None:
     """Between the look and the open the file can be exchanged."""
     os.mkfifo(pdf / "notes.md")
-    with module._Place("", None).enter(str(pdf)) as place:
+    with module._OpenFolder("", None).enter(str(pdf)) as place:
         assert module._read_file(place, "notes.md") == "not a regular file"
         (pdf / "link").symlink_to(pdf / "SKILL.md")
         assert module._read_file(place, "link") == "a symlink"
@@ -166,7 +166,7 @@ def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file that is never as long as it says")
 def test_a_file_that_never_rests_is_left_out() -> None:
     """attacks.json, fs-11. The kernel makes the content of this one anew for each reader, and says it has 0 bytes."""
-    with module._Place("", None).enter(f"/proc/{os.getpid()}") as place:
+    with module._OpenFolder("", None).enter(f"/proc/{os.getpid()}") as place:
         assert module._read_file(place, "status") == "it keeps changing"
 
 
@@ -245,7 +245,7 @@ def test_a_folder_that_is_a_symlink_is_not_read(pdf: Path, tmp_path: Path) -> No
     reading = read_folder(link)
     assert (reading.files, reading.left_out) == ({}, {".": "a symlink"})
     assert signature(link) != signature(pdf)
-    assert tracked(link) == untracked(link) == []
+    assert tracked_paths(link) == untracked_paths(link) == []
 
 
 @posix
@@ -294,7 +294,7 @@ def test_a_name_that_is_not_unicode_is_left_out_and_can_be_shown(pdf: Path) -> N
         "\\xff.md": "a bad path: it is not valid Unicode",
         "caf\\xe9": "a bad path: it is not valid Unicode",
     }
-    assert untracked(pdf) == [os.fsdecode(b"\xff.md"), os.fsdecode(b"caf\xe9")]
+    assert untracked_paths(pdf) == [os.fsdecode(b"\xff.md"), os.fsdecode(b"caf\xe9")]
     assert sorted(reading.files) == ["SKILL.md", "references/api.md"]
 
 
@@ -315,7 +315,7 @@ def test_what_cannot_be_read_is_left_out(pdf: Path) -> None:
     (pdf / "closed").chmod(0)
     try:
         reading = read_folder(pdf)
-        assert untracked(pdf) == ["secret.md", "closed"]
+        assert untracked_paths(pdf) == ["secret.md", "closed"]
     finally:
         (pdf / "closed").chmod(0o755)
     assert reading.left_out == dict.fromkeys(["secret.md", "closed"], "unreadable: Permission denied")
@@ -335,7 +335,7 @@ def test_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
     put(tmp_path, "file")
     for gone in (tmp_path / "nothing", tmp_path / "file", tmp_path / "file" / "below"):
         assert signature(gone) is None
-        assert tracked(gone) == untracked(gone) == []
+        assert tracked_paths(gone) == untracked_paths(gone) == []
         with pytest.raises(FileNotFoundError):
             read_folder(gone)
 
@@ -347,7 +347,7 @@ def test_files_beyond_the_number_allowed_are_left_out_and_documents_are_not(pdf:
     assert len(reading.files) == MAX_FILES
     assert "SKILL.md" in reading.files
     assert reading.left_out["0499.txt"] == "too many files: the limit is 500"
-    assert manifest_of(reading.files)
+    assert make_manifest(reading.files)
 
 
 def test_files_beyond_the_size_allowed_are_left_out(pdf: Path) -> None:
@@ -358,7 +358,7 @@ def test_files_beyond_the_size_allowed_are_left_out(pdf: Path) -> None:
     assert list(reading.left_out) == ["3.bin"]
     assert reading.left_out["3.bin"] == f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
     assert "small.txt" in reading.files
-    assert manifest_of(reading.files)
+    assert make_manifest(reading.files)
 
 
 def test_reading_stops_where_there_is_no_end(pdf: Path) -> None:
@@ -368,8 +368,10 @@ def test_reading_stops_where_there_is_no_end(pdf: Path) -> None:
     reading = read_folder(pdf)
     assert list(reading.left_out.values())[-1] == f"too many entries: reading stops after {MAX_SEEN:,}"
     assert len(reading.left_out) == MAX_SEEN - MAX_FILES + 1
-    assert set(tracked(pdf)) == set(reading.files)
-    assert len(tracked(pdf)) + len(untracked(pdf)) == MAX_SEEN + 10 + 3, "api.md and last.md count as their folders"
+    assert set(tracked_paths(pdf)) == set(reading.files)
+    assert len(tracked_paths(pdf)) + len(untracked_paths(pdf)) == MAX_SEEN + 10 + 3, (
+        "api.md and last.md count as their folders"
+    )
 
 
 def test_a_change_of_anything_read_changes_the_signature(pdf: Path) -> None:
@@ -434,8 +436,8 @@ def test_untracked_names_the_outermost_of_everything_that_is_not_read(pdf: Path)
     with open(pdf / "model.bin", "wb") as stream:
         stream.truncate(2**30)
     expected = {".venv", ".git", "references/.DS_Store", "scripts/__pycache__", "con", "output", "model.bin"}
-    assert set(untracked(pdf)) == expected
-    assert set(tracked(pdf)) == {"SKILL.md", "references/api.md"}
+    assert set(untracked_paths(pdf)) == expected
+    assert set(tracked_paths(pdf)) == {"SKILL.md", "references/api.md"}
 
 
 @pytest.mark.parametrize("name", ["SKILL.md", "tmp.md", "git", "a.swp.md", "venv.md", "bak", "x.tmpl", "#1.md", "~a"])
@@ -469,13 +471,13 @@ def test_whatever_lies_in_a_folder_what_is_read_makes_a_manifest(
     place = tmp_path_factory.mktemp("any")
     build(place, shape)
     reading = read_folder(place)
-    assert manifest_of(reading.files).tree
-    assert set(reading.files) == set(tracked(place))
+    assert make_manifest(reading.files).tree
+    assert set(reading.files) == set(tracked_paths(place))
     seen = signature(place)
     assert seen is not None and seen.digest == reading.signature
     for path, file in reading.files.items():
         assert (place / path).read_bytes() == file.data
-    lost = [p for p in files_of(place) if p not in reading.files and not covered(p, untracked(place))]
+    lost = [p for p in files_of(place) if p not in reading.files and not covered(p, untracked_paths(place))]
     assert lost == []
 
 
@@ -505,9 +507,9 @@ def test_without_directory_descriptors_the_reading_is_the_same(pdf: Path, monkey
     for path in (".venv/bin/python", "references/.DS_Store", "con/a.md", "scripts/run.py"):
         put(pdf, path)
     (pdf / "link").symlink_to(pdf)
-    expected = read_folder(pdf), tracked(pdf), untracked(pdf)
+    expected = read_folder(pdf), tracked_paths(pdf), untracked_paths(pdf)
     monkeypatch.setattr(module, "_POSIX", False)
-    reading, *rest = read_folder(pdf), tracked(pdf), untracked(pdf)
+    reading, *rest = read_folder(pdf), tracked_paths(pdf), untracked_paths(pdf)
     assert (reading.files, reading.left_out, *rest) == (expected[0].files, expected[0].left_out, *expected[1:])
 
 
@@ -519,5 +521,5 @@ def test_no_descriptor_stays_open(pdf: Path) -> None:
     before = len(list(descriptors.iterdir()))
     for _ in range(3):
         read_folder(pdf)
-        untracked(pdf)
+        untracked_paths(pdf)
     assert len(list(descriptors.iterdir())) == before

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evolvable_store import plain_yaml
+from evolvable_store import safe_yaml
 from evolvable_store.frontmatter import (
     MAX_DESCRIPTION,
     MAX_FRONTMATTER,
@@ -24,8 +24,8 @@ from evolvable_store.frontmatter import (
     Summary,
     describe,
     is_frozen,
-    read,
-    summary,
+    parse_document,
+    summarize,
 )
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
@@ -36,11 +36,11 @@ def parser(request, monkeypatch):
     """Every test runs with libyaml and with the parser in Python, for systems without the first."""
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
-    monkeypatch.setattr(plain_yaml, "_LOADER", getattr(yaml, request.param))
+    monkeypatch.setattr(safe_yaml, "_LOADER", getattr(yaml, request.param))
 
 
 def document(head: str, body: str = "Body.\n") -> Document:
-    return read(f"---\n{head}\n---\n{body}".encode())
+    return parse_document(f"---\n{head}\n---\n{body}".encode())
 
 
 def severities(document: Document) -> list[str]:
@@ -115,7 +115,7 @@ def test_frontmatter_that_is_no_mapping_is_refused(head):
 
 
 def test_an_empty_frontmatter_is_an_empty_mapping():
-    assert read(b"---\n---\nx") == Document({}, "x", ())
+    assert parse_document(b"---\n---\nx") == Document({}, "x", ())
 
 
 def test_a_frontmatter_over_its_limit_is_refused_at_once():
@@ -142,7 +142,7 @@ def test_a_repeated_key_is_an_error_and_its_first_value_stays():
 @pytest.mark.parametrize("key", ["name", "description"])
 def test_a_name_or_description_that_is_not_a_text_is_an_error(key, value):
     assert severities(document(f"{key}: {value}")) == ["error"]
-    assert getattr(summary(document(f"{key}: {value}", "")), key) == ""
+    assert getattr(summarize(document(f"{key}: {value}", "")), key) == ""
 
 
 @pytest.mark.parametrize("value", ["'yes'", "2024-01-01", "=", "1e5"])
@@ -219,8 +219,8 @@ def test_only_a_line_of_three_dashes_ends_the_frontmatter():
     head = "description: |\n  a\n  ---\n  b\nrule: a --- b\ndashes: '----'"
     assert document(head, "rest").body == "rest"
     assert document(head).fields["description"] == "a\n---\nb\n"
-    assert read(b"---\na: b\n--- \t\nc: d\n---\n").body == "c: d\n---\n"
-    assert read(b"---\na: b\n---") == Document({"a": "b"}, "", ())
+    assert parse_document(b"---\na: b\n--- \t\nc: d\n---\n").body == "c: d\n---\n"
+    assert parse_document(b"---\na: b\n---") == Document({"a": "b"}, "", ())
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_only_a_line_of_three_dashes_ends_the_frontmatter():
     ],
 )
 def test_unusual_bytes_around_a_head_are_readable(data, says):
-    odd = read(data)
+    odd = parse_document(data)
     assert (odd.fields, odd.body) == ({"name": "x"}, "B\nC")
     assert severities(odd) == (["warning"] if says else [])
     assert says is None or says in odd.defects[0].text
@@ -245,14 +245,14 @@ def test_a_bare_carriage_return_is_told_apart():
 
 
 def test_a_line_in_a_defect_counts_from_the_top_of_the_file():
-    assert "in line 6" in read(b"\n\n---\nname: x\n\na: b: c\n---\n").defects[1].text
+    assert "in line 6" in parse_document(b"\n\n---\nname: x\n\na: b: c\n---\n").defects[1].text
 
 
 @pytest.mark.parametrize(
     "data", [b"\xff\xfe-\x00-\x00", b"IyBT\xfe\xff\x80", b"\xc0\xae\xc0\xae/", b"---\nname: \xe9\n---\n"]
 )
 def test_bytes_that_are_not_utf8_are_refused(data):
-    refused = read(data)
+    refused = parse_document(data)
     assert refused.fields == {}
     assert severities(refused) == ["refuse"]
 
@@ -264,19 +264,19 @@ def test_a_control_character_in_the_body_is_refused(control):
 
 
 def test_a_file_without_frontmatter_is_all_body():
-    plain = read(b"# Title\n\nSays what\nit does.\n")
+    plain = parse_document(b"# Title\n\nSays what\nit does.\n")
     assert plain == Document({}, "# Title\n\nSays what\nit does.\n", (NO_FRONTMATTER,))
-    assert summary(plain) == Summary("", "Says what it does.", (), False, "")
+    assert summarize(plain) == Summary("", "Says what it does.", (), False, "")
 
 
 def test_a_directive_before_the_fence_is_refused():
-    assert severities(read(b"%YAML 1.1\n---\nname: x\n---\n")) == ["refuse"]
-    assert read(b"% a title\n\ntext").defects == (NO_FRONTMATTER,)
+    assert severities(parse_document(b"%YAML 1.1\n---\nname: x\n---\n")) == ["refuse"]
+    assert parse_document(b"% a title\n\ntext").defects == (NO_FRONTMATTER,)
 
 
 def test_an_unterminated_frontmatter_is_read_up_to_the_first_blank_line_or_heading():
     for gap in ("\n", "# Title\n"):
-        lost = read(f"---\nname: x\ndescription: never closed\n{gap}Body: here\n".encode())
+        lost = parse_document(f"---\nname: x\ndescription: never closed\n{gap}Body: here\n".encode())
         assert lost.defects == (UNTERMINATED,)
         assert lost.fields == {"name": "x", "description": "never closed"}
         assert lost.body == f"{gap}Body: here\n"
@@ -312,17 +312,17 @@ def test_a_body_is_described_by_its_first_paragraph(body, text):
     ],
 )
 def test_triggers_are_a_text_with_commas_or_a_list(value, triggers):
-    assert summary(document(f"metadata:\n  triggers: {value}")).triggers == triggers
+    assert summarize(document(f"metadata:\n  triggers: {value}")).triggers == triggers
 
 
 def test_a_summary_holds_what_the_head_says():
     head = "name: ' pdf '\ndescription: >\n  Reads\n  PDF.\nmetadata: {delegate: 'agent:reader', evolvable: 'true'}"
-    assert summary(document(head)) == Summary("pdf", "Reads PDF.", (), False, "agent:reader")
+    assert summarize(document(head)) == Summary("pdf", "Reads PDF.", (), False, "agent:reader")
 
 
 @pytest.mark.parametrize("head", ["metadata: text", "metadata: [evolvable]", "metadata:", "evolvable: 'false'"])
 def test_intent_is_only_looked_for_in_the_metadata(head):
-    assert not summary(document(head)).frozen
+    assert not summarize(document(head)).frozen
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_intent_is_only_looked_for_in_the_metadata(head):
 def test_evolvable_false_freezes(value, frozen):
     data = f"---\nname: x\nmetadata:\n  evolvable: {value}\n---\nBody.".encode()
     assert is_frozen(data) is frozen
-    assert summary(read(data)).frozen is frozen
+    assert summarize(parse_document(data)).frozen is frozen
     assert is_frozen(b"\xef\xbb\xbf\r\n" + data.replace(b"\n", b"\r\n")) is frozen
 
 
@@ -400,12 +400,12 @@ HEADS = st.lists(
 @example(b'---\na: "\\ud800"\n---\n')
 @example(b"---\n: \n---\n")
 def test_no_bytes_make_reading_raise(data):
-    found = read(data)
+    found = parse_document(data)
     json.dumps(found.fields).encode()
-    assert isinstance(summary(found), Summary)
-    assert is_frozen(data) is summary(found).frozen
+    assert isinstance(summarize(found), Summary)
+    assert is_frozen(data) is summarize(found).frozen
 
 
 @pytest.mark.parametrize("case", [c for c in ATTACKS if c["id"] in ("unicode-26", "unicode-27")], ids=lambda c: c["id"])
 def test_invalid_utf8_of_the_attack_list_is_refused(case):
-    assert severities(read(base64.b64decode(case["b64"]))) == ["refuse"]
+    assert severities(parse_document(base64.b64decode(case["b64"]))) == ["refuse"]

@@ -12,7 +12,7 @@ from processes import Children, Gate, poll
 from samples import FROZEN, skill
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.fsck import Fault, Report, check
+from evolvable_store.fsck import Fault, FsckReport, check_library
 from evolvable_store.objects import EXECUTABLE, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -50,13 +50,13 @@ def damaged(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(sound, tmp_path / "library.db"))
 
 
-def run(file: Path, *statements: str) -> Report:
+def run(file: Path, *statements: str) -> FsckReport:
     """Returns the report on a file after these statements have damaged it."""
     with closing(sqlite3.connect(file)) as db, db:
         for statement in statements:
             assert db.execute(statement).rowcount != 0, statement
     with Store.open(file.parent) as store:
-        return check(store)
+        return check_library(store)
 
 
 def test_a_sound_library_has_no_faults_and_everything_was_looked_at(damaged: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_sound_library_has_no_faults_and_everything_was_looked_at(damaged: Pat
 
 
 def test_an_empty_library_is_sound(store: Store) -> None:
-    assert check(store) == Report(0, 0, 0, 0, ())
+    assert check_library(store) == FsckReport(0, 0, 0, 0, ())
 
 
 DAMAGE = {
@@ -137,7 +137,7 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
         row = ("index", "change_resource", "change", root, index)
         db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row)
     with Store.open(damaged.parent) as store:
-        assert any("SQLite finds it damaged" in fault.what for fault in check(store).faults)
+        assert any("SQLite finds it damaged" in fault.what for fault in check_library(store).faults)
 
 
 def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
@@ -168,7 +168,7 @@ def test_other_checks_can_be_added_and_their_faults_are_reported(store: Store) -
         raise EvolvableError("no index")
         yield
 
-    report = check(store, checks=[lambda store: [fault], broken])
+    report = check_library(store, checks=[lambda store: [fault], broken])
     assert report.faults[0] == fault
     assert "no index" in report.faults[1].what
 
@@ -176,7 +176,7 @@ def test_other_checks_can_be_added_and_their_faults_are_reported(store: Store) -
 def test_progress_grows_to_the_end(damaged: Path) -> None:
     seen: list[tuple[int, int]] = []
     with Store.open(damaged.parent) as store:
-        check(store, lambda done, total: seen.append((done, total)))
+        check_library(store, lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] > 0
 
@@ -189,7 +189,7 @@ def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path:
         gate.wait_for(*writers)
         poll(lambda: store.sequence() > 20, "the first writes")
         for _ in range(10):
-            assert check(store).faults == ()
+            assert check_library(store).faults == ()
         assert all(writer.running() for writer in writers)
 
 
@@ -222,7 +222,7 @@ def test_a_flipped_byte_is_found_or_changes_nothing(sound: Path, damaged: Path) 
             beside.unlink()
         try:
             with Store.open(damaged.parent) as store:
-                if check(store).faults:
+                if check_library(store).faults:
                     found += 1
                 else:
                     assert content(store) == before

@@ -13,10 +13,9 @@ from soundness import assert_sound
 
 from evolvable_store import gc
 from evolvable_store.errors import LibraryCorrupt, LibraryReadOnly
-from evolvable_store.gc import Collected, collect
-from evolvable_store.objects import File, blob_hash
+from evolvable_store.gc import CollectedBlobs, collect
+from evolvable_store.objects import File, blob_hash, pack
 from evolvable_store.operation import Actor
-from evolvable_store.packing import pack
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
@@ -39,7 +38,7 @@ def test_a_library_that_was_only_used_has_nothing_to_collect(store: Store, put: 
     put("pdf", "two")
     with store.transaction(Actor.HUMAN, "remove") as tx:
         tx.remove(Ref.parse("pdf"))
-    assert collect(store) == Collected(0, 0)
+    assert collect(store) == CollectedBlobs(0, 0)
     assert has(store, b"one"), "old versions and removed resources are kept for ever"
     assert_sound(store)
 
@@ -47,10 +46,10 @@ def test_a_library_that_was_only_used_has_nothing_to_collect(store: Store, put: 
 def test_what_no_version_names_is_removed_and_nothing_else(store: Store, put: Put) -> None:
     put("pdf", "one")
     leave(store, b"left", b"over", b"one")
-    assert collect(store) == Collected(2, 8)
+    assert collect(store) == CollectedBlobs(2, 8)
     assert not has(store, b"left")
     assert has(store, b"one")
-    assert collect(store) == Collected(0, 0)
+    assert collect(store) == CollectedBlobs(0, 0)
     assert_sound(store)
 
 
@@ -89,7 +88,7 @@ def test_what_is_named_between_looking_and_removing_is_kept(
         return found
 
     monkeypatch.setattr(gc, "_survey", looked)
-    assert collect(store) == Collected(1, 5)
+    assert collect(store) == CollectedBlobs(1, 5)
     assert store.files(store.head(Ref.parse("pdf"))) == skill("two")
     assert_sound(store)
 
@@ -121,7 +120,7 @@ def test_a_library_that_cannot_be_written_says_so(store: Store, tmp_path: Path) 
     leave(store, b"left")
     store.close()
     store.backend._access = "immutable"
-    assert collect(store, dry_run=True) == Collected(1, 4)
+    assert collect(store, dry_run=True) == CollectedBlobs(1, 4)
     with pytest.raises(LibraryReadOnly):
         collect(store)
 

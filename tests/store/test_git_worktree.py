@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.git_worktree import Repository, repositories_around
+from evolvable_store.workingcopy.incoming import Repository, repositories_around
 
 TEXT = b"one\n" * 200
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from evolvable_store.errors import UntrustedHome
-from evolvable_store.home import CONFIGURATION
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
+from evolvable_store.paths import CONFIGURATION
 from evolvable_store.resource import Ref
-from evolvable_store.sqlite import FILE
+from evolvable_store.storage.sqlite import FILE
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.swap import staging_for, sweep
+from evolvable_store.workingcopy.atomic_dir import staging_for, sweep
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system")
 

@@ -19,12 +19,13 @@ import pytest
 from processes import poll
 from samples import put_texts
 
-from evolvable_store import driver, fsck
+from evolvable_store import fsck
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.index import BATCH, Entry, Index, in_step
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.search.index import BATCH, Index, IndexEntry, check_index
+from evolvable_store.storage import connection
 from evolvable_store.store import Store
 
 PDF = """---
@@ -50,7 +51,7 @@ def found(index: Index, query: str, **where: Any) -> list[str]:
     return [str(scored.entry.ref) for scored in index.search(query, **where).scored]
 
 
-def refs(entries: Sequence[Entry]) -> list[str]:
+def refs(entries: Sequence[IndexEntry]) -> list[str]:
     return [str(entry.ref) for entry in entries]
 
 
@@ -254,7 +255,7 @@ def test_pages_follow_each_other_in_the_order_of_names(store: Store, index: Inde
         put(store, ref, "text")
     everything = ["agent:a", "skill:acme/a", "skill:a", "skill:b", "skill:c"]
     assert refs(index.entries()) == everything
-    paged: list[Entry] = []
+    paged: list[IndexEntry] = []
     while page := index.entries(limit=2, after=(paged[-1].name, paged[-1].kind, paged[-1].scope) if paged else None):
         paged += page
     assert refs(paged) == everything
@@ -312,17 +313,17 @@ def scribble(path: Path) -> None:
 
 
 def outdate(path: Path) -> None:
-    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+    with contextlib.closing(connection.dbapi.connect(str(path))) as db:
         db.execute("PRAGMA user_version=0")
 
 
 def adopt(path: Path) -> None:
-    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+    with contextlib.closing(connection.dbapi.connect(str(path))) as db:
         db.execute("PRAGMA application_id=1")
 
 
 def drop(path: Path) -> None:
-    with contextlib.closing(driver.dbapi.connect(str(path))) as db:
+    with contextlib.closing(connection.dbapi.connect(str(path))) as db:
         db.execute("DROP TABLE document")
 
 
@@ -471,11 +472,11 @@ def test_a_forked_child_may_use_it(store: Store, index: Index) -> None:
 def test_fsck_says_when_it_is_not_in_step(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
     put(store, "csv", "numbers")
-    assert fsck.check(store, checks=[in_step]).faults == ()
-    with contextlib.closing(driver.dbapi.connect(str(index.path), isolation_level=None)) as db:
+    assert fsck.check_library(store, checks=[check_index]).faults == ()
+    with contextlib.closing(connection.dbapi.connect(str(index.path), isolation_level=None)) as db:
         db.execute("DELETE FROM document WHERE id = 1")
         db.execute("UPDATE entry SET tree = 'x' WHERE name = 'csv'")
-    faults = [str(fault) for fault in fsck.check(store, checks=[in_step]).faults]
+    faults = [str(fault) for fault in fsck.check_library(store, checks=[check_index]).faults]
     assert len(faults) == 2
     assert "skill:csv" in faults[0] and "postings" in faults[1]
 

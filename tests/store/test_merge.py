@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evolvable_store.merge import Merged, merge_files, merge_text
-from evolvable_store.objects import EXECUTABLE, PLAIN, File, manifest_of
+from evolvable_store.merge import MergeResult, merge_files, merge_text
+from evolvable_store.objects import EXECUTABLE, PLAIN, File, make_manifest
 
 TEXTS = st.lists(st.sampled_from(["", "a", "b", "- item", "text", "tail\r"]), max_size=12).map("\n".join)
 PATHS = st.sampled_from(["SKILL.md", "a", "a/b", "A", "x.bin", "references/one.md"])
@@ -154,55 +154,55 @@ BASE = {"SKILL.md": text("a\nb\nc\n"), "run.sh": text("echo\n")}
 def test_different_files_changed_by_different_sides_merge() -> None:
     ours = {**BASE, "SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}
     theirs = {"SKILL.md": BASE["SKILL.md"]}
-    assert merge_files(BASE, ours, theirs) == Merged({"SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}, ())
+    assert merge_files(BASE, ours, theirs) == MergeResult({"SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}, ())
 
 
 def test_one_file_changed_by_both_sides_is_merged_by_lines() -> None:
     ours, theirs = {**BASE, "SKILL.md": text("A\nb\nc\n")}, {**BASE, "SKILL.md": text("a\nb\nC\n")}
-    assert merge_files(BASE, ours, theirs) == Merged({**BASE, "SKILL.md": text("A\nb\nC\n")}, ())
+    assert merge_files(BASE, ours, theirs) == MergeResult({**BASE, "SKILL.md": text("A\nb\nC\n")}, ())
 
 
 def test_in_a_conflict_the_persons_bytes_stay() -> None:
     ours, theirs = {**BASE, "SKILL.md": text("X\n")}, {**BASE, "SKILL.md": text("Y\n")}
-    assert merge_files(BASE, ours, theirs) == Merged(theirs, ("SKILL.md",))
+    assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("SKILL.md",))
 
 
 def test_a_binary_file_changed_by_both_sides_is_a_conflict() -> None:
     base, ours, theirs = ({"x": File(b"1\n\0\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC"))
-    assert merge_files(base, ours, theirs) == Merged(theirs, ("x",))
+    assert merge_files(base, ours, theirs) == MergeResult(theirs, ("x",))
     base, ours, theirs = ({"x": File(b"\xff\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC"))
-    assert merge_files(base, ours, theirs) == Merged(theirs, ("x",))
+    assert merge_files(base, ours, theirs) == MergeResult(theirs, ("x",))
 
 
 def test_deleting_what_the_other_side_changed_is_a_conflict() -> None:
     changed, deleted = {**BASE, "run.sh": text("echo 2\n")}, {"SKILL.md": BASE["SKILL.md"]}
-    assert merge_files(BASE, changed, deleted) == Merged(deleted, ("run.sh",))
-    assert merge_files(BASE, deleted, changed) == Merged(changed, ("run.sh",))
+    assert merge_files(BASE, changed, deleted) == MergeResult(deleted, ("run.sh",))
+    assert merge_files(BASE, deleted, changed) == MergeResult(changed, ("run.sh",))
 
 
 def test_modes_merge_apart_from_content() -> None:
     ours, theirs = {**BASE, "run.sh": text("echo\n", EXECUTABLE)}, {**BASE, "run.sh": text("echo 2\n")}
-    assert merge_files(BASE, ours, theirs) == Merged({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
-    assert merge_files(BASE, theirs, ours) == Merged({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
+    assert merge_files(BASE, ours, theirs) == MergeResult({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
+    assert merge_files(BASE, theirs, ours) == MergeResult({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
 
 
 def test_a_file_and_a_folder_of_one_name_are_a_conflict() -> None:
     ours, theirs = {**BASE, "notes": text("a file")}, {**BASE, "notes/a.md": text("in a folder")}
-    assert merge_files(BASE, ours, theirs) == Merged(theirs, ("notes",))
-    assert merge_files(BASE, theirs, ours) == Merged(ours, ("notes/a.md",))
+    assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("notes",))
+    assert merge_files(BASE, theirs, ours) == MergeResult(ours, ("notes/a.md",))
 
 
 def test_names_that_differ_only_by_case_are_a_conflict() -> None:
     ours, theirs = {**BASE, "README.md": text("ours")}, {**BASE, "readme.md": text("theirs")}
-    assert merge_files(BASE, ours, theirs) == Merged(theirs, ("README.md",))
+    assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("README.md",))
 
 
 @given(FILES, FILES)
 def test_files_of_a_side_that_changed_nothing_add_nothing(base: dict[str, File], changed: dict[str, File]) -> None:
-    assert merge_files(base, base, changed) == Merged(changed, ())
-    assert merge_files(base, changed, changed) == Merged(changed, ())
+    assert merge_files(base, base, changed) == MergeResult(changed, ())
+    assert merge_files(base, changed, changed) == MergeResult(changed, ())
     if possible(changed) and possible(base):
-        assert merge_files(base, changed, base) == Merged(changed, ())
+        assert merge_files(base, changed, base) == MergeResult(changed, ())
 
 
 @given(FILES, FILES, FILES)
@@ -223,4 +223,4 @@ def possible(files: dict[str, File]) -> bool:
     folded = [path.casefold() for path in files]
     if len(set(folded)) < len(folded) or any(f"{one}/b" in folded for one in folded):
         return False
-    return bool(manifest_of(files)) or not files
+    return bool(make_manifest(files)) or not files

@@ -12,10 +12,10 @@ from processes import Children, Gate
 from samples import skill
 from soundness import assert_sound
 
-from evolvable_store import migrations
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryTooNew, NoLibrary
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage import migrations
 from evolvable_store.store import Store
 
 FILE = "library.db"

@@ -16,13 +16,13 @@ from evolvable_store.objects import (
     MAX_FILES,
     MAX_RESOURCE,
     PLAIN,
-    Entry,
     File,
     Manifest,
+    TreeEntry,
     Version,
     blob_hash,
     chain_hash,
-    manifest_of,
+    make_manifest,
 )
 
 PATHS = st.from_regex(r"[a-z][a-z0-9]{0,5}/[b-m][a-z0-9]{0,5}\.md", fullmatch=True)
@@ -36,17 +36,17 @@ def test_a_blob_is_named_by_the_sha256_of_its_bytes() -> None:
 
 
 def test_a_manifest_lists_hash_size_and_mode_of_every_file() -> None:
-    manifest = manifest_of({"SKILL.md": File(b"abc"), "scripts/run.sh": File(b"", EXECUTABLE)})
+    manifest = make_manifest({"SKILL.md": File(b"abc"), "scripts/run.sh": File(b"", EXECUTABLE)})
     assert dict(manifest) == {
-        "SKILL.md": Entry(blob_hash(b"abc"), 3, PLAIN),
-        "scripts/run.sh": Entry(blob_hash(b""), 0, EXECUTABLE),
+        "SKILL.md": TreeEntry(blob_hash(b"abc"), 3, PLAIN),
+        "scripts/run.sh": TreeEntry(blob_hash(b""), 0, EXECUTABLE),
     }
     assert manifest.size == 3
 
 
 def test_a_tree_is_the_sha256_of_sorted_lines() -> None:
     """The format is kept for ever: `mode sha256 size path`, one line each, sorted by path."""
-    manifest = manifest_of({"b.md": File(b"B"), "a.md": File(b"A", EXECUTABLE)})
+    manifest = make_manifest({"b.md": File(b"B"), "a.md": File(b"A", EXECUTABLE)})
     text = f"755 {blob_hash(b'A')} 1 a.md\n644 {blob_hash(b'B')} 1 b.md\n"
     assert manifest.tree == hashlib.sha256(text.encode()).hexdigest()
 
@@ -54,25 +54,25 @@ def test_a_tree_is_the_sha256_of_sorted_lines() -> None:
 @given(files=FILES)
 def test_the_order_of_files_does_not_matter(files: dict[str, File]) -> None:
     backwards = dict(reversed(files.items()))
-    assert manifest_of(files) == manifest_of(backwards)
-    assert hash(manifest_of(files)) == hash(manifest_of(backwards))
+    assert make_manifest(files) == make_manifest(backwards)
+    assert hash(make_manifest(files)) == hash(make_manifest(backwards))
 
 
 @given(one=FILES, other=FILES)
 def test_manifests_are_equal_exactly_when_the_files_are(one: dict[str, File], other: dict[str, File]) -> None:
-    assert (manifest_of(one) == manifest_of(other)) == (one == other)
+    assert (make_manifest(one) == make_manifest(other)) == (one == other)
 
 
 @given(files=FILES)
 def test_a_stored_manifest_is_read_back_the_same(files: dict[str, File]) -> None:
-    manifest = manifest_of(files)
+    manifest = make_manifest(files)
     again = Manifest.from_json(manifest.to_json())
     assert again == manifest
     assert dict(again) == dict(manifest)
 
 
 def test_a_stored_manifest_is_plain_json() -> None:
-    stored = manifest_of({"a.md": File(b"A")}).to_json()
+    stored = make_manifest({"a.md": File(b"A")}).to_json()
     assert json.loads(stored) == {"a.md": [blob_hash(b"A"), 1, PLAIN]}
 
 
@@ -80,19 +80,19 @@ def test_a_stored_manifest_is_plain_json() -> None:
     ("mode", "kept"), [(0o600, PLAIN), (0o664, PLAIN), (0o100644, PLAIN), (0o700, EXECUTABLE), (0o4755, EXECUTABLE)]
 )
 def test_any_mode_is_brought_to_one_of_the_two(mode: int, kept: int) -> None:
-    assert manifest_of({"a.sh": File(b"", mode)})["a.sh"].mode == kept
+    assert make_manifest({"a.sh": File(b"", mode)})["a.sh"].mode == kept
 
 
 @pytest.mark.parametrize("case", attacks("path", "reject"), ids=lambda case: case["id"])
 def test_a_hostile_path_is_refused(case: dict[str, Any]) -> None:
     """attacks.json, category path. A lone skill.md is what some people's skills have; beside SKILL.md it is hostile."""
     with pytest.raises(InvalidPath):
-        manifest_of({"SKILL.md": File(b"x"), case["input"]: File(b"x")})
+        make_manifest({"SKILL.md": File(b"x"), case["input"]: File(b"x")})
 
 
 @pytest.mark.parametrize("case", attacks("path", "accept"), ids=lambda case: case["id"])
 def test_an_honest_path_is_taken(case: dict[str, Any]) -> None:
-    assert case["input"] in manifest_of({"SKILL.md": File(b"x"), case["input"]: File(b"x")})
+    assert case["input"] in make_manifest({"SKILL.md": File(b"x"), case["input"]: File(b"x")})
 
 
 @pytest.mark.parametrize(
@@ -102,29 +102,29 @@ def test_an_honest_path_is_taken(case: dict[str, Any]) -> None:
 def test_files_that_some_disk_cannot_hold_side_by_side_are_refused(paths: tuple[str, ...]) -> None:
     for order in (paths, paths[::-1]):
         with pytest.raises(InvalidPath):
-            manifest_of({path: File(b"") for path in order})
+            make_manifest({path: File(b"") for path in order})
 
 
 def test_a_file_may_have_five_mebibytes_and_no_more() -> None:
-    manifest_of({"a": File(bytes(MAX_FILE))})
+    make_manifest({"a": File(bytes(MAX_FILE))})
     with pytest.raises(TooLarge, match="5,242,881"):
-        manifest_of({"a": File(bytes(MAX_FILE + 1))})
+        make_manifest({"a": File(bytes(MAX_FILE + 1))})
 
 
 def test_a_resource_may_have_five_hundred_files_and_no_more() -> None:
     files = {f"f{number}": File(b"") for number in range(MAX_FILES)}
-    manifest_of(files)
+    make_manifest(files)
     with pytest.raises(TooLarge, match="501 files"):
-        manifest_of({**files, "one-more": File(b"")})
+        make_manifest({**files, "one-more": File(b"")})
 
 
 def test_a_resource_may_have_sixteen_mebibytes_and_no_more() -> None:
     """SEP-2640's limit for serving a skill."""
     quarter = bytes(MAX_RESOURCE // 4)
     files = {name: File(quarter) for name in "abcd"}
-    manifest_of(files)
+    make_manifest(files)
     with pytest.raises(TooLarge, match="16,777,217"):
-        manifest_of({**files, "e": File(b"!")})
+        make_manifest({**files, "e": File(b"!")})
 
 
 def test_a_chain_hash_covers_parent_number_tree_and_operation() -> None:

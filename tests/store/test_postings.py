@@ -10,17 +10,24 @@ from types import ModuleType
 import pytest
 from samples import put_texts
 
-from evolvable_store import answers, fsck, plain_sums, postings, ranking, sums
-from evolvable_store.backup import backup
-from evolvable_store.index import Index, in_step
-from evolvable_store.index_sqlite import FILE, IndexFile
-from evolvable_store.postings import MOST_WAITING, Reader, Waiting, settle, waiting
-from evolvable_store.ranking import COVERAGE, PRIOR
+from evolvable_store import fsck
+from evolvable_store.bundle.export import backup
 from evolvable_store.resource import Ref
-from evolvable_store.seen import FEW
+from evolvable_store.search import bm25, index_file, postings
+from evolvable_store.search import postings as plain_sums
+from evolvable_store.search.analyzer import FIELDS, HEAVIEST, parse_query, tokenize, weigh_fields
+from evolvable_store.search.bm25 import COVERAGE, PRIOR
+from evolvable_store.search.index import Index, check_index
+from evolvable_store.search.index_file import FILE, IndexFile
+from evolvable_store.search.postings import (
+    FEW,
+    MAX_PENDING,
+    PendingDocuments,
+    PostingsReader,
+    count_pending,
+    flush_pending,
+)
 from evolvable_store.store import Store
-from evolvable_store.texts import FIELDS, HEAVIEST, weigh
-from evolvable_store.words import asked, words
 
 SYLLABLES = ["ba", "ko", "ri", "mu", "ta", "len", "do", "fi", "zu", "gra", "pel", "nor"]
 VOCABULARY = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES[:6]]
@@ -80,12 +87,12 @@ def change(store: Store, chance: random.Random, there: Texts, number: int) -> tu
 def waits(store: Store) -> int:
     """Returns how many documents wait to be settled."""
     with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
-        return waiting(db)[0]
+        return count_pending(db)[0]
 
 
 def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store, index: Index) -> None:
     chance, done = random.Random(7), Counter[str]()
-    there = library(chance, store, MOST_WAITING + 1)
+    there = library(chance, store, MAX_PENDING + 1)
     queries = [said(chance, chance.randint(1, 12)) for _ in range(20)]
     for number in range(240):
         puts, removals = change(store, chance, there, number)
@@ -97,15 +104,15 @@ def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store
                     followed, made = scores(index, query), scores(anew, query)
                     assert list(followed) == list(made) and len(made) > 1
                     assert followed == pytest.approx(made, abs=1e-9)
-            assert list(in_step(store)) == []
-    assert fsck.check(store, checks=[in_step]).faults == ()
+            assert list(check_index(store)) == []
+    assert fsck.check_library(store, checks=[check_index]).faults == ()
     assert done["puts"] > 600 and done["removals"] > 100 and done["settled"] > 3
 
 
 def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: Store, index: Index) -> None:
     """What one process settles, another has in its memory still."""
     chance = random.Random(11)
-    there = library(chance, store, MOST_WAITING + 1)
+    there = library(chance, store, MAX_PENDING + 1)
     with Index.open(store) as other:
         for number in range(120):
             change(store, chance, there, number)
@@ -119,7 +126,7 @@ def test_what_another_process_settles_later_is_not_counted_twice(store: Store, i
     library(random.Random(17), store, 100)
     before = scores(index, "bababa bakoba")
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
-        settle(db)
+        flush_pending(db)
 
     assert len(before) > 1 and scores(index, "bababa bakoba") == pytest.approx(before, abs=1e-9)
 
@@ -128,14 +135,14 @@ def test_what_another_process_settles_later_is_not_counted_twice(store: Store, i
 def test_a_removed_resource_is_never_returned(store: Store, index: Index, settled_before: bool) -> None:
     put(store, {"marsupials": ("All about the quokka.", "quokka")})
     if settled_before:
-        put(store, filler(MOST_WAITING + 1))
+        put(store, filler(MAX_PENDING + 1))
     assert names(index, "quokka") == ["marsupials"]
 
     put(store, {}, remove=["marsupials"])
     assert names(index, "quokka") == names(index, "marsupials") == []
-    put(store, filler(MOST_WAITING + 1, start=1_000))
+    put(store, filler(MAX_PENDING + 1, start=1_000))
     assert names(index, "quokka") == names(index, "marsupials") == []
-    assert list(in_step(store)) == []
+    assert list(check_index(store)) == []
 
 
 # What counts
@@ -165,7 +172,7 @@ def test_two_words_side_by_side_count_more_than_apart(store: Store, index: Index
     ],
 )
 def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(text: str, said: list[str]) -> None:
-    assert words(text) == said
+    assert tokenize(text) == said
 
 
 @pytest.mark.parametrize(
@@ -213,14 +220,16 @@ class Brute:
     """Scores by the definition: BM25 in each field, summed over all, half of it by how much is covered."""
 
     def __init__(self, texts: Texts) -> None:
-        self.weights = {n: weigh([n], description, (), f"{body}\n", ()) for n, (description, body) in texts.items()}
+        self.weights = {
+            n: weigh_fields([n], description, (), f"{body}\n", ()) for n, (description, body) in texts.items()
+        }
         self.having = Counter((f, key) for its in self.weights.values() for f, terms in its.items() for key in terms)
 
     def idf(self, count: int) -> float:
         return math.log(1 + (len(self.weights) + PRIOR - count + 0.5) / (count + 0.5))
 
     def scores(self, query: str) -> dict[str, float]:
-        terms = asked(query)
+        terms = parse_query(query)
         most = {key: max(self.having[field, key] for field in FIELDS if field != "pairs") for key in terms}
         mass = {key: one.count * self.idf(most[key]) for key, one in terms.items() if not one.pair and most[key]}
         found = {}
@@ -246,12 +255,12 @@ def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(stor
         assert scores(index, query) == pytest.approx(brute.scores(query), abs=1e-9)
 
 
-@pytest.mark.parametrize("loops", [sums, plain_sums])
+@pytest.mark.parametrize("loops", [bm25, plain_sums])
 def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
     store: Store, index: Index, loops: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "Sums", loops.Sums)
-    monkeypatch.setattr(ranking, "weights_at", loops.weights_at)
+    monkeypatch.setattr(bm25, "Sums", loops.Sums)
+    monkeypatch.setattr(bm25, "weights_at", loops.weights_at)
     chance = random.Random(5)
     brute = Brute(library(chance, store, 2 * FEW))
     for query in [said(chance, chance.randint(1, 30)) for _ in range(50)]:
@@ -267,14 +276,14 @@ def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
 @pytest.mark.parametrize("hurt", ["weights = x'01'", "documents = x'ffff', weights = x'01'"])
 def test_postings_that_cannot_be_are_made_anew(store: Store, index: Index, hurt: str) -> None:
     """SQLite does not notice a bit that was flipped inside of a value."""
-    library(random.Random(29), store, MOST_WAITING + 1)
+    library(random.Random(29), store, MAX_PENDING + 1)
     wanted = scores(index, "bababa bakoba")
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
         db.execute(f"UPDATE posting SET {hurt}")
 
     with Index.open(store) as reading:
         assert scores(reading, "bababa bakoba") == wanted
-    assert list(in_step(store)) == []
+    assert list(check_index(store)) == []
 
 
 @pytest.mark.parametrize("count", [50, 2 * FEW])
@@ -326,11 +335,11 @@ def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkey
 
 
 def test_what_was_asked_for_last_is_given_up_last(store: Store, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    library(random.Random(23), store, MOST_WAITING + 1)
+    library(random.Random(23), store, MAX_PENDING + 1)
     first, second, third = terms = VOCABULARY[:3]
     index.search(first)  # takes all in
     with contextlib.closing(IndexFile(store.home)) as file, file.reading() as db:
-        reader = Reader(Waiting(), range(len(FIELDS)))
+        reader = PostingsReader(PendingDocuments(), range(len(FIELDS)))
         before = {term: reader.read(db, [term])[term] for term in terms}
         size = sum(map(postings._size, before.values()))
         assert reader.read(db, [first])[first][0] is before[first][0]
@@ -366,7 +375,7 @@ def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(store: 
 
 
 def test_the_oldest_answers_go_when_there_are_too_many(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MOST", 5)
+    monkeypatch.setattr(index_file, "MOST", 5)
     for number in range(8):
         index.answers[str(number)] = "x"
 

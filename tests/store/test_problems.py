@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from evolvable_store.errors import InvalidRef
 from evolvable_store.objects import MAX_FILE, MAX_FILES, File
 from evolvable_store.paths import path_problem
-from evolvable_store.problems import Problem, Severity, main_path, problems, refused
 from evolvable_store.resource import Kind, check_name, main_file
+from evolvable_store.validation import Problem, Severity, blocking_problems, find_problems, main_path
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
 
@@ -32,11 +32,11 @@ def attack_input(case) -> str:
 
 
 def skill(head: str, body: str = "Do x.\n", name: str = "x") -> list[Problem]:
-    return problems(Kind.SKILL, name, {"SKILL.md": File(f"---\n{head}\n---\n{body}".encode())})
+    return find_problems(Kind.SKILL, name, {"SKILL.md": File(f"---\n{head}\n---\n{body}".encode())})
 
 
 def of(kind: Kind, text: str, name: str = "x") -> list[Problem]:
-    return problems(kind, name, {main_file(kind, name): File(text.encode())})
+    return find_problems(kind, name, {main_file(kind, name): File(text.encode())})
 
 
 def severities(found: list[Problem]) -> list[str]:
@@ -46,8 +46,8 @@ def severities(found: list[Problem]) -> list[str]:
 @pytest.mark.parametrize("case", attacks("frontmatter"))
 def test_frontmatter_of_the_attack_list(case):
     """The strict door refuses what must be rejected; the rest passes, with a warning where one is due."""
-    found = problems(Kind.SKILL, "x", {"SKILL.md": File(attack_input(case).encode())})
-    assert bool(refused(found, strict=True)) is (case["expect"] == "reject")
+    found = find_problems(Kind.SKILL, "x", {"SKILL.md": File(attack_input(case).encode())})
+    assert bool(blocking_problems(found, strict=True)) is (case["expect"] == "reject")
     if case["expect"] == "warn":
         assert any("run" in problem.text for problem in found)
 
@@ -56,8 +56,8 @@ def test_frontmatter_of_the_attack_list(case):
 def test_paths_of_the_attack_list(case):
     path = case["input"]
     files = {path: File(ELF)} if path == "bin/tool" else {path: GOOD}
-    found = problems(Kind.SKILL, "x", files if path.casefold() == "skill.md" else {"SKILL.md": GOOD} | files)
-    assert bool(refused(found, strict=True)) is (case["expect"] == "reject")
+    found = find_problems(Kind.SKILL, "x", files if path.casefold() == "skill.md" else {"SKILL.md": GOOD} | files)
+    assert bool(blocking_problems(found, strict=True)) is (case["expect"] == "reject")
     assert severities(found) == {"reject": severities(found), "warn": ["warning"], "accept": []}[case["expect"]]
     assert all(problem.path == path for problem in found)
 
@@ -67,16 +67,16 @@ def test_paths_of_the_attack_list(case):
 def test_names_of_the_attack_list(kind, case):
     with pytest.raises(InvalidRef):
         check_name(kind, case["input"])
-    assert refused(of(kind, "---\nname: y\ndescription: d\n---\nText.", case["input"]), strict=True)
+    assert blocking_problems(of(kind, "---\nname: y\ndescription: d\n---\nText.", case["input"]), strict=True)
 
 
 @pytest.mark.parametrize("case", attacks("name"))
 def test_names_of_the_attack_list_in_frontmatter(case):
-    assert refused(skill(f"name: {json.dumps(case['input'])}\ndescription: d"), strict=True)
+    assert blocking_problems(skill(f"name: {json.dumps(case['input'])}\ndescription: d"), strict=True)
 
 
 def test_a_good_skill_has_no_problems():
-    assert problems(Kind.SKILL, "x", {"SKILL.md": GOOD, "scripts/run.sh": File(b"#!/bin/sh\n", 0o755)}) == []
+    assert find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, "scripts/run.sh": File(b"#!/bin/sh\n", 0o755)}) == []
 
 
 def test_all_six_keys_of_the_specification_are_known():
@@ -96,7 +96,7 @@ def test_every_problem_is_found_at_once():
         ".env": File(b"KEY=1"),
         "big": File(bytes(MAX_FILE + 1)),
     }
-    found = problems(Kind.SKILL, "x", files)
+    found = find_problems(Kind.SKILL, "x", files)
     assert sorted((problem.path, problem.severity.value) for problem in found) == [
         ("../up", "refuse"),
         (".env", "warning"),
@@ -111,8 +111,8 @@ def test_every_problem_is_found_at_once():
 
 def test_only_what_is_refused_stops_a_persons_own_folder():
     listed = [Problem(severity, "", severity.value) for severity in Severity]
-    assert severities(refused(listed, strict=False)) == ["refuse"]
-    assert severities(refused(listed, strict=True)) == ["refuse", "error"]
+    assert severities(blocking_problems(listed, strict=False)) == ["refuse"]
+    assert severities(blocking_problems(listed, strict=True)) == ["refuse", "error"]
 
 
 def test_a_problem_reads_as_one_line():
@@ -122,15 +122,15 @@ def test_a_problem_reads_as_one_line():
 
 @pytest.mark.parametrize("kind", Kind)
 def test_nothing_can_be_made_of_a_folder_without_its_main_file(kind):
-    found = problems(kind, "x", {"notes.md": File(b"text")})
+    found = find_problems(kind, "x", {"notes.md": File(b"text")})
     assert severities(found) == ["refuse"]
     assert main_file(kind, "x") in found[0].text
-    assert problems(kind, "x", {}) == found
+    assert find_problems(kind, "x", {}) == found
 
 
 def test_a_lower_case_skill_md_is_taken_in_from_a_folder_only():
     """skills-ref accepts it; the attack list (path-34) wants the strict door to refuse it."""
-    found = problems(Kind.SKILL, "x", {"skill.md": GOOD})
+    found = find_problems(Kind.SKILL, "x", {"skill.md": GOOD})
     assert severities(found) == ["error"]
     assert main_path(Kind.SKILL, "x", {"skill.md": GOOD}) == "skill.md"
     assert main_path(Kind.SKILL, "x", {"skill.md": GOOD, "SKILL.md": GOOD}) == "SKILL.md"
@@ -138,7 +138,7 @@ def test_a_lower_case_skill_md_is_taken_in_from_a_folder_only():
 
 
 def test_a_main_file_with_a_wrong_name_is_named():
-    assert any("rename Prompt.md" in problem.text for problem in problems(Kind.PROMPT, "x", {"Prompt.md": GOOD}))
+    assert any("rename Prompt.md" in problem.text for problem in find_problems(Kind.PROMPT, "x", {"Prompt.md": GOOD}))
 
 
 @pytest.mark.parametrize(
@@ -146,18 +146,18 @@ def test_a_main_file_with_a_wrong_name_is_named():
     [("a.md", "A.md"), ("docs/x", "Docs/y"), ("SKILL.md", "skill.md"), ("a", "a/b"), ("a/b", "A"), ("ß", "ss")],
 )
 def test_paths_that_some_file_systems_cannot_hold_together_are_refused(paths):
-    found = problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | dict.fromkeys(paths, GOOD))
+    found = find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | dict.fromkeys(paths, GOOD))
     assert "refuse" in severities(found)
 
 
 def test_limits_are_problems():
     many = {f"f{number}": File(b"") for number in range(MAX_FILES)}
-    assert severities(problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | many)) == ["refuse"]
+    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | many)) == ["refuse"]
     full = {f"f{number}": File(bytes(MAX_FILE)) for number in range(3)}
-    assert severities(problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | full)) == []
+    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | full)) == []
     over = {f"f{number}": File(bytes(MAX_FILE)) for number in range(4)}
-    assert severities(problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | over)) == ["refuse"]
-    assert severities(problems(Kind.SKILL, "x", {"SKILL.md": File(bytes(MAX_FILE + 1))})) == ["refuse"]
+    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | over)) == ["refuse"]
+    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": File(bytes(MAX_FILE + 1))})) == ["refuse"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_limits_are_problems():
     ],
 )
 def test_files_that_do_not_belong_in_a_resource_are_warned_about(path, data, warned):
-    found = problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: File(data)})
+    found = find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: File(data)})
     assert severities(found) == (["warning"] if warned else [])
 
 
@@ -237,7 +237,7 @@ def test_a_name_that_no_resource_may_have_is_said_once():
 def test_a_head_that_cannot_be_read_is_one_problem():
     """Nothing is said about keys that nobody could read."""
     for data in (b"no fence", b"\xff", b"---\n!!x y\n---\n", b"---\nnever closed"):
-        assert len(problems(Kind.SKILL, "x", {"SKILL.md": File(data)})) == 1
+        assert len(find_problems(Kind.SKILL, "x", {"SKILL.md": File(data)})) == 1
 
 
 def test_a_sub_agent_has_keys_of_its_own():
@@ -274,7 +274,7 @@ def test_memory_may_have_frontmatter_but_nothing_hostile():
 def test_every_path_that_may_not_be_is_refused_as_a_problem():
     for path in ("/a", "a//b", "con", "a\\b", "d/" * 5000 + "x"):
         assert path_problem(path)
-        assert severities(problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: GOOD})) == ["refuse"]
+        assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: GOOD})) == ["refuse"]
 
 
 @settings(max_examples=100, deadline=None)
@@ -282,4 +282,4 @@ def test_every_path_that_may_not_be_is_refused_as_a_problem():
 def test_no_content_makes_it_raise(kind, name, contents):
     files = {main_file(kind, name): File(b"---\nname: [x]\n---\n")}
     files |= {path: File(data) for path, data in contents.items()}
-    assert all(str(problem) for problem in problems(kind, name, files))
+    assert all(str(problem) for problem in find_problems(kind, name, files))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evolvable_store import review_queue
-from evolvable_store.queueing import enqueue
+from evolvable_store.job_queue import enqueue
 
 
 def queue(home: Path, session: str, **more: str) -> None:
@@ -17,7 +17,7 @@ def queue(home: Path, session: str, **more: str) -> None:
 
 def test_an_entry_says_what_its_client_said(tmp_path: Path) -> None:
     queue(tmp_path, "s1", transcript_path="/t.jsonl", cwd="/p", client="codex")
-    (entry,) = review_queue.waiting(tmp_path)
+    (entry,) = review_queue.waiting_sessions(tmp_path)
 
     assert (entry.session, entry.transcript, entry.cwd, entry.client, entry.event) == (
         *("s1", "/t.jsonl", "/p", "codex", "Stop"),
@@ -31,9 +31,9 @@ def test_eight_that_take_at_once_get_every_entry_once(tmp_path: Path) -> None:
     taken: list[str] = []
 
     def work() -> None:
-        while (entry := review_queue.take(tmp_path)) is not None:
+        while (entry := review_queue.take_session(tmp_path)) is not None:
             taken.append(entry.session)
-            review_queue.finish(entry)
+            review_queue.finish_session(entry)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -48,30 +48,30 @@ def test_eight_that_take_at_once_get_every_entry_once(tmp_path: Path) -> None:
 def test_the_entry_of_one_session_can_be_taken(tmp_path: Path) -> None:
     queue(tmp_path, "s1")
     queue(tmp_path, "s2")
-    entry = review_queue.take(tmp_path, "s2")
+    entry = review_queue.take_session(tmp_path, "s2")
 
     assert entry is not None and entry.session == "s2"
-    assert review_queue.take(tmp_path, "s2") is None
-    assert [entry.session for entry in review_queue.waiting(tmp_path)] == ["s1"]
+    assert review_queue.take_session(tmp_path, "s2") is None
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == ["s1"]
 
 
 def test_what_is_given_back_waits_again_unless_the_session_went_on(tmp_path: Path) -> None:
     queue(tmp_path, "s1", cwd="/old")
-    entry = review_queue.take(tmp_path)
+    entry = review_queue.take_session(tmp_path)
     assert entry is not None
     review_queue.give_back(tmp_path, entry)
-    assert [entry.cwd for entry in review_queue.waiting(tmp_path)] == ["/old"]
+    assert [entry.cwd for entry in review_queue.waiting_sessions(tmp_path)] == ["/old"]
 
-    entry = review_queue.take(tmp_path)
+    entry = review_queue.take_session(tmp_path)
     assert entry is not None
     queue(tmp_path, "s1", cwd="/new")
     review_queue.give_back(tmp_path, entry)
-    assert [entry.cwd for entry in review_queue.waiting(tmp_path)] == ["/new"]
+    assert [entry.cwd for entry in review_queue.waiting_sessions(tmp_path)] == ["/new"]
 
 
 def test_what_a_process_took_and_never_finished_comes_back(tmp_path: Path) -> None:
     queue(tmp_path, "s1")
-    entry = review_queue.take(tmp_path)
+    entry = review_queue.take_session(tmp_path)
     assert entry is not None
     draft = tmp_path / "reviews/queue/s2.json.1-2.new"
     draft.write_text("half", encoding="utf-8")
@@ -80,7 +80,7 @@ def test_what_a_process_took_and_never_finished_comes_back(tmp_path: Path) -> No
     for path in (entry.place, draft):
         os.utime(path, (1, 1))
     assert review_queue.reclaim(tmp_path) == 1
-    assert [entry.session for entry in review_queue.waiting(tmp_path)] == ["s1"]
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == ["s1"]
     assert not draft.exists()
 
 
@@ -89,24 +89,24 @@ def test_a_broken_entry_is_in_nobodys_way(tmp_path: Path, broken: bytes) -> None
     queue(tmp_path, "s1")
     (tmp_path / "reviews/queue/a.json").write_bytes(broken)
 
-    assert [entry.session for entry in review_queue.waiting(tmp_path)] == ["s1"]
-    assert (entry := review_queue.take(tmp_path)) is not None and entry.session == "s1"
-    assert review_queue.take(tmp_path) is None
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == ["s1"]
+    assert (entry := review_queue.take_session(tmp_path)) is not None and entry.session == "s1"
+    assert review_queue.take_session(tmp_path) is None
 
 
 def test_when_nobody_reviews_the_oldest_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evolvable_store.queueing.MOST", 3)
+    monkeypatch.setattr("evolvable_store.job_queue.MAX_WAITING", 3)
     for number in range(5):
         queue(tmp_path, f"s{number}")
         os.utime(tmp_path / f"reviews/queue/s{number}.json", (number, number))
 
-    assert [entry.session for entry in review_queue.waiting(tmp_path)] == ["s2", "s3", "s4"]
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == ["s2", "s3", "s4"]
 
 
 def test_a_place_without_a_library_or_a_session_is_left_as_it_is(tmp_path: Path) -> None:
     assert not enqueue(str(tmp_path / "none"), {"session_id": "s1"})
     assert not enqueue(str(tmp_path), {"event": "Stop"})
-    assert review_queue.waiting(tmp_path / "none") == [] and review_queue.take(tmp_path) is None
+    assert review_queue.waiting_sessions(tmp_path / "none") == [] and review_queue.take_session(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,9 +116,9 @@ def test_a_session_that_is_called_as_a_device_of_windows_gets_another_file(tmp_p
     (file,) = (tmp_path / "reviews/queue").iterdir()
 
     assert file.name.partition(".")[0].casefold() != name.casefold()
-    assert (entry := review_queue.take(tmp_path, name)) is not None
+    assert (entry := review_queue.take_session(tmp_path, name)) is not None
     review_queue.give_back(tmp_path, entry)
-    assert [entry.session for entry in review_queue.waiting(tmp_path)] == [name]
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == [name]
 
 
 def test_a_session_may_be_called_anything(tmp_path: Path) -> None:

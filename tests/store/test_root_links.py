@@ -11,8 +11,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.sync import Sync
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.incoming import SyncReport
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
 
@@ -38,7 +38,7 @@ class Desk:
         (place / "SKILL.md").write_text(TEXT)
         return place
 
-    def sync(self) -> Sync:
+    def sync(self) -> SyncReport:
         """What a sync says of the folder with the link."""
         return next(sync for sync in self.copies.sync() if sync.folder.path == self.claude)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_store.folder import read_folder
-from evolvable_store.frontmatter import read, summary
-from evolvable_store.problems import problems
+from evolvable_store.frontmatter import parse_document, summarize
+from evolvable_store.paths import seed_folder
 from evolvable_store.resource import Kind
-from evolvable_store.seed import seed_folder
+from evolvable_store.validation import find_problems
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 SKILLS = seed_folder() / "skills"
 NAMES = sorted(path.name for path in SKILLS.iterdir() if path.is_dir())
@@ -81,20 +81,20 @@ def test_there_are_ten_skills():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_skill_has_no_problem_at_all(name):
     reading = read_folder(SKILLS / name)
-    assert problems(Kind.SKILL, name, reading.files) == []
+    assert find_problems(Kind.SKILL, name, reading.files) == []
     assert reading.left_out == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_head_of_a_seed_skill_is_short_and_complete(name):
     """Agent Skills specification: intent lives in metadata, as texts."""
-    document = read(main_text(name).encode())
+    document = parse_document(main_text(name).encode())
     assert set(document.fields) == {"name", "description", "license", "metadata"}
     assert document.fields["name"] == name
     assert document.fields["license"] == "Apache-2.0"
-    assert len(summary(document).description) <= 400
-    assert re.search(r"\bUse (when|for)\b", summary(document).description)
-    assert len(summary(document).triggers) >= 4
+    assert len(summarize(document).description) <= 400
+    assert re.search(r"\bUse (when|for)\b", summarize(document).description)
+    assert len(summarize(document).triggers) >= 4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,7 +108,7 @@ def test_the_seed_is_small():
 
 
 def test_no_two_skills_share_a_trigger():
-    triggers = [trigger for name in NAMES for trigger in summary(read(main_text(name).encode())).triggers]
+    triggers = [trigger for name in NAMES for trigger in summarize(parse_document(main_text(name).encode())).triggers]
     assert len(triggers) == len(set(triggers))
 
 

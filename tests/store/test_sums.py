@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolvable_store import plain_sums, sums
+from evolvable_store.search import bm25
+from evolvable_store.search import postings as plain_sums
 
 LENGTH = 12
 
@@ -21,7 +22,7 @@ Terms = list[tuple[list[dict[int, int]], float, float]]
 
 @pytest.fixture(scope="module", params=["_sums", "plain_sums"])
 def loops(request: pytest.FixtureRequest) -> ModuleType:
-    if request.param == "_sums" and not sums.COMPILED:
+    if request.param == "_sums" and not bm25.COMPILED:
         pytest.skip("nothing was compiled where this was installed")
     return importlib.import_module(f"evolvable_store.{request.param}")
 

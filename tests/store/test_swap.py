@@ -19,14 +19,22 @@ from processes import poll
 from samples import attacks
 from swap_children import version, version_of
 
-from evolvable_store import one_by_one, swap
-from evolvable_store import rename as module
 from evolvable_store.errors import InvalidPath, Refused, TooLarge
-from evolvable_store.folder import read_folder
-from evolvable_store.objects import EXECUTABLE, MAX_FILE, PLAIN, File, Files, manifest_of
-from evolvable_store.rename import exchange, rename_new
-from evolvable_store.staging import Staging
-from evolvable_store.swap import Recovered, discard, remove_folder, still_holds, sweep, unknown_entries, write_folder
+from evolvable_store.objects import EXECUTABLE, MAX_FILE, PLAIN, File, Files, make_manifest
+from evolvable_store.workingcopy import atomic_dir, file_moves
+from evolvable_store.workingcopy import openat as module
+from evolvable_store.workingcopy.atomic_dir import (
+    RecoveredDirectory,
+    discard,
+    remove_folder,
+    still_holds,
+    sweep,
+    unknown_entries,
+    write_folder,
+)
+from evolvable_store.workingcopy.openat import exchange, rename_new
+from evolvable_store.workingcopy.staging_dir import StagingDirectory
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX system")
 
@@ -40,13 +48,13 @@ def may_write_everywhere() -> bool:
 not_root = pytest.mark.skipif(may_write_everywhere(), reason="needs a user whom permissions stop")
 
 OLD, NEW = version(0), version(1)
-BELIEVED = manifest_of(OLD).tree
+BELIEVED = make_manifest(OLD).tree
 NOW = 1_800_000_000.0
 
 
-def staging_for(root: Path) -> Staging:
+def staging_for(root: Path) -> StagingDirectory:
     """The staging folder of a root, with its recovery notes in a library's home beside it."""
-    return swap.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
+    return atomic_dir.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
 
 
 @pytest.fixture
@@ -58,25 +66,25 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def staging(root: Path) -> Staging:
+def staging(root: Path) -> StagingDirectory:
     return staging_for(root)
 
 
 @pytest.fixture
-def pdf(root: Path, staging: Staging) -> Path:
+def pdf(root: Path, staging: StagingDirectory) -> Path:
     """A folder in the root that holds OLD."""
     assert write_folder(root / "pdf", OLD, staging, believed="", now=NOW) is None
     return root / "pdf"
 
 
-Update = Callable[..., swap.Replaced]
+Update = Callable[..., atomic_dir.ReplacedDirectory]
 
 
 @pytest.fixture
-def update(pdf: Path, staging: Staging) -> Update:
+def update(pdf: Path, staging: StagingDirectory) -> Update:
     """Writes NEW, or other files, over OLD."""
 
-    def write(files: Files = NEW, believed: str = BELIEVED) -> swap.Replaced:
+    def write(files: Files = NEW, believed: str = BELIEVED) -> atomic_dir.ReplacedDirectory:
         replaced = write_folder(pdf, files, staging, believed=believed, now=NOW)
         assert replaced is not None
         return replaced
@@ -84,7 +92,7 @@ def update(pdf: Path, staging: Staging) -> Update:
     return write
 
 
-def left_in(staging: Staging) -> list[str]:
+def left_in(staging: StagingDirectory) -> list[str]:
     return sorted(set(os.listdir(staging)) - {".gitignore"})
 
 
@@ -97,7 +105,7 @@ def huge(path: Path) -> Path:
 # Writing
 
 
-def test_a_new_folder_holds_exactly_the_files(pdf: Path, staging: Staging) -> None:
+def test_a_new_folder_holds_exactly_the_files(pdf: Path, staging: StagingDirectory) -> None:
     assert read_folder(pdf).files == OLD
     assert os.stat(pdf / "scripts/run.sh").st_mode & 0o111
     assert not os.stat(pdf / "SKILL.md").st_mode & 0o111
@@ -127,7 +135,7 @@ NAMES = st.sampled_from(["SKILL.md", "a", "b.md", "Ü.md", "x/a", "x/y/z", "übe
 
 @given(st.dictionaries(NAMES, st.builds(File, st.binary(max_size=40), st.sampled_from([PLAIN, EXECUTABLE]))))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_what_is_read(pdf: Path, staging: Staging, files: dict[str, File]) -> None:
+def test_what_is_written_is_what_is_read(pdf: Path, staging: StagingDirectory, files: dict[str, File]) -> None:
     write_folder(pdf, files, staging, believed="", now=NOW)
     assert read_folder(pdf).files == files
 
@@ -172,7 +180,7 @@ def test_a_file_and_a_folder_can_take_each_others_place(pdf: Path, update: Updat
 
 
 @posix
-def test_a_symlink_is_not_replaced(pdf: Path, staging: Staging) -> None:
+def test_a_symlink_is_not_replaced(pdf: Path, staging: StagingDirectory) -> None:
     link = pdf.with_name("link")
     link.symlink_to(pdf)
     for action in (lambda: write_folder(link, NEW, staging, believed="", now=NOW), lambda: remove(link, staging)):
@@ -181,7 +189,7 @@ def test_a_symlink_is_not_replaced(pdf: Path, staging: Staging) -> None:
     assert link.is_symlink() and read_folder(pdf).files == OLD and left_in(staging) == []
 
 
-def test_a_file_is_not_replaced(root: Path, staging: Staging) -> None:
+def test_a_file_is_not_replaced(root: Path, staging: StagingDirectory) -> None:
     (root / "notes").write_text("mine")
     with pytest.raises(Refused, match="is not a folder"):
         write_folder(root / "notes", NEW, staging, believed="", now=NOW)
@@ -193,7 +201,7 @@ ENTRIES = [case for case in attacks("archive", "reject") if case["entry"] and se
 
 @pytest.mark.parametrize("case", ENTRIES, ids=lambda case: str(case["id"]))
 def test_a_path_out_of_the_folder_is_never_written(
-    pdf: Path, staging: Staging, tmp_path: Path, case: dict[str, object]
+    pdf: Path, staging: StagingDirectory, tmp_path: Path, case: dict[str, object]
 ) -> None:
     """attacks.json, archive: entries with hostile names."""
     before = sorted(tmp_path.rglob("*"))
@@ -205,14 +213,16 @@ def test_a_path_out_of_the_folder_is_never_written(
     assert read_folder(pdf).files == OLD
 
 
-def test_a_file_over_the_limit_is_never_written(pdf: Path, staging: Staging) -> None:
+def test_a_file_over_the_limit_is_never_written(pdf: Path, staging: StagingDirectory) -> None:
     with pytest.raises(TooLarge):
         write_folder(pdf, {"SKILL.md": File(bytes(MAX_FILE + 1))}, staging, believed=BELIEVED, now=NOW)
     assert read_folder(pdf).files == OLD
 
 
 @posix
-def test_a_root_that_became_a_symlink_is_not_written_through(pdf: Path, staging: Staging, tmp_path: Path) -> None:
+def test_a_root_that_became_a_symlink_is_not_written_through(
+    pdf: Path, staging: StagingDirectory, tmp_path: Path
+) -> None:
     pdf.parent.rename(tmp_path / "elsewhere")
     pdf.parent.symlink_to(tmp_path / "elsewhere")
     for action in (lambda: write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW), lambda: remove(pdf, staging)):
@@ -222,7 +232,7 @@ def test_a_root_that_became_a_symlink_is_not_written_through(pdf: Path, staging:
 
 
 @posix
-def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: Staging, tmp_path: Path) -> None:
+def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: StagingDirectory, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (root / "team").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match="symbolic link"):
@@ -230,7 +240,7 @@ def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: Sta
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(root: Path, staging: Staging) -> None:
+def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(root: Path, staging: StagingDirectory) -> None:
     write_folder(root / "team" / "pdf", NEW, staging, believed="", now=NOW)
     assert read_folder(root / "team" / "pdf").files == NEW
 
@@ -255,18 +265,20 @@ def test_what_belongs_to_no_version_moves_to_the_new_folder(pdf: Path, update: U
     assert still_holds(replaced.old, BELIEVED)
 
 
-def test_what_has_no_place_in_the_new_folder_is_kept_and_reported(pdf: Path, staging: Staging, update: Update) -> None:
+def test_what_has_no_place_in_the_new_folder_is_kept_and_reported(
+    pdf: Path, staging: StagingDirectory, update: Update
+) -> None:
     huge(pdf / "data.bin")
     (pdf / "same.tmp").write_text("same")
     old = update({**NEW, "data.bin": File(b"small"), "same.tmp": File(b"same")}).old
     for later in (61, 100_000):
-        assert sweep(staging, NOW + later) == [Recovered(pdf, dict(OLD), old, BELIEVED, ("data.bin",))]
+        assert sweep(staging, NOW + later) == [RecoveredDirectory(pdf, dict(OLD), old, BELIEVED, ("data.bin",))]
     assert (pdf / "data.bin").read_bytes() == b"small" and (old / "data.bin").stat().st_size == 2**30
     discard(old, staging)
     assert left_in(staging) == [] and sweep(staging, NOW + 200_000) == []
 
 
-def test_folders_of_both_sides_become_one(pdf: Path, staging: Staging, update: Update) -> None:
+def test_folders_of_both_sides_become_one(pdf: Path, staging: StagingDirectory, update: Update) -> None:
     (pdf / ".venv/lib").mkdir(parents=True)
     (pdf / ".venv/lib/mine").write_text("mine")
     (pdf / ".venv/both").write_text("mine")
@@ -277,7 +289,9 @@ def test_folders_of_both_sides_become_one(pdf: Path, staging: Staging, update: U
 
 
 @posix
-def test_nothing_is_moved_through_a_symlink(pdf: Path, staging: Staging, update: Update, tmp_path: Path) -> None:
+def test_nothing_is_moved_through_a_symlink(
+    pdf: Path, staging: StagingDirectory, update: Update, tmp_path: Path
+) -> None:
     old = update({"SKILL.md": File(b"new")}).old
     (tmp_path / "elsewhere").mkdir()
     (pdf / "references").symlink_to(tmp_path / "elsewhere")
@@ -290,11 +304,11 @@ def test_nothing_is_moved_through_a_symlink(pdf: Path, staging: Staging, update:
 # Removing
 
 
-def remove(target: Path, staging: Staging) -> swap.Replaced | None:
+def remove(target: Path, staging: StagingDirectory) -> atomic_dir.ReplacedDirectory | None:
     return remove_folder(target, staging, believed=BELIEVED, now=NOW)
 
 
-def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: Staging) -> None:
+def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: StagingDirectory) -> None:
     (pdf / "__pycache__").mkdir()
     (pdf / "empty").mkdir()
     replaced = remove(pdf, staging)
@@ -304,7 +318,7 @@ def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: Stagi
     assert not pdf.exists()
 
 
-def test_removing_leaves_what_no_version_holds(pdf: Path, staging: Staging) -> None:
+def test_removing_leaves_what_no_version_holds(pdf: Path, staging: StagingDirectory) -> None:
     (pdf / ".git").mkdir()
     (pdf / ".git/HEAD").write_text("ref")
     (pdf / ".venv").mkdir()
@@ -318,7 +332,7 @@ def test_removing_leaves_what_no_version_holds(pdf: Path, staging: Staging) -> N
     assert not (pdf / ".venv").exists()
 
 
-def test_removing_nothing_is_nothing(root: Path, staging: Staging) -> None:
+def test_removing_nothing_is_nothing(root: Path, staging: StagingDirectory) -> None:
     assert remove(root / "nothing", staging) is None
     assert left_in(staging) == []
 
@@ -326,19 +340,19 @@ def test_removing_nothing_is_nothing(root: Path, staging: Staging) -> None:
 # Sweeping
 
 
-def test_a_replaced_folder_stays_for_a_minute(update: Update, staging: Staging) -> None:
+def test_a_replaced_folder_stays_for_a_minute(update: Update, staging: StagingDirectory) -> None:
     old = update().old
     assert sweep(staging, NOW + 60) == [] and read_folder(old).files == OLD
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(update: Update, staging: Staging) -> None:
+def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(update: Update, staging: StagingDirectory) -> None:
     update()
     assert sweep(staging, NOW - 10 * 365 * 86400) == [] and left_in(staging) == []
 
 
 def test_an_edit_in_the_last_moment_is_recovered_until_its_taker_says_so(
-    pdf: Path, update: Update, staging: Staging
+    pdf: Path, update: Update, staging: StagingDirectory
 ) -> None:
     """An editor that has the file open writes into the old folder after the swap."""
     with open(pdf / "SKILL.md", "ab") as editor:
@@ -347,42 +361,44 @@ def test_an_edit_in_the_last_moment_is_recovered_until_its_taker_says_so(
     files = {**OLD, "SKILL.md": File(OLD["SKILL.md"].data + b"my last words\n")}
     assert not still_holds(old, BELIEVED)
     for later in (61, 100_000):
-        assert sweep(staging, NOW + later) == [Recovered(pdf, files, old, BELIEVED, ())]
+        assert sweep(staging, NOW + later) == [RecoveredDirectory(pdf, files, old, BELIEVED, ())]
     discard(old, staging)
     assert left_in(staging) == [] and read_folder(pdf).files == NEW
 
 
-def test_what_nobody_had_read_before_it_was_replaced_is_recovered(pdf: Path, update: Update, staging: Staging) -> None:
+def test_what_nobody_had_read_before_it_was_replaced_is_recovered(
+    pdf: Path, update: Update, staging: StagingDirectory
+) -> None:
     (pdf / "notes.md").write_bytes(b"made between the reading and the swap")
     update()
     (found,) = sweep(staging, NOW + 61)
     assert found.files == {**OLD, "notes.md": File(b"made between the reading and the swap")}
 
 
-def test_without_a_belief_everything_is_recovered(update: Update, staging: Staging) -> None:
+def test_without_a_belief_everything_is_recovered(update: Update, staging: StagingDirectory) -> None:
     update(believed="")
     (found,) = sweep(staging, NOW + 61)
     assert found.files == OLD and found.believed == ""
 
 
-def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: Staging) -> None:
+def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: StagingDirectory) -> None:
     (update().old / "references" / ".a.md.swp").write_text("unsaved")
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
     assert (pdf / "references" / ".a.md.swp").read_text() == "unsaved"
 
 
-def test_a_root_that_moved_is_swept_where_it_is_now(root: Path, staging: Staging, tmp_path: Path) -> None:
+def test_a_root_that_moved_is_swept_where_it_is_now(root: Path, staging: StagingDirectory, tmp_path: Path) -> None:
     write_folder(root / "pdf", OLD, staging, believed="", now=NOW)
     write_folder(root / "pdf", NEW, staging, believed="", now=NOW)
     (tmp_path / "moved").mkdir()
     for name in ("skills", ".skills.evolvable"):
         (tmp_path / name).rename(tmp_path / "moved" / name)
-    (found,) = sweep(swap.staging_for(tmp_path / "moved" / "skills", staging.notes), NOW + 61)
+    (found,) = sweep(atomic_dir.staging_for(tmp_path / "moved" / "skills", staging.notes), NOW + 61)
     assert found.target == tmp_path / "moved" / "skills" / "pdf"
 
 
 def test_what_a_sweep_does_not_understand_it_leaves_alone(
-    root: Path, pdf: Path, update: Update, staging: Staging
+    root: Path, pdf: Path, update: Update, staging: StagingDirectory
 ) -> None:
     old = update().old
     (staging.notes / f"{old.stem}.json").write_text("{")
@@ -398,7 +414,7 @@ FORGED = {"at": 0, "host": "evil", "process": 1, "inode": 0, "believed": "", "wr
 @pytest.mark.parametrize("target", ["../../../home/.bash_aliases", "../../../home", "../victim", "victim"])
 @pytest.mark.parametrize("drop", [None, [], ["thesis.txt"]])
 def test_recovery_notes_that_a_repository_brings_decide_nothing(
-    root: Path, staging: Staging, tmp_path: Path, target: str, drop: list[str] | None
+    root: Path, staging: StagingDirectory, tmp_path: Path, target: str, drop: list[str] | None
 ) -> None:
     """Before, a note beside the watched folder could name any path to be overwritten or taken away."""
     for victim in (tmp_path / "home", tmp_path / "victim", root / "victim"):
@@ -440,12 +456,12 @@ def test_whatever_a_note_says_nothing_outside_of_the_root_changes(tmp_path: Path
 
 
 def test_a_sweep_of_nothing_is_nothing(tmp_path: Path) -> None:
-    assert sweep(Staging(tmp_path, tmp_path / "nothing", tmp_path / "none"), NOW) == []
+    assert sweep(StagingDirectory(tmp_path, tmp_path / "nothing", tmp_path / "none"), NOW) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_sweep_beside_a_living_writer_does_not_disturb_it(
-    pdf: Path, update: Update, staging: Staging, monkeypatch: pytest.MonkeyPatch, when: str
+    pdf: Path, update: Update, staging: StagingDirectory, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     def sweeping(one: Path, other: Path) -> None:
         if when == "after":
@@ -456,7 +472,7 @@ def test_a_sweep_beside_a_living_writer_does_not_disturb_it(
             exchange(one, other)
 
     (pdf / ".venv").mkdir()
-    monkeypatch.setattr(swap, "exchange", sweeping)
+    monkeypatch.setattr(atomic_dir, "exchange", sweeping)
     update()
     assert read_folder(pdf).files == NEW and (pdf / ".venv").is_dir()
 
@@ -504,7 +520,7 @@ def test_a_root_whose_parent_is_closed_keeps_it_inside(root: Path) -> None:
 
 
 @not_root
-def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Path, staging: Staging) -> None:
+def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Path, staging: StagingDirectory) -> None:
     """attacks.json, fs-15."""
     pdf.parent.chmod(0o500)
     try:
@@ -517,7 +533,7 @@ def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Pat
 
 
 @posix
-def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging: Staging) -> None:
+def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging: StagingDirectory) -> None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -537,12 +553,12 @@ def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Takes the exchange away, as some file systems and Windows do."""
     for name in ("exchange", "_two_renames", "_move_away"):
-        monkeypatch.setattr(swap, name, getattr(swap, name))
+        monkeypatch.setattr(atomic_dir, name, getattr(atomic_dir, name))
     swap_children.limit_to(request.param)
     return str(request.param)
 
 
-def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Staging, way: str) -> None:
+def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: StagingDirectory, way: str) -> None:
     (pdf / ".venv").mkdir()
     huge(pdf / "references" / "model.bin")
     replaced = write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
@@ -552,7 +568,7 @@ def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Staging
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: Staging, way: str) -> None:
+def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: StagingDirectory, way: str) -> None:
     (pdf / "__pycache__").mkdir()
     replaced = remove(pdf, staging)
     assert replaced is not None and read_folder(replaced.old).files == OLD
@@ -560,7 +576,7 @@ def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: Staging, w
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: Staging, way: str) -> None:
+def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: StagingDirectory, way: str) -> None:
     with open(pdf / "SKILL.md", "ab") as editor:
         write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
         editor.write(b"my last words\n")
@@ -569,7 +585,9 @@ def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: Stagin
 
 
 @pytest.mark.parametrize("way", ["file by file"], indirect=True)
-def test_file_by_file_what_is_in_the_way_is_kept(pdf: Path, staging: Staging, way: str, tmp_path: Path) -> None:
+def test_file_by_file_what_is_in_the_way_is_kept(
+    pdf: Path, staging: StagingDirectory, way: str, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (pdf / "assets").symlink_to(tmp_path / "elsewhere")
     (pdf / "notes.md").mkdir()
@@ -587,7 +605,7 @@ def test_file_by_file_what_is_in_the_way_is_kept(pdf: Path, staging: Staging, wa
 @pytest.mark.parametrize("removing", [False, True])
 @pytest.mark.parametrize("way", ["exchange", "two renames", "file by file"], indirect=True)
 def test_a_rename_that_fails_puts_all_back(
-    pdf: Path, staging: Staging, way: str, removing: bool, monkeypatch: pytest.MonkeyPatch
+    pdf: Path, staging: StagingDirectory, way: str, removing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Windows a file that is open cannot be replaced; disks break. Each call fails in turn."""
     (pdf / "assets").symlink_to("nowhere")
@@ -627,8 +645,8 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
         return wrapped
 
     for name in ("exchange", "rename_new", "rename"):
-        patch.setattr(swap, name, wrap(getattr(swap, name)))
-    patch.setattr(one_by_one, "rename", wrap(one_by_one.rename))
+        patch.setattr(atomic_dir, name, wrap(getattr(atomic_dir, name)))
+    patch.setattr(file_moves, "rename", wrap(file_moves.rename))
 
 
 # Crashes
@@ -647,17 +665,19 @@ def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: st
 
 
 @posix
-def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(pdf: Path, staging: Staging, tmp_path: Path) -> None:
+def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(
+    pdf: Path, staging: StagingDirectory, tmp_path: Path
+) -> None:
     kill_writers(pdf, staging, tmp_path, kills=60)
 
 
 @posix
 @pytest.mark.nightly
-def test_a_thousand_killed_writers(pdf: Path, staging: Staging, tmp_path: Path) -> None:
+def test_a_thousand_killed_writers(pdf: Path, staging: StagingDirectory, tmp_path: Path) -> None:
     kill_writers(pdf, staging, tmp_path, kills=1000)
 
 
-def kill_writers(pdf: Path, staging: Staging, tmp_path: Path, kills: int) -> None:
+def kill_writers(pdf: Path, staging: StagingDirectory, tmp_path: Path, kills: int) -> None:
     rng = random.Random(kills)
     (pdf / ".venv").mkdir()
     (pdf / ".venv/keep").touch()
@@ -686,7 +706,7 @@ def kill_writers(pdf: Path, staging: Staging, tmp_path: Path, kills: int) -> Non
     assert sweep(staging, time.time() + 120) == [] and left_in(staging) == []
 
 
-def kill_one(pdf: Path, staging: Staging, seconds: float) -> None:
+def kill_one(pdf: Path, staging: StagingDirectory, seconds: float) -> None:
     child = start("write", pdf, pdf.parent)
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -751,7 +771,7 @@ def test_a_rename_replaces_nothing_where_the_system_has_no_such_call(
     assert (tmp_path / "third").is_dir()
 
 
-def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: Staging) -> None:
+def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: StagingDirectory) -> None:
     """Somebody makes and removes the folder while it is written."""
     script = "import os, sys\na, b = sys.argv[1:]\nwhile True:\n os.rename(a, b); os.rename(b, a)"
     spare = pdf.with_name("spare")

@@ -15,19 +15,18 @@ import pytest
 import swap_children
 from swap_children import version
 
-from evolvable_store import swap
 from evolvable_store.errors import EvolvableError
-from evolvable_store.folder import read_folder
-from evolvable_store.openat import open_real
-from evolvable_store.rename import move
-from evolvable_store.staging import opened
+from evolvable_store.workingcopy import atomic_dir
+from evolvable_store.workingcopy.openat import move, open_real
+from evolvable_store.workingcopy.staging_dir import open_staging
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="looks names up in open directories")
 
 SWAPPER = """
 import os, sys
 from pathlib import Path
-from evolvable_store.rename import exchange
+from evolvable_store.workingcopy.openat import exchange
 place, link = map(Path, sys.argv[1:])
 print("ready", flush=True)
 while True:
@@ -63,7 +62,7 @@ def swapped(place: Path, outside: Path) -> Iterator[None]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """One way after the other to replace a folder."""
     for name in ("exchange", "_two_renames", "_move_away"):
-        monkeypatch.setattr(swap, name, getattr(swap, name))
+        monkeypatch.setattr(atomic_dir, name, getattr(atomic_dir, name))
     swap_children.limit_to(request.param)
     return str(request.param)
 
@@ -75,9 +74,9 @@ def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
     """The path was right when it was looked at, and is a link when it is used."""
     root, notes = tmp_path / "home" / "skills", tmp_path / "library" / "notes"
     root.mkdir(parents=True)
-    staging = swap.staging_for(root, notes)
+    staging = atomic_dir.staging_for(root, notes)
     target = root / "team" / "pdf"
-    swap.write_folder(target, version(0), staging, believed="", now=time.time())
+    atomic_dir.write_folder(target, version(0), staging, believed="", now=time.time())
     outside = tmp_path / "outside"
     for copy in (outside / "pdf", outside / "team" / "pdf", outside / "skills" / "team" / "pdf"):
         shutil.copytree(target, copy)
@@ -86,13 +85,13 @@ def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
     with swapped(tmp_path / swapping, outside):
         for number in range(24):
             with contextlib.suppress(EvolvableError, OSError):
-                staging = swap.staging_for(root, notes)
+                staging = atomic_dir.staging_for(root, notes)
                 if number % 3 == 2:
-                    swap.remove_folder(target, staging, believed="", now=time.time())
+                    atomic_dir.remove_folder(target, staging, believed="", now=time.time())
                 else:
-                    swap.write_folder(target, version(number), staging, believed="", now=time.time())
+                    atomic_dir.write_folder(target, version(number), staging, believed="", now=time.time())
             with contextlib.suppress(EvolvableError, OSError):
-                swap.sweep(staging, time.time() + 61)
+                atomic_dir.sweep(staging, time.time() + 61)
     assert snapshot(outside) == before
 
 
@@ -116,11 +115,11 @@ def test_a_link_planted_while_a_folder_is_read_brings_nothing_in(tmp_path: Path,
 def test_a_root_that_was_replaced_by_another_directory_is_not_written(tmp_path: Path) -> None:
     root = tmp_path / "skills"
     root.mkdir()
-    staging = swap.staging_for(root, tmp_path / "notes")
+    staging = atomic_dir.staging_for(root, tmp_path / "notes")
     root.rename(tmp_path / "away")
     root.mkdir()
     with pytest.raises(EvolvableError, match="replaced by another directory"):
-        swap.write_folder(root / "pdf", version(0), staging, believed="", now=time.time())
+        atomic_dir.write_folder(root / "pdf", version(0), staging, believed="", now=time.time())
     assert list(root.iterdir()) == []
 
 
@@ -128,7 +127,7 @@ def test_an_open_root_is_written_where_it_is_now_and_not_where_its_path_leads(tm
     root, outside = tmp_path / "skills", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
-    with opened(swap.staging_for(root, tmp_path / "notes")) as place:
+    with open_staging(atomic_dir.staging_for(root, tmp_path / "notes")) as place:
         root.rename(tmp_path / "away")
         root.symlink_to(outside)
         (place.root / "pdf").mkdir()
@@ -140,7 +139,7 @@ def test_permissions_of_a_staging_folder_that_others_may_write_are_taken_back(tm
     root.mkdir()
     staging.mkdir()
     staging.chmod(0o777)
-    assert swap.staging_for(root, tmp_path / "notes").path == staging
+    assert atomic_dir.staging_for(root, tmp_path / "notes").path == staging
     assert staging.stat().st_mode & 0o777 == 0o700
 
 

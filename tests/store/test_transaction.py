@@ -27,12 +27,12 @@ from evolvable_store.objects import EXECUTABLE, MAX_FILE, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.transaction import Written
+from evolvable_store.transaction import WriteResult
 
 PDF = Ref.parse("pdf")
 XLS = Ref.parse("xls")
 DOC = Ref.parse("doc")
-Put = Callable[..., Written]
+Put = Callable[..., WriteResult]
 
 
 def text_of(store: Store, ref: Ref, version: int | None = None) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_store import trash as module
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.staging import open_root
 from evolvable_store.store import Store
-from evolvable_store.trash import Trash
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy import file_moves as module
+from evolvable_store.workingcopy.file_moves import Trash
+from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_store.workingcopy.staging_dir import open_root
 
 TEXT = "---\nname: pdf\ndescription: Works with PDF files.\n---\n\nCount the pages.\n"
 PDF = Ref.parse("skill:pdf")

@@ -17,7 +17,6 @@ from processes import Children, Gate, poll
 from samples import skill
 from soundness import assert_sound
 
-from evolvable_store import driver, sqlite
 from evolvable_store.errors import (
     EvolvableError,
     LibraryBusy,
@@ -30,6 +29,7 @@ from evolvable_store.errors import (
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage import connection, sqlite
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -359,9 +359,9 @@ def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
 def test_a_library_that_others_keep_busy_is_given_up_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "GIVE_UP_SECONDS", 0.3)
     filled(tmp_path)
-    with Store.open(tmp_path) as store, closing(driver.connect(tmp_path / FILE, durable=True)) as other:
+    with Store.open(tmp_path) as store, closing(connection.connect(tmp_path / FILE, durable=True)) as other:
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         with pytest.raises(LibraryBusy, match="busy"), store.transaction(Actor.AGENT, "try") as tx:
@@ -417,13 +417,13 @@ def test_a_sqlite_without_the_fix_of_the_log_uses_a_rollback_journal(
     gate = Gate(tmp_path / "gate")
     gate.open()
     said = children.start("open", tmp_path / "home", gate.folder, flags=flags).said()
-    safe = "--unsafe" not in flags and sqlite3.sqlite_version_info >= driver.SAFE_VERSION
+    safe = "--unsafe" not in flags and sqlite3.sqlite_version_info >= connection.SAFE_VERSION
     assert said["journal"] == ("wal" if safe else "delete")
 
 
 def without_the_fix(monkeypatch: pytest.MonkeyPatch, yes: bool = True) -> None:
     """Makes what is opened from now on behave as if its SQLite had the bug of the write-ahead log, or not."""
-    monkeypatch.setattr(driver, "SAFE_VERSION", (99, 0, 0) if yes else (3, 0, 0))
+    monkeypatch.setattr(connection, "SAFE_VERSION", (99, 0, 0) if yes else (3, 0, 0))
 
 
 def test_a_sqlite_without_the_fix_reads_beside_one_that_has_it_and_does_not_write(

@@ -7,12 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_store.vectors import WITH_DESCRIPTIONS, Place, Progress, Role, Text, Vectors, progress, text_of
-from evolvable_store.vectors_file import FILE
+from evolvable_store.search.vector_store import (
+    FILE,
+    WITH_DESCRIPTIONS,
+    EmbeddingProgress,
+    TextDigest,
+    TextRole,
+    VectorResource,
+    Vectors,
+    digest_text,
+    embedding_progress,
+)
 
-ONE, TWO = text_of("one"), text_of("two")
+ONE, TWO = digest_text("one"), digest_text("two")
 BOTH = [ONE.hash, TWO.hash]
-PDF, SQL = Place(1, "skill", "user", "pdf"), Place(2, "skill", "user", "sql")
+PDF, SQL = VectorResource(1, "skill", "user", "pdf"), VectorResource(2, "skill", "user", "sql")
 
 
 @pytest.fixture
@@ -21,21 +30,21 @@ def vectors(tmp_path: Path) -> Iterator[Vectors]:
         yield vectors
 
 
-def say(vectors: Vectors, **said: Text) -> None:
+def say(vectors: Vectors, **said: TextDigest) -> None:
     """Gives pdf and sql one text each."""
     places = {"pdf": PDF, "sql": SQL}
-    vectors.take_in({places[name]: {Role.WHOLE: text} for name, text in said.items()}, (), {"applied": "1"})
+    vectors.take_in({places[name]: {TextRole.WHOLE: text} for name, text in said.items()}, (), {"applied": "1"})
 
 
 def test_equal_texts_have_one_vector(vectors: Vectors) -> None:
     say(vectors, pdf=ONE, sql=ONE)
     model = vectors.model("m", "onnx")
-    assert vectors.lacking(model, Role.WHOLE) == {1: 3, 2: 3}
+    assert vectors.resources_without_vector(model, TextRole.WHOLE) == {1: 3, 2: 3}
 
     vectors.keep(model, {ONE.hash: b"11"})
 
-    assert vectors.lacking(model, Role.WHOLE) == {}
-    assert list(vectors.all(model, Role.WHOLE)) == [(1, b"11"), (2, b"11")]
+    assert vectors.resources_without_vector(model, TextRole.WHOLE) == {}
+    assert list(vectors.all(model, TextRole.WHOLE)) == [(1, b"11"), (2, b"11")]
 
 
 def test_a_vector_goes_with_the_last_text_it_is_of(vectors: Vectors) -> None:
@@ -60,7 +69,7 @@ def test_each_model_has_its_own_vectors(vectors: Vectors) -> None:
     say(vectors, pdf=ONE)
     old, new = vectors.model("old", "onnx:a"), vectors.model("new", "onnx:b")
     vectors.keep(old, {ONE.hash: b"11"})
-    assert vectors.lacking(new, Role.WHOLE) == {1: 3}
+    assert vectors.resources_without_vector(new, TextRole.WHOLE) == {1: 3}
 
     vectors.forget_model(old)
 
@@ -75,31 +84,31 @@ def test_another_history_keeps_the_vectors_of_texts_that_come_again(vectors: Vec
 
     vectors.forget_texts()
     say(vectors, sql=ONE)
-    vectors.drop_unsaid()
+    vectors.delete_unused_vectors()
 
     assert vectors.known(model, BOTH) == {ONE.hash: b"11"}
     assert vectors.state("applied") == "1"
 
 
 def test_progress_counts_the_texts_that_are_wanted(vectors: Vectors, tmp_path: Path) -> None:
-    vectors.take_in({PDF: {Role.WHOLE: ONE, Role.DESCRIPTION: TWO}}, (), {})
+    vectors.take_in({PDF: {TextRole.WHOLE: ONE, TextRole.DESCRIPTION: TWO}}, (), {})
     vectors.keep(vectors.model("m", "onnx"), {ONE.hash: b"11"})
-    assert progress(tmp_path) == Progress("m", 1, 1)
+    assert embedding_progress(tmp_path) == EmbeddingProgress("m", 1, 1)
 
     vectors.note(WITH_DESCRIPTIONS, "1")
 
-    assert progress(tmp_path) == Progress("m", 1, 2)
+    assert embedding_progress(tmp_path) == EmbeddingProgress("m", 1, 2)
 
 
 def test_there_is_no_progress_before_anything_was_begun(tmp_path: Path) -> None:
-    assert progress(tmp_path) is None
+    assert embedding_progress(tmp_path) is None
     assert not (tmp_path / FILE).exists()
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
 def test_a_damaged_file_is_set_aside_and_made_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    assert progress(tmp_path) is None
+    assert embedding_progress(tmp_path) is None
     with Vectors.open(tmp_path) as vectors:
         assert vectors.places() == []
     assert (tmp_path / f"{FILE}.damaged").read_bytes() == content

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from evolvable_store import working_copy
 from evolvable_store.errors import AlreadyExists, InvalidArgument
 from evolvable_store.objects import EXECUTABLE, File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy import sync
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 PDF = Ref(Kind.SKILL, "pdf", "user")
 
@@ -186,14 +186,14 @@ def test_what_a_crash_left_between_writing_and_noting_is_recognised_as_ours(desk
 def test_a_save_in_the_moment_of_writing_is_not_lost(desk, monkeypatch):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)
-    real, saves = working_copy.write_folder, [text("pdf", "one by the person", "two", "three")]
+    real, saves = sync.write_folder, [text("pdf", "one by the person", "two", "three")]
 
     def saved_meanwhile(target, *arguments, **more):
         if saves:
             desk.save("pdf", saves.pop())
         return real(target, *arguments, **more)
 
-    monkeypatch.setattr(working_copy, "write_folder", saved_meanwhile)
+    monkeypatch.setattr(sync, "write_folder", saved_meanwhile)
     desk.agent(text("pdf", "one", "two", "three by the agent"))
 
     assert desk.read() == text("pdf", "one by the person", "two", "three by the agent")
@@ -557,13 +557,13 @@ def test_a_merge_that_would_break_the_frontmatter_is_a_conflict(desk):
 def test_a_save_in_the_moment_of_a_removal_brings_the_resource_back(desk, monkeypatch):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)
-    real = working_copy.remove_folder
+    real = sync.remove_folder
 
     def saved_meanwhile(target, *arguments, **more):
         desk.save("pdf", text("pdf", "I am still working on this"))
         return real(target, *arguments, **more)
 
-    monkeypatch.setattr(working_copy, "remove_folder", saved_meanwhile)
+    monkeypatch.setattr(sync, "remove_folder", saved_meanwhile)
     with desk.store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(PDF)
     desk.copies.write_out([PDF])
@@ -599,7 +599,7 @@ SYNC_ONE = """
 import sys
 from pathlib import Path
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
 store = Store.open(Path(sys.argv[1]))
 sys.stdout.write("ready\\n"); sys.stdout.flush()
 sys.stdin.readline()

@@ -2,9 +2,9 @@
 
 from talks import Talk
 
-from evolvable_store.evidence import note_session
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import add_client_session
 from evolvable_tools import usage
 from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
@@ -24,7 +24,7 @@ def seen(library: Library, *sessions: str) -> None:
     """Has the server see these sessions, each over a connection of its own."""
     with library.store.backend.writing() as db:
         for session in sessions:
-            note_session(db, session, f"client-{session}", library.store.now())
+            add_client_session(db, session, f"client-{session}", library.store.now())
 
 
 def verified(library: Library, name: str, session: str, outcome: str, connection: str = "") -> None:

@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.store import Store
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.registry import WorkingCopies
 
 PERSON = Identity(Principal.PERSON, "terminal")
 """Who imports the folders of a place. What is saved in them later is of an unknown principal, as on any machine."""

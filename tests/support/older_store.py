@@ -5,9 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from evolvable_store import migrations, transaction
+from evolvable_store import transaction
 from evolvable_store.operation import Intent
-from evolvable_store.sqlite import SqliteWriter
+from evolvable_store.storage import migrations
+from evolvable_store.storage.sqlite import SqliteWriter
 
 CHANNEL, PRINCIPALS = 5, 10
 

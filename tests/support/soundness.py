@@ -6,7 +6,7 @@ from itertools import pairwise
 from evolvable_store.objects import chain_hash
 from evolvable_store.operation import Change, Head
 from evolvable_store.resource import Ref
-from evolvable_store.store import Past, Store
+from evolvable_store.store import HistoryEntry, Store
 
 
 def assert_sound(store: Store) -> None:
@@ -37,9 +37,9 @@ def replayed(changes: list[Change]) -> dict[Ref, int]:
     return {ref: version for ref, version in heads.items() if version is not None}
 
 
-def whole_history(store: Store, head: Head) -> list[Past]:
+def whole_history(store: Store, head: Head) -> list[HistoryEntry]:
     """Returns all versions of a resource, oldest first, read in pages."""
-    pasts: list[Past] = []
+    pasts: list[HistoryEntry] = []
     while page := store.history(head, limit=500, below=pasts[-1].version.number if pasts else None):
         pasts += page
     return pasts[::-1]

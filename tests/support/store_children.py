@@ -19,15 +19,15 @@ FLAGS = {argument for argument in sys.argv[1:] if argument.startswith("--")}
 if "--stdlib" in FLAGS:
     sys.modules["pysqlite3"] = None  # type: ignore[assignment]
 
-from evolvable_store import driver, migrations  # noqa: E402
-from evolvable_store.errors import VersionConflict  # noqa: E402
-from evolvable_store.objects import File  # noqa: E402
-from evolvable_store.operation import Actor  # noqa: E402
-from evolvable_store.resource import Ref  # noqa: E402
-from evolvable_store.store import Store  # noqa: E402
+from evolvable_store.errors import VersionConflict
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.storage import connection, migrations
+from evolvable_store.store import Store
 
 if "--unsafe" in FLAGS:
-    driver.SAFE_VERSION = (99, 0, 0)
+    connection.SAFE_VERSION = (99, 0, 0)
 if "--nobody" in FLAGS:
     os.setgroups([])
     os.setgid(65534)
@@ -110,7 +110,7 @@ def open_library(home: str, gate: str) -> None:
     at_gate(gate)
     with Store.open(Path(home), create=True) as store:
         with store.backend.reading() as db:
-            version = migrations.applied(db, store.backend.path)
+            version = migrations.schema_version(db, store.backend.path)
         say({"schema": version, "journal": store.backend.journal, "heads": [str(head.ref) for head in store.heads()]})
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from evolvable_store import swap
-from evolvable_store.folder import read_folder
-from evolvable_store.objects import EXECUTABLE, PLAIN, File, Files, manifest_of
+from evolvable_store.objects import EXECUTABLE, PLAIN, File, Files, make_manifest
+from evolvable_store.workingcopy import atomic_dir
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 STEPS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.chmod", "os.scandir", "os.listdir"}
 """Audit events of what touches the disk: a process can die before each."""
@@ -39,9 +39,9 @@ def write(target: Path, root: Path) -> None:
     assert number is not None
     print("ready", flush=True)
     while True:
-        tree = manifest_of(version(number)).tree
+        tree = make_manifest(version(number)).tree
         number += 1
-        swap.write_folder(target, version(number), staging, believed=tree, now=time.time())
+        atomic_dir.write_folder(target, version(number), staging, believed=tree, now=time.time())
 
 
 def read(target: Path, stop: Path) -> None:
@@ -58,9 +58,9 @@ def read(target: Path, stop: Path) -> None:
     print(json.dumps(seen))
 
 
-def staging_for(root: Path) -> swap.Staging:
+def staging_for(root: Path) -> atomic_dir.StagingDirectory:
     """Returns the staging folder of a root, with its recovery notes in a library's home beside it."""
-    return swap.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
+    return atomic_dir.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
 
 
 def tidy(root: Path, stop: Path) -> None:
@@ -68,7 +68,7 @@ def tidy(root: Path, stop: Path) -> None:
     staging = staging_for(root)
     recovered = []
     while not stop.exists():
-        recovered += [sorted(found.files) for found in swap.sweep(staging, time.time() + 61)]
+        recovered += [sorted(found.files) for found in atomic_dir.sweep(staging, time.time() + 61)]
         time.sleep(0.02)
     print(json.dumps(recovered))
 
@@ -86,10 +86,10 @@ def crash(folder: Path, way: str, operation: str) -> None:
         if not died(scene.run, step):
             break
         scene.look_at_once(problems)
-        died(lambda scene=scene: swap.sweep(scene.staging, scene.now), rng.randint(1, 60))
-        swap.sweep(scene.staging, scene.now)
+        died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now), rng.randint(1, 60))
+        atomic_dir.sweep(scene.staging, scene.now)
         scene.look_after_sweep(problems)
-        died(lambda scene=scene: swap.sweep(scene.staging, scene.now + 120), rng.randint(1, 60))
+        died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now + 120), rng.randint(1, 60))
         scene.look_at_end(problems)
     print(json.dumps({"steps": step - 1, "problems": problems}))
 
@@ -104,10 +104,10 @@ def limit_to(way: str) -> None:
         return refusing
 
     if way == "two renames":
-        swap.exchange = refuse(errno.EINVAL)  # type: ignore[attr-defined]
+        atomic_dir.exchange = refuse(errno.EINVAL)  # type: ignore[attr-defined]
     elif way == "file by file":
-        swap.exchange = refuse(errno.EXDEV)  # type: ignore[attr-defined]
-        swap._two_renames = swap._move_away = refuse(errno.EXDEV)
+        atomic_dir.exchange = refuse(errno.EXDEV)  # type: ignore[attr-defined]
+        atomic_dir._two_renames = atomic_dir._move_away = refuse(errno.EXDEV)
 
 
 def died(action: Callable[[], object], step: int) -> bool:
@@ -140,20 +140,20 @@ class Scene:
         self.way, self.operation, self.now = way, operation, time.time()
         root = place / "root"
         root.mkdir(parents=True)
-        self.target, self.staging = root / "pdf", swap.staging_for(root, place / "notes")
+        self.target, self.staging = root / "pdf", atomic_dir.staging_for(root, place / "notes")
         if operation != "create":
-            swap.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
+            atomic_dir.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
             for path in (".git/HEAD", ".venv/bin/python", "references/.venv/keep"):
                 (self.target / path).parent.mkdir(parents=True)
                 (self.target / path).write_text(path)
             (self.target / "empty").mkdir()
 
     def run(self) -> None:
-        believed = manifest_of(version(0)).tree
+        believed = make_manifest(version(0)).tree
         if self.operation == "remove":
-            swap.remove_folder(self.target, self.staging, believed=believed, now=self.now)
+            atomic_dir.remove_folder(self.target, self.staging, believed=believed, now=self.now)
         else:
-            swap.write_folder(self.target, version(1), self.staging, believed=believed, now=self.now)
+            atomic_dir.write_folder(self.target, version(1), self.staging, believed=believed, now=self.now)
 
     def state(self) -> str:
         try:
@@ -182,7 +182,7 @@ class Scene:
         problems.extend(f"{self.target}: {path} is lost" for path in wanted if not (self.target / path).exists())
 
     def look_at_end(self, problems: list[str]) -> None:
-        recovered = swap.sweep(self.staging, self.now + 120)
+        recovered = atomic_dir.sweep(self.staging, self.now + 120)
         problems.extend(f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered)
         left = sorted({*os.listdir(self.staging), *os.listdir(self.staging.notes)})
         if left != [".gitignore"]:

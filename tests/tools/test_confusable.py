@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from evolvable_store.index import Entry
 from evolvable_store.resource import Ref
+from evolvable_store.search.index import IndexEntry
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.confusable import ALIKE, MOST_AT_ONCE, Confusion, confusable
 
@@ -25,7 +25,7 @@ def office(office: Mapping[str, str], skill: Skill) -> Mapping[str, str]:
     return {**office, **MORE}
 
 
-def entries(library: Library, *names: str) -> list[Entry]:
+def entries(library: Library, *names: str) -> list[IndexEntry]:
     return [one for one in library.index.entries(limit=500) if not names or one.name in names]
 
 

@@ -30,8 +30,7 @@ from processes import poll
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
-from evolvable_store.vectors import Role, Vectors, progress
-from evolvable_store.vectors_file import FILE
+from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
 from evolvable_tools.embedding import wire
 from evolvable_tools.embedding.client import LOG, MAX_TASK, SharedEmbedder, shortened
 from evolvable_tools.embedding.embedder import open_embedder
@@ -240,9 +239,9 @@ def test_an_empty_library_is_said_to_be_empty(connect: Connect, model: str, home
 
 
 def test_progress_is_seen_without_the_process(connect: Connect, model: str, home: Path) -> None:
-    assert progress(home) is None
+    assert embedding_progress(home) is None
     until(connect(model), complete)
-    seen = progress(home)
+    seen = embedding_progress(home)
     assert seen is not None and (seen.done, seen.total) == (3, 3)
 
 
@@ -264,7 +263,7 @@ def serves(name: str) -> Callable[[Similar], bool]:
 def with_vectors(home: Path) -> set[str]:
     """Returns the folders of the models that have all their vectors."""
     with Vectors.open(home) as vectors:
-        every = [(model, *vectors.counted(model, [Role.WHOLE])) for model in vectors.models()]
+        every = [(model, *vectors.counted(model, [TextRole.WHOLE])) for model in vectors.models()]
     assert len(every) <= 3
     return {model.name.removeprefix("onnx:").partition("@")[0] for model, done, total in every if done == total}
 

@@ -8,8 +8,8 @@ import pytest
 from model_api import ModelApi, asking, chooses, fails, labels, says
 
 from evolvable_store.errors import EvolvableError, LibraryBusy
-from evolvable_store.index import Entry
 from evolvable_store.resource import Kind
+from evolvable_store.search.index import IndexEntry
 from evolvable_tools.lookup.judge import (
     INSTRUCTIONS,
     JUDGED,
@@ -329,8 +329,8 @@ def test_descriptions_are_cut_where_the_caller_says() -> None:
 # What tells the shortlist apart.
 
 
-def entry(name: str, description: str, *triggers: str, scope: str = "user") -> Entry:
-    return Entry(1, Kind.SKILL, scope, name, 3, description, triggers, False, "", "tree")
+def entry(name: str, description: str, *triggers: str, scope: str = "user") -> IndexEntry:
+    return IndexEntry(1, Kind.SKILL, scope, name, 3, description, triggers, False, "", "tree")
 
 
 def test_each_is_told_apart_by_the_words_that_only_it_says() -> None:

@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 from samples import put_texts
 
-from evolvable_store.index import Index
 from evolvable_store.resource import Kind
+from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import find
 from evolvable_tools.lookup.keyword import LONGEST_PHRASE, MOST_WORDS, keyword

@@ -12,8 +12,8 @@ import samples
 from samples import attacks
 
 from evolvable_store.errors import InvalidArgument, InvalidRef
-from evolvable_store.index import Index
 from evolvable_store.resource import Kind
+from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.cascade import MAX_LIMIT, Found, find
 from evolvable_tools.lookup.means import FITS

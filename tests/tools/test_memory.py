@@ -8,9 +8,9 @@ from samples import put_texts
 from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.problems import MEMORY_CAPS
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
+from evolvable_store.validation import MEMORY_CAPS
 from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.memory import AGES_AFTER, ARCHIVE, add_fact, briefing, facts, over_caps, says_already

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.index import Index, IndexEntry
 from evolvable_tools.library import Library
 from evolvable_tools.lookup.judge import choices, judge
 from evolvable_tools.lookup.paper import MOST_DESCRIPTION, MOST_LISTED, Choose, paper
@@ -49,7 +49,7 @@ def answer(answers: dict[str, Answer]) -> tuple[str, str, float] | None:
     return (found[0][0], found[0][1].entry.name, found[0][1].confidence) if found else None
 
 
-def entry(index: Index, name: str) -> Entry:
+def entry(index: Index, name: str) -> IndexEntry:
     return next(one for one in index.entries() if one.name == name)
 
 
@@ -90,7 +90,7 @@ def test_an_empty_trigger_matches_nothing(library: Library, skill: Skill):
 
 
 def test_a_hit_asks_no_further_stage(library: Library, skill: Skill):
-    def never(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
+    def never(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
         raise AssertionError
 
     skill("pdf", metadata=triggers("pdf"))
@@ -112,7 +112,7 @@ def test_a_cosine_of_exactly_six_tenths_is_accepted(library: Library, skill: Ski
 
 
 def test_a_stage_that_cannot_run_is_skipped_and_told(library: Library, skill: Skill):
-    def broken(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
+    def broken(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
         raise EvolvableError("The model does not answer.")
 
     skill("pdf")
@@ -133,7 +133,7 @@ def test_a_stage_that_cannot_run_is_skipped_and_told(library: Library, skill: Sk
 def test_the_model_chooses_among_all_with_the_same_confidence_always(library: Library, skill: Skill):
     seen: list[str] = []
 
-    def last(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
+    def last(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
         seen.extend(f"{one.name}: {one.description}" for one in entries)
         return entries[-1], "it is the last"
 
@@ -190,7 +190,7 @@ def test_the_prompt_for_a_large_library_is_bounded():
             return {"choice": "none", "why": ""}
 
     large = [
-        Entry(number, Kind.SKILL, "user", f"skill-{number}", 1, f"Word{number} " * 90, (), False, "", "tree")
+        IndexEntry(number, Kind.SKILL, "user", f"skill-{number}", 1, f"Word{number} " * 90, (), False, "", "tree")
         for number in range(1_000)
     ]
     judge("a task", choices(large), Nobody(), {}, most=MOST_LISTED, most_description=MOST_DESCRIPTION)

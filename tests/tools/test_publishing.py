@@ -6,7 +6,7 @@ import pytest
 
 from evolvable_server.mcp.uris import resolve
 from evolvable_store.errors import EvolvableError, NoSuchVersion, Refused
-from evolvable_store.objects import Entry, File, Manifest
+from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools import channel_log, publishing, resources
@@ -139,7 +139,7 @@ def test_what_breaks_the_specification_is_left_out_with_the_reason(library: Libr
 
 def test_what_is_over_the_limits_of_hosts_is_left_out() -> None:
     """The library's own limits are as tight today, so no whole skill can show it."""
-    many = Manifest({f"{number}.md": Entry("0" * 64, 40_000, 0o644) for number in range(513)})
+    many = Manifest({f"{number}.md": TreeEntry("0" * 64, 40_000, 0o644) for number in range(513)})
     reasons = _left_out("pdf", many, None)
     assert any("513 files" in reason for reason in reasons)
     assert any("20,520,000 bytes" in reason for reason in reasons)

@@ -276,7 +276,7 @@ def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, ag
 
 
 def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkeypatch):
-    from evolvable_store.proposals import Proposals
+    from evolvable_store.storage.proposals import Proposals
     from evolvable_tools import inbox
 
     skill("pdf")

@@ -14,9 +14,8 @@ from transcripts import REJECTED
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
-from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.reviews import Reviews
+from evolvable_store.storage.proposals import Proposals, Reviews
 from evolvable_store.store import Store
 from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library

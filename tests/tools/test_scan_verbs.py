@@ -6,7 +6,7 @@ import zipfile
 import pytest
 from earned import verified
 
-from evolvable_store import archive
+from evolvable_store import bundle
 from evolvable_store.errors import Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -137,7 +137,7 @@ def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_pat
         for name, text in (("asked", ASKED), ("good", "Fill it in.")):
             files = {"SKILL.md": f"---\nname: {name}\ndescription: d\n---\n{text}\n"}
             resources.update(other, person, Ref.parse(name), "new", files=files, create=True)
-        archive.export_json(other.store, tmp_path / "all.json")
+        bundle.export_json(other.store, tmp_path / "all.json")
 
     taken = importing.import_json(library, tmp_path / "all.json")
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from earned import WORDS, verified
 
-from evolvable_store.attempts import Proof
-from evolvable_store.index import Entry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.index import IndexEntry
+from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.finding import find_skill
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.cascade import Match
@@ -116,13 +116,13 @@ def test_who_is_called_by_name_is_not_overtaken(library: Library) -> None:
 
 
 def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> Match:
-    entry = Entry(id_, Kind.SKILL, scope, f"skill-{id_}", 1, "", (), False, "", "")
+    entry = IndexEntry(id_, Kind.SKILL, scope, f"skill-{id_}", 1, "", (), False, "", "")
     return Match(entry, stage, confidence, "")
 
 
 def ids(matches: Sequence[Match], proven: Sequence[int] = ()) -> list[int]:
     """Returns the order of the matches when these succeeded nine times of ten."""
-    proofs = dict.fromkeys(proven, Proof(10, 9, 10, 9))
+    proofs = dict.fromkeys(proven, SuccessCounts(10, 9, 10, 9))
     return [one.entry.id for one in settled(matches, proofs, ("acme", "user"), FITS)]
 
 
@@ -172,7 +172,10 @@ def test_the_bound_is_that_of_wilson(successes: int, ends: int, bound: float) ->
 
 
 def test_what_sessions_only_report_is_worth_one_success_at_most_and_takes_nothing_from_what_is_verified() -> None:
-    reported, verified = Proof(ends=50, successes=50), Proof(ends=54, successes=4, verified=4, verified_successes=4)
+    reported, verified = (
+        SuccessCounts(ends=50, successes=50),
+        SuccessCounts(ends=54, successes=4, verified=4, verified_successes=4),
+    )
 
     assert _bound(reported, capped=False) == CAP
     assert _bound(verified, capped=False) == lower_bound(4, 4)

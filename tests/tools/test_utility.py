@@ -4,10 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from evolvable_store.attempts import attempts
-from evolvable_store.evidence import Grade, Outcome, Told, Use
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use, list_attempts
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
 from evolvable_tools.measures.utility import Utility, utilities
@@ -49,9 +48,9 @@ def learned(home: Path, skill_text: str, order: random.Random) -> dict[str, tupl
             at, use = f"2026-11-20T12:00:{number:02}.000000Z", f"use-{number:012x}"
             library.evidence.add_use(Use(use, at, named[name], 1, None, session))
             who = {"grade": Grade.REPORTED, "voter": session}
-            told = Told(at, named[name], 1, outcome, use, None, task_type, None, session, **who)
+            told = ReportedOutcome(at, named[name], 1, outcome, use, None, task_type, None, session, **who)
             library.evidence.add_outcome(told)
-        found = utilities(attempts(library.store.backend))
+        found = utilities(list_attempts(library.store.backend))
         return {f"{ids[resource]}/{kind}": (q.value, q.n) for (resource, kind), q in found.items()}
 
 
@@ -66,4 +65,4 @@ def test_q_comes_from_the_log_alone_whatever_the_order_it_was_stored_in(tmp_path
 
 def test_nothing_told_is_no_utility(tmp_path):
     with Store.open(tmp_path / "home", create=True) as store:
-        assert utilities(attempts(store.backend)) == {}
+        assert utilities(list_attempts(store.backend)) == {}

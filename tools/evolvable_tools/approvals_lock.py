@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.signatures import Signatures
-from evolvable_store.sqlite import SqliteBackend
-from evolvable_store.vouching import Vouched
+from evolvable_store.storage.attestations import Attestation, Signatures
+from evolvable_store.storage.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -54,7 +53,7 @@ class ApprovalsLock:
             return False
         return True
 
-    def signed(self, vouched: Vouched) -> bool:
+    def signed(self, vouched: Attestation) -> bool:
         """Return whether this key signed a decision to trust a content."""
         return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from evolvable_store.channel import Channel, Move, Placing
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import Manifest
+from evolvable_store.storage.release_channel import Channel, ChannelMove, Placement
 from evolvable_tools.history import changed_files
 from evolvable_tools.library import Library
 from evolvable_tools.publishing import Step, placed
@@ -97,13 +97,13 @@ def changelog(library: Library, move: int | None = None) -> Changelog:
     return Changelog(made.id, note.at, note.actor, note.reason, note.operation, policy, skills, text)
 
 
-def _moved(move: Move, steps: list[Step]) -> Moved:
+def _moved(move: ChannelMove, steps: list[Step]) -> Moved:
     note = move.note
     policy = note.policy.value if note.policy else None
     return Moved(move.id, note.at, note.actor, note.reason, note.operation, policy, steps)
 
 
-def _changes(library: Library, placing: Placing) -> StepChanges:
+def _changes(library: Library, placing: Placement) -> StepChanges:
     before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
     files = {path: _how(path, before, after) for path in changed_files(before, after)}
     step = placed(placing)
@@ -132,7 +132,7 @@ def _between(library: Library, resource: int, low: int, high: int) -> list[Betwe
     return rows
 
 
-def _lines(move: Move, skills: list[StepChanges]) -> list[str]:
+def _lines(move: ChannelMove, skills: list[StepChanges]) -> list[str]:
     note = move.note
     lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {note.reason}"]
     if note.policy:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from evolvable_store.errors import EditConflict, InvalidArgument, InvalidResource, NoSuchFile
 from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
-from evolvable_store.problems import Problem, problems, refused
 from evolvable_store.resource import Ref, main_file
+from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.library import Caller, Library
 
 
@@ -80,10 +80,10 @@ def _with_crlf(data: bytes) -> bytes:
 
 def checked(ref: Ref, before: Files, after: Files) -> list[str]:
     """Returns the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
-    found = problems(ref.kind, ref.name, after)
-    stops = refused(found, strict=True)
+    found = find_problems(ref.kind, ref.name, after)
+    stops = blocking_problems(found, strict=True)
     if stops and before:
-        was = {_same(problem) for problem in refused(problems(ref.kind, ref.name, before), strict=True)}
+        was = {_same(problem) for problem in blocking_problems(find_problems(ref.kind, ref.name, before), strict=True)}
         stops = [problem for problem in stops if _same(problem) not in was]
     if stops:
         raise InvalidResource(str(ref), [str(problem) for problem in stops])

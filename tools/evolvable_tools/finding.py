@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Tally
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.shown import Shown
+from evolvable_store.storage.evidence import SuccessCounts, Tally, count_successes
+from evolvable_store.storage.observations import Impression
 from evolvable_tools.foreign_text import AnswerMarks, bounded
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.lookup.choice import ChooseBetween
@@ -23,7 +22,7 @@ from evolvable_tools.trust import Standing, Trust, standings
 from evolvable_tools.usage import proven, summarise
 
 if TYPE_CHECKING:
-    from evolvable_store.index import Entry
+    from evolvable_store.search.index import IndexEntry
     from evolvable_tools.lookup.cascade import Match
     from evolvable_tools.lookup.confusable import Confusion
 
@@ -130,7 +129,7 @@ def find_skill(
     if means.thinker is not None:
         means = replace(means, thinker=DiscreetThinker(means.thinker, library.redacted))
     found = find(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
-    known = proofs(library.store.backend, [match.entry.id for match in found.matches])
+    known = count_successes(library.store.backend, [match.entry.id for match in found.matches])
     stand = standings(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
@@ -194,7 +193,7 @@ def _untrusted_last(matches: "Sequence[Match]", trust: Mapping[int, Trust], fits
     return [*fitting, *last, *(m for m in others if m.confidence < fits)]
 
 
-def _match(match: "Match", standing: Standing, proof: Proof | None, marks: _Marks) -> FoundMatch:
+def _match(match: "Match", standing: Standing, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
     return FoundMatch(
         match.ref,
         match.entry.version,
@@ -215,7 +214,7 @@ def _match(match: "Match", standing: Standing, proof: Proof | None, marks: _Mark
 def note_shown(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
     """Notes that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
-    library.shown.note([Shown(search, resource, version, at, caller.session) for resource, version in versions])
+    library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
 
 
 def doubles(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "Confusion":
@@ -242,7 +241,7 @@ def list_resources(
     scopes = (scope,) if scope else caller.scopes
     entries, following = page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
-    tallies, known = library.evidence.tallies(ids), proofs(library.store.backend, ids)
+    tallies, known = library.evidence.tallies(ids), count_successes(library.store.backend, ids)
     stand, marks = standings(library, ids), _Marks(caller)
     listed = [
         _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
@@ -254,7 +253,9 @@ def list_resources(
     return Listing(listed, following, marks.notice)
 
 
-def _listed(entry: "Entry", tally: Tally, proof: Proof | None, standing: Standing, marks: _Marks) -> Listed:
+def _listed(
+    entry: "IndexEntry", tally: Tally, proof: SuccessCounts | None, standing: Standing, marks: _Marks
+) -> Listed:
     one, description = summarise(str(entry.ref), tally, proof), marks.around(entry.description, standing)
     ends, who = (one.reported, one.verified), (standing.principal, standing.via)
     return Listed(
@@ -262,7 +263,7 @@ def _listed(entry: "Entry", tally: Tally, proof: Proof | None, standing: Standin
     )
 
 
-def _ends(proof: Proof | None) -> tuple[int, int]:
+def _ends(proof: SuccessCounts | None) -> tuple[int, int]:
     return (proof.reported, proof.verified) if proof is not None else (0, 0)
 
 
@@ -274,7 +275,7 @@ def page(
     query: str | None = None,
     limit: int,
     cursor: str | None,
-) -> tuple[list["Entry"], str | None]:
+) -> tuple[list["IndexEntry"], str | None]:
     """Returns one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
@@ -285,7 +286,7 @@ def page(
     return entries[:limit], _cursor(entries[limit - 1])
 
 
-def _cursor(entry: "Entry") -> str:
+def _cursor(entry: "IndexEntry") -> str:
     key = json.dumps([entry.name, entry.kind, entry.scope])
     return base64.urlsafe_b64encode(key.encode("utf-8")).decode("ascii")
 

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping
 
-from evolvable_store.arrival import Arrival, Holding
-from evolvable_store.authors import authors
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind
+from evolvable_store.storage.attestations import Attestations, list_authors
 from evolvable_store.store import Store
-from evolvable_store.vouching import Vouching
+from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.policies import Policy
 from evolvable_tools.scan.door import contents, kept
 from evolvable_tools.scan.findings import Finding, Scan, Severity
@@ -23,7 +22,7 @@ class Gate:
     def __init__(self, store: Store, policies: Mapping[Kind, Policy]) -> None:
         self._store, self._policies = store, policies
 
-    def __call__(self, arrival: Arrival) -> Holding | None:
+    def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
         """Return why a content is held, None where it is served at once."""
         from evolvable_tools.scan.scanning import scan  # its patterns take a while to compile
 
@@ -32,42 +31,42 @@ class Gate:
             return self._of_agent(arrival, found)
         return self._of_repository(arrival, found)
 
-    def _of_repository(self, arrival: Arrival, found: Scan) -> Holding | None:
+    def _of_repository(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
         if self._is_known(arrival):
             return None
         asked = [finding for finding in found.findings if finding.severity is not Severity.LOW]
         if asked:
-            return Holding(f"held: a repository brought it, and the scan found: {_said(asked)}", kept(found))
+            return HoldDecision(f"held: a repository brought it, and the scan found: {_said(asked)}", kept(found))
         if self._has_trusted_head(arrival):
-            return Holding("held: a repository brought a change of a resource that you trust", kept(found))
+            return HoldDecision("held: a repository brought a change of a resource that you trust", kept(found))
         return None
 
-    def _of_agent(self, arrival: Arrival, found: Scan) -> Holding | None:
+    def _of_agent(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
         asked = [finding for finding in found.findings if finding.severity is not Severity.LOW]
         if asked:
-            return Holding(f"held: an agent wrote the file, and the scan found: {_said(asked)}", kept(found))
+            return HoldDecision(f"held: an agent wrote the file, and the scan found: {_said(asked)}", kept(found))
         if arrival.ref.kind is Kind.MEMORY and self._policies.get(Kind.MEMORY, Policy.ASK) is not Policy.AUTO:
-            return Holding("held: an agent wrote the file, and memories wait for a person", kept(found))
+            return HoldDecision("held: an agent wrote the file, and memories wait for a person", kept(found))
         return None
 
-    def _has_trusted_head(self, arrival: Arrival) -> bool:
+    def _has_trusted_head(self, arrival: IncomingDirectory) -> bool:
         head = arrival.head
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
-        made = authors(self._store.backend, [head.id]).get(head.id, [])
+        made = list_authors(self._store.backend, [head.id]).get(head.id, [])
         if any((one.principal or _implied(one.actor)) is Principal.PERSON for one in made):
             return True
-        return any(one.tree == head.tree for one in Vouching(self._store.backend).of([head.id]))
+        return any(one.tree == head.tree for one in Attestations(self._store.backend).of([head.id]))
 
-    def _is_known(self, arrival: Arrival) -> bool:
+    def _is_known(self, arrival: IncomingDirectory) -> bool:
         """Return whether a person vouches for this very content already."""
         head = arrival.head
         if head is None or head.ref != arrival.ref:
             return False
-        from evolvable_store.objects import manifest_of
+        from evolvable_store.objects import make_manifest
 
-        tree = manifest_of(arrival.files).tree
-        return any(one.tree == tree for one in Vouching(self._store.backend).of([head.id]))
+        tree = make_manifest(arrival.files).tree
+        return any(one.tree == tree for one in Attestations(self._store.backend).of([head.id]))
 
 
 def _implied(actor: Actor) -> Principal:

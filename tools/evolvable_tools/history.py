@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.objects import Entry, File, Manifest
+from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Head
 from evolvable_store.resource import Ref
 from evolvable_tools.foreign_text import AnswerMarks
@@ -122,7 +122,7 @@ def diff(library: Library, before: Manifest, after: Manifest, names: tuple[str, 
 
 
 def _diff_file(
-    library: Library, path: str, before: Entry | None, after: Entry | None, names: tuple[str, str]
+    library: Library, path: str, before: TreeEntry | None, after: TreeEntry | None, names: tuple[str, str]
 ) -> Iterator[str]:
     old, new = _lines(library, before), _lines(library, after)
     if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
@@ -141,7 +141,7 @@ def _diff_file(
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _lines(library: Library, entry: Entry | None) -> list[str] | None:
+def _lines(library: Library, entry: TreeEntry | None) -> list[str] | None:
     if entry is None:
         return []
     if entry.size > MAX_DIFF_FILE:

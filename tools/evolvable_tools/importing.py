@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evolvable_store import archive
-from evolvable_store.archive import Imported
+from evolvable_store import bundle
+from evolvable_store.bundle.import_ import ImportReport
 from evolvable_store.errors import InvalidResource, Refused, Unsafe
-from evolvable_store.objects import Files, manifest_of
+from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools import inbox
@@ -22,7 +22,7 @@ from evolvable_tools.scan.findings import Finding, Scan, Severity
 class TakenIn:
     """What became of an import. proposals: proposal_id -> ref, what waits for a person. warnings: what a scan found."""
 
-    imported: Imported
+    imported: ImportReport
     proposals: dict[int, Ref] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class _Looking:
 
     def _check_shown(self, ref: Ref, base: int, files: Files) -> None:
         shown = self.answer.shown if self.answer is not None else None
-        if shown is not None and shown.get(ref) != (base, manifest_of(files).tree):
+        if shown is not None and shown.get(ref) != (base, make_manifest(files).tree):
             raise InvalidResource(str(ref), ["it changed after it was shown; import it again"])
 
     def _found(self, ref: Ref, base: int, files: Files) -> Scan:
@@ -112,7 +112,7 @@ class _Looking:
 def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
     """Return what an import of `source` would do, after a scan; nothing changes.
 
-    form: json, zip or folders. options, errors: as in the function of evolvable_store.archive for that form.
+    form: json, zip or folders. options, errors: as in the function of evolvable_store.bundle for that form.
     """
     looking = _Looking(library, accepted=False, waits=True)
 
@@ -121,14 +121,14 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         return form == "json"
 
     if form == "json":
-        would = archive.import_json(library.store, source, look=look, dry_run=True)
+        would = bundle.import_json(library.store, source, look=look, dry_run=True)
         refs = (*would.added, *would.updated)
     else:
-        read = archive.import_zip if form == "zip" else archive.import_folders
+        read = bundle.import_zip if form == "zip" else bundle.import_folders
         would = read(library.store, source, look=look, **options)
         refs = would.held
     coming = sorted((_coming(looking, ref) for ref in refs), key=lambda one: (not one.asks, not one.findings, one.ref))
-    shown = {ref: (base, manifest_of(files).tree) for ref, (base, files, _) in looking.seen.items()}
+    shown = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
     return Preview(coming, would.refused, Answer(shown))
 
 
@@ -150,7 +150,7 @@ def import_folders(
     answer: Answer | None = None,
     **options: Any,
 ) -> TakenIn:
-    """Takes in the folders in `source`; options and errors as in evolvable_store.archive.import_folders.
+    """Takes in the folders in `source`; options and errors as in evolvable_store.bundle.folders.import_folders.
 
     What a scan refuses is refused with the reasons, what a person is to see first becomes a proposal. accepted: the
     caller answers for all of it; findings are only told. answer: of a person who was asked; findings of high severity
@@ -162,7 +162,7 @@ def import_folders(
         library,
         caller,
         (accepted, answer),
-        lambda look: archive.import_folders(library.store, source, look=look, **options),
+        lambda look: bundle.import_folders(library.store, source, look=look, **options),
     )
 
 
@@ -175,12 +175,12 @@ def import_zip(
     answer: Answer | None = None,
     **options: Any,
 ) -> TakenIn:
-    """Takes in a zip; options and errors as in evolvable_store.archive.import_zip, the rest as import_folders."""
+    """Takes in a zip; options and errors as in evolvable_store.bundle.folders.import_zip, the rest as import_folders."""
     return _held(
         library,
         caller,
         (accepted, answer),
-        lambda look: archive.import_zip(library.store, source, look=look, **options),
+        lambda look: bundle.import_zip(library.store, source, look=look, **options),
     )
 
 
@@ -192,7 +192,7 @@ def import_json(
     answer: Answer | None = None,
     caller: Caller | None = None,
 ) -> TakenIn:
-    """Takes in an archive with its histories; errors as in evolvable_store.archive.import_json.
+    """Takes in an archive with its histories; errors as in evolvable_store.bundle.import_.import_json.
 
     A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted or
     answered (as in import_folders), and so is the whole archive where it is not a person who imports it.
@@ -203,7 +203,7 @@ def import_json(
             "Tell the user which archive you would import, and go on without it.",
         )
     looking = _Looking(library, accepted, answer=answer)
-    imported = archive.import_json(library.store, source, look=looking.refuse)
+    imported = bundle.import_json(library.store, source, look=looking.refuse)
     return TakenIn(imported, {}, _told(looking, imported))
 
 
@@ -211,7 +211,7 @@ def _held(
     library: Library,
     caller: Caller,
     said: tuple[bool, Answer | None],
-    take: Callable[[archive.Look], Imported],
+    take: Callable[[bundle.ImportCheck], ImportReport],
 ) -> TakenIn:
     accepted, answer = said
     if (accepted or answer is not None) and not _is_person(caller):
@@ -237,6 +237,6 @@ def _is_person(caller: Caller) -> bool:
     return caller.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
-def _told(looking: _Looking, imported: Imported) -> list[str]:
+def _told(looking: _Looking, imported: ImportReport) -> list[str]:
     taken = (*imported.added, *imported.updated)
     return [f"{ref}: {text}" for ref in taken if ref in looking.seen for text in told(looking.seen[ref][2])]

@@ -7,9 +7,9 @@ from evolvable_store.errors import InvalidArgument, InvalidResource, Refused
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.paths import check_path
-from evolvable_store.problems import problems, refused
-from evolvable_store.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
+from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.policies import a_person_decides, undo_waits
 from evolvable_tools.proposed import Waiting, files_at, is_over, shown
@@ -199,7 +199,7 @@ def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) ->
         changed.pop(path, None)
         if text is not None:
             changed[path] = File(text.encode("utf-8", "surrogatepass"), mode)
-    stops = refused(problems(proposal.kind, proposal.name, changed), strict=True)
+    stops = blocking_problems(find_problems(proposal.kind, proposal.name, changed), strict=True)
     if stops:
         raise InvalidResource(str(proposal.ref), [str(problem) for problem in stops])
     return changed

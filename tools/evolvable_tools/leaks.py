@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.found_secrets import Found, FoundSecrets
+from evolvable_store.gc import DetectedSecret, SecretFindings
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 
@@ -57,12 +57,15 @@ def is_env_file(path: str) -> bool:
     return _ENV.search(path) is not None
 
 
-def look(data: bytes) -> list[Found]:
+def look(data: bytes) -> list[DetectedSecret]:
     """Return the secrets of a file that name themselves. What is no text holds none that is looked for."""
     if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or _may_hold(data)):
         return []
     text = data.decode("utf-8", "replace")
-    return [Found(leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text)]
+    return [
+        DetectedSecret(leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1)
+        for start, end, kind in spans(text)
+    ]
 
 
 def _may_hold(data: bytes) -> bool:
@@ -84,9 +87,9 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
-def found_secrets(library: Library) -> FoundSecrets:
+def found_secrets(library: Library) -> SecretFindings:
     """Return the findings of a library."""
-    return FoundSecrets(library.store, look, RULES)
+    return SecretFindings(library.store, look, RULES)
 
 
 def leaks(library: Library) -> list[Leak]:
@@ -107,9 +110,9 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[Leak]:
 
 
 def _is_purged(library: Library, sha256: str) -> bool:
-    from evolvable_store.purge import tombstone
+    from evolvable_store.gc import find_tombstone
 
-    return tombstone(library.store, sha256) is not None
+    return find_tombstone(library.store, sha256) is not None
 
 
 def told(found: Collection[Leak]) -> list[str]:

@@ -7,20 +7,20 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from evolvable_store.bindings import Bindings, Folder
 from evolvable_store.errors import Refused
-from evolvable_store.home import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.operation import Actor, Identity, Principal, Signer
+from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.shown import ShownLog
+from evolvable_store.storage.bindings import Bindings, WatchedFolder
+from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_tools.lookup.means import Means
 from evolvable_tools.policies import Level, Policy
 
 if TYPE_CHECKING:
-    from evolvable_store.evidence import EvidenceLog
-    from evolvable_store.index import Index
-    from evolvable_store.working_copies import WorkingCopies
+    from evolvable_store.search.index import Index
+    from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.workingcopy.registry import WorkingCopies
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.gate import Gate
     from evolvable_tools.sessions.redact import Redactor
@@ -84,7 +84,7 @@ class Library:
         self.lock = lock
         self.level = level
         self._redactor = redactor or _built_in
-        self.shown = ShownLog(store.backend)
+        self.shown = ImpressionLog(store.backend)
 
     @classmethod
     @contextlib.contextmanager
@@ -120,21 +120,21 @@ class Library:
     @cached_property
     def evidence(self) -> "EvidenceLog":
         """What is known of how the resources fare."""
-        from evolvable_store.evidence import EvidenceLog
+        from evolvable_store.storage.evidence import EvidenceLog
 
         return EvidenceLog(self.store.backend)
 
     @cached_property
     def index(self) -> "Index":
         """The text index; brought into step by every search."""
-        from evolvable_store.index import Index  # a server answers before it searches
+        from evolvable_store.search.index import Index  # a server answers before it searches
 
         return Index.open(self.store)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.working_copies import WorkingCopies
+        from evolvable_store.workingcopy.registry import WorkingCopies
 
         return WorkingCopies(self.store, gate=self.gate)
 
@@ -159,7 +159,7 @@ class Library:
             raise Refused(f"{what} needs the person's signature: approvals are locked.", hint)
         caller.signer.unlock()
 
-    def folders(self) -> list[Folder]:
+    def folders(self) -> list[WatchedFolder]:
         """Returns the folders that mirror the library, in the order they were added."""
         return Bindings(self.store.backend).folders()
 

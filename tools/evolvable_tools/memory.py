@@ -12,9 +12,9 @@ from datetime import date, timedelta
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File, Files
-from evolvable_store.problems import MEMORY_CAPS
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.words import FUNCTION_WORDS, terms, words
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.validation import MEMORY_CAPS
 from evolvable_tools.library import Caller, Library
 
 ARCHIVE = "archive.txt"
@@ -116,7 +116,7 @@ def says_already(fact: str, texts: Iterable[str]) -> bool:
 
 def content(text: str) -> set[str]:
     """Returns the terms of a text that carry its meaning."""
-    return set(terms(word for word in words(text) if word not in FUNCTION_WORDS))
+    return set(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
 
 
 def read_memories(library: Library, caller: Caller) -> dict[str, str]:

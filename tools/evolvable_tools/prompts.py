@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import finding, usage
 from evolvable_tools.foreign_text import enclosed
 from evolvable_tools.library import Caller, Library
 
 if TYPE_CHECKING:
-    from evolvable_store.index import Entry
+    from evolvable_store.search.index import IndexEntry
 
 MAX_ARGUMENTS = 16
 """Arguments of one prompt; those behind are passed over."""
@@ -91,7 +91,7 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> str:
     return text + ("\n\n" + "\n".join(rest) if rest else "")
 
 
-def _entries(library: Library, caller: Caller) -> Iterator["Entry"]:
+def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
     cursor: str | None = None
     while True:
         page, cursor = finding.page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
@@ -100,7 +100,7 @@ def _entries(library: Library, caller: Caller) -> Iterator["Entry"]:
             return
 
 
-def _prompt(library: Library, caller: Caller, entry: "Entry") -> Prompt | None:
+def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
     try:
         loaded = usage.get(library, caller, entry.ref.at(None))
     except EvolvableError:
@@ -109,7 +109,7 @@ def _prompt(library: Library, caller: Caller, entry: "Entry") -> Prompt | None:
 
 
 def _parsed(loaded: usage.Loaded, description: str) -> Prompt:
-    document = read((loaded.text or "").encode("utf-8"))
+    document = parse_document((loaded.text or "").encode("utf-8"))
     metadata = document.fields.get("metadata")
     intent = metadata.get("arguments") if isinstance(metadata, dict) else None
     said = loaded.trust if loaded.marked else ""

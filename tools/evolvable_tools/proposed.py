@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from evolvable_store.objects import Files, Manifest
 from evolvable_store.operation import Actor
-from evolvable_store.proposals import OPEN, Proposal
 from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import OPEN, Proposal
 from evolvable_tools.foreign_text import AnswerMarks
 from evolvable_tools.history import changed_files, diff
 from evolvable_tools.library import Library

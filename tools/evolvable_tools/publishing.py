@@ -6,9 +6,16 @@ Only a person moves the channel; what hosts see is never an agent's decision, bu
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.channel import Channel, Held, Note, Placing, Policy, Stand
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.release_channel import (
+    Channel,
+    ChannelEntry,
+    ChannelState,
+    MoveNote,
+    Placement,
+    ReleasePolicy,
+)
 from evolvable_tools.leaks import check_may_leave
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
@@ -89,7 +96,7 @@ def publish(
     if dry_run:
         return Published(None, steps, unchanged, dry_run=True)
     check_may_leave(library, "Publishing", [skill.ref for skill, to in moving.values() if to is not None])
-    move = channel.place(_note(library, caller, reason), {key: Stand(to) for key, (_, to) in moving.items()})
+    move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
     return Published(move, steps, unchanged)
 
 
@@ -103,7 +110,7 @@ def withdraw(library: Library, caller: Caller, refs: Sequence[Ref], reason: str)
     chosen = [_chosen(library, caller, channel, ref.at(None))[0] for ref in refs]
     steps = [Step(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
-    stands = {skill.resource: Stand(None, withdrawn=True) for skill in chosen}
+    stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
     return Published(channel.place(_note(library, caller, reason), stands), steps, unchanged)
 
 
@@ -113,10 +120,10 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
     Raises Refused for an agent, InvalidArgument.
     """
     _only_a_person(caller)
-    if policy not in set(Policy):
-        raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(Policy)}.")
+    if policy not in set(ReleasePolicy):
+        raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}.")
     channel = Channel(library.store.backend)
-    move = channel.set_policy(_note(library, caller, reason), Policy(policy))
+    move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
     steps = [placed(placing) for placing in channel.placings([move])] if move else []
     return Published(move, steps, [], policy=policy)
 
@@ -129,13 +136,13 @@ def _only_a_person(caller: Caller) -> None:
         )
 
 
-def _note(library: Library, caller: Caller, reason: str) -> Note:
+def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
     if not reason.strip():
         raise InvalidArgument("A move of the channel needs a reason.", "Say in a few words why it is made.")
-    return Note(library.store.now(), caller.actor, reason, caller.session, 0)
+    return MoveNote(library.store.now(), caller.actor, reason, caller.session, 0)
 
 
-def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[Held, int | None]:
+def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
     """Returns a skill and the version it shall be shown in, None for not at all."""
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
@@ -149,12 +156,12 @@ def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tup
     return held, ref.version or head.version
 
 
-def _step(shown: Shown, skill: Held, to: int | None) -> Step:
+def _step(shown: Shown, skill: ChannelEntry, to: int | None) -> Step:
     reasons = list(shown.entry(skill, to).left_out) if to is not None else []
     return Step(str(skill.ref), skill.version, to, _what(skill.version, to, False), reasons)
 
 
-def placed(placing: Placing) -> Step:
+def placed(placing: Placement) -> Step:
     """Returns where a move put one skill."""
     what = _what(placing.before, placing.after, placing.withdrawn)
     return Step(str(placing.ref), placing.before, placing.after, what)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from evolvable_store import purge as burying
-from evolvable_store.bindings import Bindings
+from evolvable_store import gc as burying
 from evolvable_store.errors import InvalidArgument, NoSuchFile
-from evolvable_store.index_sqlite import FILE as INDEX
+from evolvable_store.gc import PurgeJob
 from evolvable_store.operation import Head
-from evolvable_store.purge import Job
 from evolvable_store.resource import Ref
-from evolvable_store.sqlite import FILE as LIBRARY
+from evolvable_store.search.index_file import FILE as INDEX
+from evolvable_store.storage.bindings import Bindings
+from evolvable_store.storage.sqlite import FILE as LIBRARY
 from evolvable_store.store import Store
 from evolvable_tools.leaks import Leak, check_person, found_secrets, leak_id, leaks, spans
 from evolvable_tools.library import Caller, Library
@@ -143,17 +143,19 @@ def purge(library: Library, caller: Caller, plan: Plan, reason: str, *, edit_cop
     """
     check_person(caller, "purge")
     reason = library.redacted(reason).strip() or "it should not be kept"
-    job = burying.begin(library.store, caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs)
+    job = burying.begin_purge(library.store, caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs)
     return run(library, caller, job, plan.versions, edit_copies=edit_copies)
 
 
 def resume(library: Library, caller: Caller) -> list[Purged]:
     """End the purges that were begun and did not end, and return what was done."""
     check_person(caller, "purge")
-    return [run(library, caller, job, []) for job in burying.pending(library.store)]
+    return [run(library, caller, job, []) for job in burying.pending_purges(library.store)]
 
 
-def run(library: Library, caller: Caller, job: Job, versions: Sequence[str], *, edit_copies: bool = False) -> Purged:
+def run(
+    library: Library, caller: Caller, job: PurgeJob, versions: Sequence[str], *, edit_copies: bool = False
+) -> Purged:
     """Do every step of a job. Each can be done again; the job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
     affected = {head.id for head, _, _ in _places(store, {*job.blobs, *burying.blobs_with(store, job.texts)})}
@@ -161,24 +163,24 @@ def run(library: Library, caller: Caller, job: Job, versions: Sequence[str], *, 
     if done.edited:
         library.working_copies.sync()
     _renew_heads(library, caller, job)
-    done.blobs = burying.bury(store, job)
+    done.blobs = burying.purge_content(store, job)
     burying.forget_vectors(store, affected)
     _forget_index(library)
     done.files = list(_sweep(store, job))
     done.remains = [
         *(f"{path}: a watched folder; edit or delete it there" for path in _copies_with(library, job.texts, job.blobs)),
-        *(f"operation {one}: its reason; version hashes cover it" for one in burying.chained(store, job)),
+        *(f"operation {one}: its reason; version hashes cover it" for one in burying.operations_with_text(store, job)),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
     ]
     done.remains += [f"{path}: it may hold it; delete it or make it again" for path in copies(store.home)]
-    if not burying.finish(store, job):
+    if not burying.finish_purge(store, job):
         done.remains.append(
             f"{store.backend.path}-wal: another process reads it; close it and run `evolvable purge --resume`"
         )
     return done
 
 
-def _renew_heads(library: Library, caller: Caller, job: Job) -> None:
+def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
     """Make a new version, without the texts, of each living resource that lies in no watched folder.
 
     Of one that does, the person's file is theirs to change; a version of it is made when they do.
@@ -189,7 +191,7 @@ def _renew_heads(library: Library, caller: Caller, job: Job) -> None:
             continue
         files = store.files(head)
         changed = {
-            path: type(file)(burying.replaced(file.data, job), file.mode)
+            path: type(file)(burying.replace_texts(file.data, job), file.mode)
             for path, file in files.items()
             if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
         }
@@ -273,7 +275,7 @@ def _members(path: Path) -> Iterator[bytes]:
         return
 
 
-def _sweep(store: Store, job: Job) -> Iterator[str]:
+def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
     """Take the job's bytes out of every file below the home; yield each file with what was done."""
     for path in list(_files(store.home)):
         if path.stat().st_size > MAX_READ or not _holds(path, job.texts, job.blobs):
@@ -304,15 +306,15 @@ def _is_export(data: bytes) -> bool:
     return data.startswith(b'{"format":"evolvable-history"')
 
 
-def _purge_backup(path: Path, job: Job) -> str:
+def _purge_backup(path: Path, job: PurgeJob) -> str:
     with Store.open(path.parent) as store:
-        again = burying.begin(store, job.actor, job.reason, job.kind, job.texts, job.blobs)
-        burying.bury(store, again)
-        burying.finish(store, again)
+        again = burying.begin_purge(store, job.actor, job.reason, job.kind, job.texts, job.blobs)
+        burying.purge_content(store, again)
+        burying.finish_purge(store, again)
     return "purged as a library of its own"
 
 
-def _chain_again(path: Path, job: Job) -> bool:
+def _chain_again(path: Path, job: PurgeJob) -> bool:
     """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
     try:
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
@@ -325,7 +327,7 @@ def _chain_again(path: Path, job: Job) -> bool:
     return True
 
 
-def _note(run: Path, path: Path, job: Job, made: bytes) -> None:
+def _note(run: Path, path: Path, job: PurgeJob, made: bytes) -> None:
     """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
     said = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
     hashes = {"before": hashlib.sha256(path.read_bytes()).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
@@ -338,7 +340,7 @@ def _run_of(path: Path) -> Path | None:
     return next((folder for folder in path.parents if (folder / "ledger.jsonl").exists()), None)
 
 
-def _rewritten(data: bytes, job: Job) -> bytes:
+def _rewritten(data: bytes, job: PurgeJob) -> bytes:
     """Return a ledger without the job's texts, each line with the hash that follows from the one before."""
     last, made = b"0" * 64, list[bytes]()
     for line in data.split(b"\n"):
@@ -352,7 +354,7 @@ def _rewritten(data: bytes, job: Job) -> bytes:
     return b"\n".join(made)
 
 
-def _replaced(data: bytes, job: Job) -> bytes:
+def _replaced(data: bytes, job: PurgeJob) -> bytes:
     mark = json.dumps(job.mark.decode())[1:-1].encode()
     for text in sorted(job.texts, key=len, reverse=True):
         for said in _spelled(text):
@@ -406,8 +408,8 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
                     yield path
 
 
-def _edit_copies(library: Library, job: Job) -> Iterator[str]:
+def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
         data = path.read_bytes()
-        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else burying.replaced(data, job))
+        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else burying.replace_texts(data, job))
         yield str(path)

@@ -6,8 +6,8 @@ from datetime import date
 from evolvable_store.errors import Conflict, EvolvableError
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Head
-from evolvable_store.problems import problems, refused
-from evolvable_store.proposals import Proposal
+from evolvable_store.storage.proposals import Proposal
+from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.library import Library
 
 
@@ -67,5 +67,8 @@ def _added(proposal: Proposal, now: Files) -> Files | None:
 
 
 def _made_wrong(proposal: Proposal, merged: Files, theirs: Files) -> bool:
-    wrong = [bool(refused(problems(proposal.kind, proposal.name, files), strict=True)) for files in (merged, theirs)]
+    wrong = [
+        bool(blocking_problems(find_problems(proposal.kind, proposal.name, files), strict=True))
+        for files in (merged, theirs)
+    ]
     return wrong == [True, False]

@@ -1,10 +1,10 @@
 """Re-read a library of a version before 0.2 once: what its folders got from a repository is marked as that."""
 
-from evolvable_store.arrival import REPOSITORY, Origins
-from evolvable_store.bindings import Folder
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.vouching import Vouching
+from evolvable_store.storage.attestations import Attestations
+from evolvable_store.storage.bindings import WatchedFolder
+from evolvable_store.workingcopy.incoming import REPOSITORY, OriginResolver
 from evolvable_tools.library import Library
 
 MAX_NAMED = 10
@@ -18,7 +18,7 @@ def reread(library: Library) -> list[str]:
 
     Does nothing on a library that was re-read before, or that this version made.
     """
-    vouching = Vouching(library.store.backend)
+    vouching = Attestations(library.store.backend)
     if library.store.read_only or not vouching.needs_reread():
         return []
     found = [head for folder in library.folders() for head in _of_repositories(library, folder)]
@@ -34,8 +34,8 @@ def reread(library: Library) -> list[str]:
     ]
 
 
-def _of_repositories(library: Library, folder: Folder) -> list[Head]:
-    origins = Origins(folder)
+def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
+    origins = OriginResolver(folder)
     if not origins.repositories():
         return []
     bound = library.working_copies.bindings.of_folder(folder)

@@ -7,7 +7,7 @@ from evolvable_store.errors import AlreadyExists, InvalidArgument, VersionConfli
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Operation
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.transaction import Transaction, Written
+from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_tools import inbox
 from evolvable_tools.editing import Edit, apply_edit, apply_files, changed_paths, checked, copied, front
 from evolvable_tools.library import Caller, Library
@@ -196,7 +196,7 @@ def _looked_at(library: Library, head: Head) -> Head:
 
 
 def _updated(
-    library: Library, written: Written, operation: Operation | None, changed: list[str], warnings: list[str]
+    library: Library, written: WriteResult, operation: Operation | None, changed: list[str], warnings: list[str]
 ) -> Updated:
     if written.changed:
         created = written.version == 1

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.folder import read_folder
 from evolvable_store.objects import Files
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
+from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan.door import contents
 from evolvable_tools.scan.findings import Finding

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.channel import Channel, Held
 from evolvable_store.errors import NoSuchVersion
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage.attestations import untrusted_resources
+from evolvable_store.storage.release_channel import Channel, ChannelEntry
 from evolvable_store.store import Store
-from evolvable_store.vouching import untrusted
 
 MAX_SHOWN_FILES, MAX_SHOWN_BYTES = 512, 16 * 2**20
 """What every host must take of one skill: SEP-2640, Limits."""
@@ -49,26 +49,26 @@ class Shown:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._skills = [held for held in Channel(store.backend).held() if held.seen is not None]
-        self._named: dict[str, dict[str, Held]] = {}
+        self._named: dict[str, dict[str, ChannelEntry]] = {}
         for held in self._skills:
             self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
 
-    def skills(self, scopes: Sequence[str] | None = None) -> list[Held]:
+    def skills(self, scopes: Sequence[str] | None = None) -> list[ChannelEntry]:
         """Returns them by name and scope.
 
         scopes: only what is seen from there, nearest first; of two with one name the nearer. None: all there are.
         """
         if scopes is None:
             return self._skills
-        nearest: dict[str, Held] = {}
-        last = untrusted(self._store.backend) if len(scopes) > 1 else set()
+        nearest: dict[str, ChannelEntry] = {}
+        last = untrusted_resources(self._store.backend) if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
                 seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
                 nearest |= {held.ref.name: held for held in seen}
         return [nearest[name] for name in sorted(nearest)]
 
-    def entry(self, skill: Held, version: int | None = None) -> SkillEntry:
+    def entry(self, skill: ChannelEntry, version: int | None = None) -> SkillEntry:
         """Returns what hosts are told of a skill, in the version they see unless one is named.
 
         Raises NoSuchVersion, LibraryCorrupt.
@@ -86,7 +86,7 @@ class Shown:
             (*_left_out(ref.name, files, head), *self._taken(skill, files)),
         )
 
-    def _taken(self, skill: Held, files: Manifest) -> tuple[str, ...]:
+    def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
         """Returns a reason when one of its addresses is another skill's; see `is_users`."""
         name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
         if scope != USER_SCOPE:
@@ -151,10 +151,10 @@ _heads: dict[str, _Head] = {}  # by the blob's hash, so nothing in it grows old
 def _head(store: Store, sha256: str) -> _Head:
     head = _heads.get(sha256)
     if head is None:
-        from evolvable_store.frontmatter import Severity, read
+        from evolvable_store.frontmatter import Severity, parse_document
 
         data = store.blob(sha256)
-        document = read(data)
+        document = parse_document(data)
         wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]
         if document.fields and not data.startswith(b"---"):
             wrong.append("it does not begin with its frontmatter")
@@ -184,7 +184,7 @@ def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
 
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
     """Returns what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
-    placings = Channel(store.backend).placed_after(move, _MOVES)
+    placings = Channel(store.backend).placements_after(move, _MOVES)
     seen = [_changed(p.operation, p.ref, p.before, p.after) for p in placings]
     return seen, max((p.move for p in placings), default=move)
 

@@ -4,11 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.attempts import Attempt, attempts, connections_of, one_of_each_connection
-from evolvable_store.authors import Author, authors
-from evolvable_store.evidence import Outcome
 from evolvable_store.operation import Actor, Head, Operation, Principal
-from evolvable_store.vouching import Vouched, Vouching, untrusted
+from evolvable_store.storage.attestations import Attestation, Attestations, Author, list_authors, untrusted_resources
+from evolvable_store.storage.evidence import (
+    Attempt,
+    Outcome,
+    list_attempts,
+    one_of_each_connection,
+    session_connections,
+)
 from evolvable_tools.library import Library
 from evolvable_tools.measures.wilson import lower_bound
 
@@ -58,7 +62,7 @@ def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
-    return _levels(library, authors(library.store.backend, resources))
+    return _levels(library, list_authors(library.store.backend, resources))
 
 
 def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
@@ -78,14 +82,14 @@ def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
     if not doubtful:
         return {}
     heads = library.store.backend.heads_by_id(doubtful)
-    decided = dict.fromkeys(untrusted(library.store.backend, doubtful), Trust.UNTRUSTED)
+    decided = dict.fromkeys(untrusted_resources(library.store.backend, doubtful), Trust.UNTRUSTED)
     vouched = _vouchers(library, doubtful)
     return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
 
 
-def _vouchers(library: Library, resources: Sequence[int]) -> list[Vouched]:
+def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
-    found = Vouching(library.store.backend).of(resources)
+    found = Attestations(library.store.backend).of(resources)
     return found if library.lock is None else [one for one in found if library.lock.signed(one)]
 
 
@@ -132,7 +136,7 @@ class Standing:
 
 def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
     """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
-    known = authors(library.store.backend, resources)
+    known = list_authors(library.store.backend, resources)
     return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
@@ -201,13 +205,13 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
     """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
     backend, carried = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
-    for one in attempts(backend, resources, versions=True):
+    for one in list_attempts(backend, resources, versions=True):
         if one.verified and one.used and one.outcome in _ENDS:
             verified.setdefault(one.resource, []).append(one)
     for resource, some in verified.items():
         versions = {author.version for author in known[resource]}
         wrote = {author.session for author in known[resource] if author.session is not None}
-        wrote |= connections_of(backend, wrote)
+        wrote |= session_connections(backend, wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
         if lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:

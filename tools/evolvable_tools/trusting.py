@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_store.errors import NotFound, Refused
-from evolvable_store.held import HeldFiles
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.vouching import Vouching
+from evolvable_store.storage.attestations import Attestations
+from evolvable_store.storage.bindings import HeldDirectories
 from evolvable_tools import inbox
 from evolvable_tools.history import diff
 from evolvable_tools.library import Caller, Library
@@ -98,7 +98,7 @@ def trust(library: Library, caller: Caller, asked: Question) -> Decision:
         warnings += [text for one in decided for text in one.warnings]
     served = [one for one in asked.offered if one.proposal is None]
     if served:
-        Vouching(library.store.backend).vouch(
+        Attestations(library.store.backend).vouch(
             *(((one.resource, one.tree) for one in served), library.store.now(), caller.identity),
             caller.signer if library.lock else None,
             asked.folder,
@@ -110,7 +110,7 @@ def withdraw(library: Library, caller: Caller, *, folder: Path | None = None, re
     """Record that a person no longer vouches for what a folder or a resource holds. Raises NotFound, Refused."""
     check_person(caller)
     heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
-    vouching = Vouching(library.store.backend)
+    vouching = Attestations(library.store.backend)
     held = {one.resource for one in vouching.of([head.id for head in heads], unlisted=True)}
     there = [head for head in heads if head.id in held]
     contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
@@ -141,7 +141,7 @@ def _heads_below(library: Library, folder: Path) -> list[Head]:
 def _held_below(library: Library, folder: Path) -> Sequence[int]:
     place = folder.resolve()
     paths = {one.id: one.path for one in library.working_copies.folders()}
-    held = [one for one in HeldFiles(library.store.backend).all() if one.state == "open" and one.folder in paths]
+    held = [one for one in HeldDirectories(library.store.backend).all() if one.state == "open" and one.folder in paths]
     return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
 
 
@@ -154,7 +154,7 @@ def _offer(library: Library, head: Head, level: Trust) -> Offered:
 
 
 def _of_proposal(library: Library, proposal: int) -> Offered:
-    from evolvable_store.proposals import Proposals
+    from evolvable_store.storage.proposals import Proposals
 
     waiting = Proposals(library.store.backend).get(proposal)
     head = library.store.head_or_none(waiting.ref)

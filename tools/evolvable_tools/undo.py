@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
 from evolvable_store.operation import Actor, Change
-from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Proposals
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.policies import a_person_decides
 from evolvable_tools.scan.door import looked_at, told
@@ -119,7 +119,7 @@ def led_to_by(library: Library, session: str | None) -> dict[int, set[Ref]]:
         return {}
     own = {made.id for made in library.store.operations(limit=10_000, session=session)}
     led_to: dict[int, set[Ref]] = {}
-    for proposal in Proposals(library.store.backend).approved_of(session):
+    for proposal in Proposals(library.store.backend).approved_in_session(session):
         if proposal.operation is not None and proposal.operation not in own:
             led_to.setdefault(proposal.operation, set()).add(proposal.ref)
     return led_to

@@ -5,12 +5,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from evolvable_store.attempts import Proof, proofs
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Grade, Outcome, Tally, Told, Usage, Use
 from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
+from evolvable_store.storage.evidence import (
+    Grade,
+    Outcome,
+    ReportedOutcome,
+    SuccessCounts,
+    Tally,
+    Usage,
+    Use,
+    count_successes,
+)
 from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
@@ -130,7 +138,7 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
         check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
-    proof = proofs(store.backend, [head.id]).get(head.id, Proof())
+    proof = count_successes(store.backend, [head.id]).get(head.id, SuccessCounts())
     loaded = Loaded(
         *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
         trust=version_said(library, head, version),
@@ -186,7 +194,7 @@ def report_outcome(
         version = ref.version or head.latest
         store.version(head, version)
     grade, voter = _counted(library, caller, head.id, version, use)
-    told = Told(
+    told = ReportedOutcome(
         store.now(),
         head.id,
         version,
@@ -201,7 +209,7 @@ def report_outcome(
         voter,
     )
     library.evidence.add_outcome(told)
-    proof = proofs(store.backend, [head.id]).get(head.id)
+    proof = count_successes(store.backend, [head.id]).get(head.id)
     summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
     if grade is not Grade.HISTORY:
         return summary
@@ -241,7 +249,7 @@ def _short(library: Library, what: str, text: str | None, limit: int) -> str | N
     return library.redacted(text) if text is not None else None
 
 
-def summarise(ref: str, tally: Tally, proof: Proof | None) -> EvidenceSummary:
+def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:
     """Returns the summary of a tally. `success` is None until an end was told."""
     ended = tally.succeeded + tally.failed + tally.partial
     return EvidenceSummary(
@@ -260,6 +268,6 @@ def summarise(ref: str, tally: Tally, proof: Proof | None) -> EvidenceSummary:
     )
 
 
-def proven(proof: Proof | None) -> str:
+def proven(proof: SuccessCounts | None) -> str:
     """Return the maturity of a resource by its proof: the independent attempts in which it was used."""
     return earned(proof.verified_successes, proof.verified, proof.ends) if proof is not None else earned(0, 0, 0)

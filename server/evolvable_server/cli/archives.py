@@ -19,7 +19,7 @@ from evolvable_tools import importing
 from evolvable_tools.importing import Answer
 
 if TYPE_CHECKING:
-    from evolvable_store.archive import Imported
+    from evolvable_store.bundle.import_ import ImportReport
     from evolvable_store.store import Store
     from evolvable_tools.importing import TakenIn
     from evolvable_tools.library import Caller, Library
@@ -150,7 +150,7 @@ def _take_in(library: "Library", caller: "Caller", source: Path, form: str, opti
         return importing.import_folders(library, caller, source, progress=show, **options)
 
 
-def _result(imported: "Imported", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
+def _result(imported: "ImportReport", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
     added, updated, unchanged = (
         [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
     )
@@ -194,7 +194,7 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
     skills. REFs choose others.
     """
-    from evolvable_store import archive
+    from evolvable_store import bundle
     from evolvable_tools.leaks import check_may_leave
     from evolvable_tools.purging import note_copy
 
@@ -202,9 +202,9 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
     write: Callable[..., tuple[Ref, ...]] = {
-        "json": archive.export_json,
-        "zip": archive.export_zip,
-        "folders": archive.export_folders,
+        "json": bundle.export_json,
+        "zip": bundle.export_zip,
+        "folders": bundle.export_folders,
     }[form]
     with state.library() as (library, caller):
         chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
@@ -224,8 +224,8 @@ def backup_command(state: State, target: Path, replace: bool) -> None:
 
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
-    from evolvable_store.backup import backup
-    from evolvable_store.sqlite import FILE
+    from evolvable_store.bundle.export import backup
+    from evolvable_store.storage.sqlite import FILE
     from evolvable_tools.purging import note_copy
 
     with state.library() as (library, _), progress("copying") as show:

@@ -9,7 +9,7 @@ from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import LibraryCorrupt
 
 if TYPE_CHECKING:
-    from evolvable_store.fsck import Report
+    from evolvable_store.fsck import FsckReport
 
 RESTORE = "Restore the last `evolvable backup`; `evolvable export` saves what can be read."
 
@@ -26,11 +26,11 @@ def fsck_command(ctx: click.Context, state: State) -> None:
     something is wrong.
     """
     from evolvable_store import fsck
-    from evolvable_store.index import in_step
+    from evolvable_store.search.index import check_index
 
     try:
         with state.library() as (library, _), progress("checking") as show:
-            report = fsck.check(library.store, show, [in_step])
+            report = fsck.check_library(library.store, show, [check_index])
     except LibraryCorrupt as error:
         error.hint = RESTORE if "evolvable fsck" in error.hint else error.hint
         raise
@@ -39,7 +39,7 @@ def fsck_command(ctx: click.Context, state: State) -> None:
         ctx.exit(FAULTY)
 
 
-def _show_report(report: "Report") -> None:
+def _show_report(report: "FsckReport") -> None:
     parts = (
         count(report.resources, "resource"),
         count(report.versions, "version"),

@@ -15,7 +15,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 
 if TYPE_CHECKING:
-    from evolvable_store.bindings import Folder
+    from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_tools.library import Library
 
 CLIENTS: dict[str, dict[Kind, str]] = {
@@ -117,7 +117,7 @@ def _named(library: "Library", kind: Kind, scope: str, names: Sequence[str]) -> 
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
-def _twice(folders: "Sequence[Folder]", home: Path) -> Iterator[str]:
+def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
     """Yields a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
     both = [home / ".codex/skills", home / ".agents/skills"]
     watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]

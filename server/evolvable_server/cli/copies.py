@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_server.cli.terminal import Progress
-from evolvable_store.folder import is_ignored, read_folder
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.problems import main_left_out, main_path, problems, refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.store import Store
+from evolvable_store.validation import blocking_problems, find_problems, main_path, unread_main
+from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
 from evolvable_tools.trust import OWN
 
 MAX_DEPTH = 4
@@ -82,8 +82,12 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     except OSError as error:
         copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
         return None
-    why = main_left_out(Kind.SKILL, place.name, reading) or reading.cut_short
-    found = [why] if why else list(map(str, refused(problems(Kind.SKILL, place.name, reading.files), strict=False)))
+    why = unread_main(Kind.SKILL, place.name, reading) or reading.cut_short
+    found = (
+        [why]
+        if why
+        else list(map(str, blocking_problems(find_problems(Kind.SKILL, place.name, reading.files), strict=False)))
+    )
     if not slugify(place.name):
         found.append(f"no name can be made of {ascii(place.name)}")
     if found:

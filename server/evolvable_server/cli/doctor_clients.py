@@ -15,7 +15,7 @@ from evolvable_server.config import Config, Machine, read_config
 from evolvable_server.environment import HOME
 from evolvable_server.mcp.callers import Heard, heard
 from evolvable_store.errors import EvolvableError
-from evolvable_store.sqlite import FILE
+from evolvable_store.storage.sqlite import FILE
 
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""

@@ -17,17 +17,16 @@ from evolvable_server.memory_text import text_of
 from evolvable_server.person import config_path
 from evolvable_server.redaction import Redaction, own_patterns
 from evolvable_server.trusted_folders import ListedFolders
-from evolvable_store.bindings import Bindings
 from evolvable_store.errors import EvolvableError
-from evolvable_store.held import HeldFiles
-from evolvable_store.home import exposed
-from evolvable_store.openat import first_link
+from evolvable_store.paths import home_exposure
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.sqlite import FILE
+from evolvable_store.storage.attestations import Attestations, untrusted_resources
+from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.sqlite import FILE
 from evolvable_store.store import Store
-from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash
-from evolvable_store.vouching import Vouching, untrusted
-from evolvable_store.working_copies import WorkingCopies
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.workingcopy.openat import first_link
+from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
 from evolvable_tools.library import Library
 
@@ -55,7 +54,7 @@ def synced(home: Path) -> Iterator[Problem]:
 
 def open_to_others(home: Path) -> Iterator[Problem]:
     """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
-    if may := exposed(home):
+    if may := home_exposure(home):
         yield Problem(
             f"Other accounts of this machine may {may} what is in {home}.",
             "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
@@ -144,7 +143,7 @@ def hidden(home: Path) -> list[str]:
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            last = untrusted(store.backend)
+            last = untrusted_resources(store.backend)
             heads = [head for head in store.heads() if head.id not in last]
     except EvolvableError:
         return []
@@ -241,7 +240,7 @@ def _held(home: Path) -> Iterator[Problem]:
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
-            held, folders = HeldFiles(store.backend).all(), Bindings(store.backend).folders()
+            held, folders = HeldDirectories(store.backend).all(), Bindings(store.backend).folders()
     except EvolvableError:
         return
     for folder in folders:
@@ -261,7 +260,7 @@ def _unlisted(home: Path) -> Iterator[Problem]:
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            every = Vouching(store.backend).unlisted()
+            every = Attestations(store.backend).unlisted()
             heads = store.backend.heads_by_id({one.resource for one in every})
             found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     except EvolvableError:

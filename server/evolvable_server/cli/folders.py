@@ -19,7 +19,7 @@ from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
 
 if TYPE_CHECKING:
-    from evolvable_store.bindings import Folder
+    from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_tools.library import Library
 
 MEMORIES = ("SOUL", "USER", "MEMORY")
@@ -181,7 +181,7 @@ def watched(library: "Library") -> WatchedFolders:
     return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
 
 
-def _watched(library: "Library", folder: "Folder") -> Watched:
+def _watched(library: "Library", folder: "WatchedFolder") -> Watched:
     bound = library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
     behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]

@@ -15,16 +15,18 @@ from evolvable_server.cli.folders import Watched, watched
 from evolvable_server.cli.syncs import Remarks
 from evolvable_server.homes import registered_homes
 from evolvable_server.trusted_folders import ListedFolders
-from evolvable_store import __version__, driver, sums
-from evolvable_store.discovery import is_single
+from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
-from evolvable_store.migrations import LATEST, applied
-from evolvable_store.problems import main_left_out, main_path, named_problems, problems, refused
-from evolvable_store.purge import pending
+from evolvable_store.gc import pending_purges
 from evolvable_store.resource import Kind, slugify
-from evolvable_store.sqlite import FILE
-from evolvable_store.swap import read_back
-from evolvable_store.vectors import progress
+from evolvable_store.search import bm25
+from evolvable_store.search.vector_store import embedding_progress
+from evolvable_store.storage import connection as driver
+from evolvable_store.storage.migrations import LATEST, schema_version
+from evolvable_store.storage.sqlite import FILE
+from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems, unread_main
+from evolvable_store.workingcopy.atomic_dir import read_back
+from evolvable_store.workingcopy.status import is_single
 from evolvable_tools import leaks, publishing
 from evolvable_tools.embedding.embedder import installed
 from evolvable_tools.evidence.regrading import fallen, lines
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from evolvable_server.cli.doctor_clients import Connected
     from evolvable_server.clients.memory_copies import MemoryCopy
     from evolvable_server.settings import Setting
-    from evolvable_store.bindings import Folder
+    from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_store.store import Store
 
 PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "rich", "filelock")
@@ -148,7 +150,7 @@ def _program() -> Program:
         sys.executable,
         f"{platform.system()} {platform.machine()}",
         {name: _version_of(name) for name in PACKAGES},
-        sums.COMPILED,
+        bm25.COMPILED,
     )
 
 
@@ -181,7 +183,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
     store = library.store
     path = store.backend.path
     with store.backend.reading() as connection:
-        schema = applied(connection, path)
+        schema = schema_version(connection, path)
         database = sqlite_utils.Database(connection, execute_plugins=False)
         tables = {table.name: table.count for table in database.tables}
     heads = store.heads()
@@ -212,7 +214,7 @@ def _open_in(path: Path) -> Iterator[str]:
 
 def _embedder(home: Path) -> str:
     """Returns how far the embedder of the library is; looking starts none."""
-    done = progress(home)
+    done = embedding_progress(home)
     if done is None:
         spec = installed()
         return f"{spec}, not started yet" if spec else "none installed: words answer alone"
@@ -230,7 +232,7 @@ def _refused(library: Library) -> Iterator[Remarks]:
                     yield Remarks(str(folder.path / directory), reasons)
 
 
-def _reasons(folder: "Folder", directory: str) -> list[str]:
+def _reasons(folder: "WatchedFolder", directory: str) -> list[str]:
     path = Path(directory)
     name = path.stem if is_single(folder.kind, directory) else path.name
     if not slugify(name):
@@ -241,10 +243,10 @@ def _reasons(folder: "Folder", directory: str) -> list[str]:
         return []
     # As WorkingCopy takes them in: a skill is held to its folder's name, any other kind to what can be made of it.
     name = name if folder.kind is Kind.SKILL else slugify(name)
-    if why := main_left_out(folder.kind, name, reading) or reading.cut_short:
+    if why := unread_main(folder.kind, name, reading) or reading.cut_short:
         return [why]
-    found = problems(folder.kind, name, reading.files)
-    return [str(problem) for problem in refused(found, strict=False)]
+    found = find_problems(folder.kind, name, reading.files)
+    return [str(problem) for problem in blocking_problems(found, strict=False)]
 
 
 def _warnings(store: "Store") -> Iterator[Remarks]:
@@ -252,7 +254,7 @@ def _warnings(store: "Store") -> Iterator[Remarks]:
         manifest = store.manifest(head)
         path = main_path(head.kind, head.name, manifest)
         files = {path: store.file(head, path)} if path else {}
-        found = [str(problem) for problem in problems(head.kind, head.name, files)]
+        found = [str(problem) for problem in find_problems(head.kind, head.name, files)]
         found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
         if found:
             yield Remarks(str(head.ref), found)
@@ -300,7 +302,7 @@ def _problems(health: Health) -> Iterator[Problem]:
 
 
 def _unfinished(library: Library) -> Iterator[Problem]:
-    for job in pending(library.store):
+    for job in pending_purges(library.store):
         yield Problem(f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it.")
 
 

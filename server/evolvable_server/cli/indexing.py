@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.texts import weighed
+from evolvable_store.search.analyzer import weigh_packed
 
 WORTHWHILE = 1_000
 """Resources to be taken in for which another process is worth its start."""
@@ -44,7 +44,7 @@ def main() -> None:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from evolvable_store.index import Index
+    from evolvable_store.search.index import Index
     from evolvable_store.store import Store
 
     ended = threading.Event()
@@ -52,7 +52,7 @@ def main() -> None:
     home = Path(sys.argv[1])
     started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool, contextlib.suppress(EvolvableError):
-        weigh = partial(pool.map, weighed, chunksize=_AT_ONCE)
+        weigh = partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
         # Whoever started this process has opened the library.
         with Store.open(home, registered=lambda: [home]) as store, Index.open(store, weigh) as index:
             while not ended.wait(_PAUSE):

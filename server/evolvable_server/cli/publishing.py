@@ -6,17 +6,17 @@ import click
 
 from evolvable_server.cli.state import REF, State, command, reason_option
 from evolvable_server.cli.terminal import Row, count, local_time, remark, say, show_table, warn
-from evolvable_store.placings import Policy
 from evolvable_store.resource import Ref
+from evolvable_store.storage.protocol import ReleasePolicy
 from evolvable_tools import channel_log, publishing
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
 
 MEANING = {
-    Policy.NEW: "new skills appear by themselves, later changes wait until they are published",
-    Policy.MANUAL: "everything waits until it is published",
-    Policy.LIVE: "hosts see every change at once",
+    ReleasePolicy.NEW: "new skills appear by themselves, later changes wait until they are published",
+    ReleasePolicy.MANUAL: "everything waits until it is published",
+    ReleasePolicy.LIVE: "hosts see every change at once",
 }
 """What each policy means, in a sentence."""
 
@@ -102,7 +102,7 @@ def _status(state: State, library: "Library") -> None:
 
 
 def _show_status(status: publishing.ChannelStatus) -> None:
-    say(f"Policy {status.policy}: {MEANING[Policy(status.policy)]}.")
+    say(f"Policy {status.policy}: {MEANING[ReleasePolicy(status.policy)]}.")
     say(f"Hosts see {count(status.seen, 'skill')}.")
     for step in status.left_out:
         warn(f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}.")
@@ -153,12 +153,12 @@ def _policy(state: State, library: "Library", caller: "Caller", arguments: tuple
     status = publishing.status(library)
     state.show(
         publishing.Published(None, [], [], policy=status.policy),
-        lambda: say(f"{status.policy}: {MEANING[Policy(status.policy)]}."),
+        lambda: say(f"{status.policy}: {MEANING[ReleasePolicy(status.policy)]}."),
     )
 
 
 def _show_policy(done: publishing.Published) -> None:
-    policy = Policy(done.policy or "")
+    policy = ReleasePolicy(done.policy or "")
     say(f"The policy is {policy}: {MEANING[policy]}.")
     if done.steps:
         say()

@@ -59,7 +59,7 @@ def quickstart_command(state: State, folders: tuple[Path, ...], task: str) -> No
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
     from evolvable_server.cli.copies import copy_in
-    from evolvable_store.seed import seed_folder
+    from evolvable_store.paths import seed_folder
 
     for folder, reason in (
         (seed_folder() / "skills", "skills that come with evolvable"),

@@ -6,8 +6,8 @@ import click
 
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import say
-from evolvable_store.evidence import Outcome, Usage
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_tools import usage as verbs
 
 _USE = re.compile(r"use-[0-9a-f]{12}")

@@ -24,11 +24,11 @@ def sessions_command(state: State, limit: int, project: str | None) -> None:
     Shows which of them the library has taken in. Nothing is read into the library, and nothing is written.
     """
     from evolvable_server.config import read_machine
-    from evolvable_store.sightings import SightingLog
+    from evolvable_store.storage.observations import ObservationLog
     from evolvable_tools.sessions.finding import list_sessions
 
     with state.library() as (library, _):
-        log = SightingLog(library.store.backend)
+        log = ObservationLog(library.store.backend)
         found = list_sessions(read_machine(state.config().project).transcripts, log.taken, limit, project)
     state.show(found, lambda: _show(found))
 

@@ -173,7 +173,7 @@ def _say_what_fell(library: "Library") -> None:
     from evolvable_tools.evidence.regrading import fallen, lines
 
     found = fallen(library, unsaid=True)
-    library.evidence.regrading_said()
+    library.evidence.mark_regrading_reported()
     for line in lines(found) if found else ():
         remark(line)
 

@@ -8,7 +8,7 @@ from evolvable_server.cli.terminal import Row, count, say, show_table
 from evolvable_store.operation import Principal
 
 if TYPE_CHECKING:
-    from evolvable_store.sync import Refusal, Sync
+    from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
 
 MAX_NAMED = 10
 """Resources that a line names."""
@@ -72,7 +72,7 @@ class Synced:
     folders: list[SyncResult]
 
 
-def result(sync: "Sync") -> SyncResult:
+def result(sync: "SyncReport") -> SyncResult:
     """Returns what a sync did, as plain data."""
     folder = sync.folder
     return SyncResult(
@@ -92,7 +92,7 @@ def result(sync: "Sync") -> SyncResult:
     )
 
 
-def _remarks(refusals: "Sequence[Refusal]") -> list[Remarks]:
+def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
     return [Remarks(refusal.directory, list(refusal.problems)) for refusal in refusals]
 
 

@@ -74,7 +74,7 @@ def token_command(
     from evolvable_server.homes import registered_homes
     from evolvable_server.http.tokens import Tokens
     from evolvable_server.mcp.bearer import Permission
-    from evolvable_store.home import check_home
+    from evolvable_store.paths import check_home
 
     if (action == "list") != (name is None):
         raise click.UsageError("`token list` takes no name, every other action the name of a token.")

@@ -9,15 +9,15 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
 from evolvable_store.errors import InvalidArgument, NotFound
-from evolvable_store.staging import open_root
-from evolvable_store.trash import MAX_BYTES, RETENTION_SECONDS, Trash, Trashed
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash, TrashEntry
+from evolvable_store.workingcopy.staging_dir import open_root
 
 
 @dataclass(frozen=True, slots=True)
 class TrashListing:
     """What is in the trash, newest first, and how long and how much of it is kept."""
 
-    entries: list[Trashed]
+    entries: list[TrashEntry]
     retention_days: float
     max_bytes: int
 
@@ -26,7 +26,7 @@ class TrashListing:
 class PutBack:
     """What was put back. kept: paths that stayed in the trash, because something else has their place."""
 
-    entry: Trashed
+    entry: TrashEntry
     kept: list[str]
 
 
@@ -86,7 +86,7 @@ def _show(listing: TrashListing) -> None:
     say("Put one back: evolvable trash restore ENTRY")
 
 
-def _show_put_back(entry: Trashed, kept: list[str]) -> None:
+def _show_put_back(entry: TrashEntry, kept: list[str]) -> None:
     for path in kept:
         warn(f"{path} stays in the trash: something else has its place in {entry.folder}/{entry.directory}")
     say(f"Put back {count(entry.files, 'file')} into {entry.folder}/{entry.directory}.")

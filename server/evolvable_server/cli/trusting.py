@@ -112,12 +112,12 @@ def _show_withdrawn(decision: trusting.Decision) -> None:
 
 
 def _list(state: State) -> None:
-    from evolvable_store.vouching import Vouching
+    from evolvable_store.storage.attestations import Attestations
 
     folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
-        vouched = [one for one in Vouching(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]
+        vouched = [one for one in Attestations(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]
         rows = [
             {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
             for one in vouched

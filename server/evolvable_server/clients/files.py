@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evolvable_server.clients import json_edit, jsonc, toml_edit
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
-from evolvable_store.openat import first_link
+from evolvable_store.workingcopy.openat import first_link
 
 MAX_BYTES = 64 * 1024 * 1024
 """What a configuration file may hold; ~/.claude.json can have grown to megabytes."""

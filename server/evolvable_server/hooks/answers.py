@@ -11,7 +11,7 @@ from evolvable_server.app import scope_of
 from evolvable_server.config import Config
 from evolvable_server.hooks.events import Event, event_of
 from evolvable_server.hooks.offered import Offered
-from evolvable_store.queueing import enqueue
+from evolvable_store.job_queue import enqueue
 from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.library import Caller, Library
 

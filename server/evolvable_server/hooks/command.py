@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> str:
     if event in QUEUED:
         if not reviews_on(os.environ):
             return ""
-        from evolvable_store.queueing import enqueue
+        from evolvable_store.job_queue import enqueue
 
         home = library_home(os.environ)
         if not _is_plain(home):
@@ -72,7 +72,7 @@ def _is_plain(home: str) -> bool:
 def _check(home: str) -> None:
     """Raises UntrustedHome for a home that another account or a repository decides about."""
     from evolvable_server.homes import registered_homes
-    from evolvable_store.home import check_home
+    from evolvable_store.paths import check_home
 
     check_home(home, registered_homes)
 

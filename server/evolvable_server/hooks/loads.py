@@ -4,7 +4,7 @@ from pathlib import Path
 
 from evolvable_server.hooks.events import Event
 from evolvable_server.hooks.offered import Offered
-from evolvable_store.bindings import Binding
+from evolvable_store.storage.bindings import Binding
 from evolvable_tools.evidence.commands import read_files, simple_commands
 from evolvable_tools.evidence.places import Places
 from evolvable_tools.library import Caller, Library

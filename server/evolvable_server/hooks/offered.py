@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from evolvable_store.queueing import file_name
+from evolvable_store.job_queue import file_name
 
 DAYS = 7.0
 """Days after its last offer for which a session is remembered."""

@@ -7,12 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from evolvable_server.hooks.events import Event
-from evolvable_store.arrival import Arrival
-from evolvable_store.bindings import Binding, Folder
-from evolvable_store.held import HeldFiles
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.proposals import Draft
-from evolvable_store.vouching import Vouching
+from evolvable_store.storage.attestations import Attestations
+from evolvable_store.storage.bindings import Binding, HeldDirectories, WatchedFolder
+from evolvable_store.storage.proposals import Draft
+from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.library import Library
 
 TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch")
@@ -45,7 +44,7 @@ def note(library: Library, event: Event) -> list[str]:
     return noted
 
 
-def _inside(folder: Folder, paths: Iterable[str], cwd: str) -> Iterable[str]:
+def _inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[str]:
     for path in paths:
         if path and "\0" not in path and len(path) <= 4096 and (os.path.isabs(path) or cwd):
             real = Path(os.path.realpath(os.path.join(cwd, path)))
@@ -53,7 +52,7 @@ def _inside(folder: Folder, paths: Iterable[str], cwd: str) -> Iterable[str]:
                 yield real.relative_to(folder.path).as_posix()
 
 
-def _attribute(library: Library, folder: Folder, directories: set[str], identity: Identity) -> None:
+def _attribute(library: Library, folder: WatchedFolder, directories: set[str], identity: Identity) -> None:
     """Say of versions that a server imported a moment ago, before the hook's word, that the agent made them."""
     bindings = library.working_copies.bindings.of_directories(folder, directories)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bindings.values()})
@@ -62,7 +61,7 @@ def _attribute(library: Library, folder: Folder, directories: set[str], identity
         if head is None or head.version is None or not _is_fresh(library, head):
             continue
         if not _held_late(library, folder, binding, head, identity):
-            Vouching(library.store.backend).attribute([(head.id, head.latest)], library.store.now(), identity)
+            Attestations(library.store.backend).attribute([(head.id, head.latest)], library.store.now(), identity)
 
 
 def _is_fresh(library: Library, head: Head) -> bool:
@@ -73,16 +72,16 @@ def _is_fresh(library: Library, head: Head) -> bool:
     return abs(age.total_seconds()) <= LATE_SECONDS
 
 
-def _held_late(library: Library, folder: Folder, binding: Binding, head: Head, identity: Identity) -> bool:
+def _held_late(library: Library, folder: WatchedFolder, binding: Binding, head: Head, identity: Identity) -> bool:
     """Return whether what was imported is to be held, and then serve the version before it; the file stays."""
     store, base = library.store, head.latest - 1
     before = store.files(head, base) if base else {}
-    arrival = Arrival(folder, binding.directory, head.ref, head, before, store.files(head), identity)
+    arrival = IncomingDirectory(folder, binding.directory, head.ref, head, before, store.files(head), identity)
     holding = library.gate(arrival)
     if holding is None:
         return False
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
-    HeldFiles(store.backend).hold(folder, binding.directory, head.tree, draft, store.now(), identity)
+    HeldDirectories(store.backend).hold(folder, binding.directory, head.tree, draft, store.now(), identity)
     who = Identity(Principal.UNKNOWN, "hook")
     with store.transaction(Actor.HUMAN, holding.reason, identity=who) as tx:
         if base:

@@ -19,7 +19,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged
 from evolvable_server.mcp.mailbox import Mailbox
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import uri_of
-from evolvable_store.objects import Entry
+from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
@@ -82,8 +82,8 @@ class Notifier:
 
     def _changed_files(self, resource: int, change: Change) -> list[str]:
         backend = self._store.backend
-        before: Mapping[str, Entry] = (backend.manifest(resource, change.before) if change.before else None) or {}
-        after: Mapping[str, Entry] = (backend.manifest(resource, change.after) if change.after else None) or {}
+        before: Mapping[str, TreeEntry] = (backend.manifest(resource, change.before) if change.before else None) or {}
+        after: Mapping[str, TreeEntry] = (backend.manifest(resource, change.after) if change.after else None) or {}
         return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
     async def _list_changed(self, event: ResourcesListChanged | PromptsListChanged, method: str) -> None:

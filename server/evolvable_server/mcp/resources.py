@@ -13,11 +13,11 @@ from mcp.shared.exceptions import MCPError
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import resolve, template, templates_for, uri_of
 from evolvable_server.mcp.veil import file_seen
-from evolvable_store.channel import Held
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.objects import Entry
+from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.foreign_text import bounded
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import Shown
@@ -50,12 +50,12 @@ class Resources:
         places = sorted(self._places(), key=_key)
         after = _after(cursor) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
-        ids = [place.resource if isinstance(place, Held) else place.id for place in rest[:PAGE]]
+        ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
         marked = {one: SAID[its.trust] for one, its in standings(self._library, ids).items() if its.marked}
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
 
-    def _places(self) -> Iterator[Held | Head]:
+    def _places(self) -> Iterator[ChannelEntry | Head]:
         """Yields the skills that hosts see, and every other resource; of one name the nearest scope's."""
         yield from Shown(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
@@ -65,16 +65,18 @@ class Resources:
                 heads = (store.head_or_none(Ref(kind, name), scopes) for name in sorted(names))
                 yield from (head for head in heads if head is not None and head.version is not None)
 
-    def _as_resource(self, place: Held | Head, marked: Mapping[int, str]) -> types.Resource | None:
+    def _as_resource(self, place: ChannelEntry | Head, marked: Mapping[int, str]) -> types.Resource | None:
         """Returns what is listed of a resource by its main file, None when it has none that can be read.
 
         marked: of those that are not trusted, why.
         """
-        from evolvable_store.problems import main_path
+        from evolvable_store.validation import main_path
 
         store, ref = self._library.store, place.ref
-        resource, version = (place.resource, place.seen) if isinstance(place, Held) else (place.id, place.version)
-        files: Mapping[str, Entry] = store.backend.manifest(resource, version or 0) or {}
+        resource, version = (
+            (place.resource, place.seen) if isinstance(place, ChannelEntry) else (place.id, place.version)
+        )
+        files: Mapping[str, TreeEntry] = store.backend.manifest(resource, version or 0) or {}
         # A person's skill.md is taken as it is: what is listed must be there.
         path = main_path(ref.kind, ref.name, files)
         if not path:
@@ -88,12 +90,12 @@ class Resources:
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
-        from evolvable_store.frontmatter import read, summary
+        from evolvable_store.frontmatter import parse_document, summarize
 
         if sha256 not in self._described:
             if len(self._described) >= MAX_DESCRIBED:
                 self._described.clear()
-            self._described[sha256] = summary(read(self._library.store.blob(sha256))).description
+            self._described[sha256] = summarize(parse_document(self._library.store.blob(sha256))).description
         return self._described[sha256]
 
     async def templates(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
@@ -158,12 +160,12 @@ def _as_template(kind: Kind, project: bool) -> types.ResourceTemplate:
 Key = tuple[int, str, str]
 
 
-def _key(place: Held | Head) -> Key:
+def _key(place: ChannelEntry | Head) -> Key:
     """Returns what resources are listed by: skills first, by name."""
     return list(Kind).index(place.ref.kind), place.ref.name, place.ref.scope or USER_SCOPE
 
 
-def _cursor(place: Held | Head) -> str:
+def _cursor(place: ChannelEntry | Head) -> str:
     return base64.urlsafe_b64encode(json.dumps(_key(place)).encode()).decode("ascii")
 
 

@@ -17,9 +17,9 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.resources import mark_of, mime_of
 from evolvable_server.mcp.uris import Place, resolve, uri_of
-from evolvable_store.channel import Channel, Held
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.release_channel import Channel, ChannelEntry
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import MAIN, Shown, SkillEntry
 from evolvable_tools.trust import UNMARKED_SAID, standings, version_said
@@ -177,11 +177,11 @@ def _uri(ref: Ref, path: str, version: int | None) -> str:
     return uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
 
 
-def _key(skill: Held) -> Key:
+def _key(skill: ChannelEntry) -> Key:
     return skill.ref.name, skill.ref.scope or USER_SCOPE
 
 
-def _start(skills: Sequence[Held], cursor: str | None) -> int:
+def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
     return bisect_right(skills, _read_cursor(cursor), key=_key) if cursor else 0
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from evolvable_store.channel import Channel
 from evolvable_store.errors import EvolvableError, InvalidRef, NoSuchResource, NoSuchVersion
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
@@ -23,6 +22,7 @@ from evolvable_store.resource import (
     main_file,
     parse_version,
 )
+from evolvable_store.storage.release_channel import Channel
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.shown import is_users

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_store.home import private_file
+from evolvable_store.paths import private_file
 from evolvable_store.resource import Kind
 from evolvable_tools.embedding.embedder import absolute
 from evolvable_tools.embedding.similar import Described, Similar

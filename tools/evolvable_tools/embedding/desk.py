@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from evolvable_store.vectors import Role
+from evolvable_store.search.vector_store import TextRole
 from evolvable_tools.embedding.arrays import Floats
 from evolvable_tools.embedding.keeper import Keeper, Service
 from evolvable_tools.embedding.matrix import Product
@@ -75,7 +75,7 @@ class Desk:
     def _described(self, asked: Prepared, kind: str, scopes: list[str] | None) -> Described:
         self._keeper.wants_descriptions = True
         service = asked.service
-        waiting = service.waiting.get(Role.DESCRIPTION)
+        waiting = service.waiting.get(TextRole.DESCRIPTION)
         if waiting is None or waiting:
             return Described(said="the descriptions are being embedded")
         best = service.matrix.described(asked.vector, kind, scopes)

@@ -11,8 +11,16 @@ from heapq import nsmallest
 import numpy as np
 
 from evolvable_store.errors import EvolvableError
+from evolvable_store.search.vector_store import (
+    WITH_DESCRIPTIONS,
+    TextDigest,
+    TextRole,
+    VectorModel,
+    VectorResource,
+    Vectors,
+    digest_text,
+)
 from evolvable_store.store import Store
-from evolvable_store.vectors import WITH_DESCRIPTIONS, Model, Place, Role, Text, Vectors, text_of
 from evolvable_tools.embedding.arrays import Floats
 from evolvable_tools.embedding.embedder import Embedder, open_embedder
 from evolvable_tools.embedding.matrix import Matrix
@@ -35,16 +43,16 @@ class Service:
     """
 
     embedder: Embedder
-    model: Model
+    model: VectorModel
     matrix: Matrix
-    waiting: dict[Role, dict[int, int]]
+    waiting: dict[TextRole, dict[int, int]]
 
     @property
     def is_complete(self) -> bool:
         """Whether every text that is wanted has its vector."""
         return not any(self.waiting.values())
 
-    def batch(self) -> tuple[Role, list[int]] | None:
+    def batch(self) -> tuple[TextRole, list[int]] | None:
         """Returns a role and resources that wait for it, enough for a batch; None when nothing waits.
 
         The shortest of all: texts of about one length need the least padding.
@@ -113,10 +121,10 @@ class Keeper:
         change = changes[0]
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
-    def _roles(self) -> tuple[Role, ...]:
-        return tuple(role for role in Role if self._describing or role is not Role.DESCRIPTION)
+    def _roles(self) -> tuple[TextRole, ...]:
+        return tuple(role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION)
 
-    def _service(self, embedder: Embedder, model: Model) -> Service:
+    def _service(self, embedder: Embedder, model: VectorModel) -> Service:
         matrix = Matrix(embedder.dimension)
         for place in self._vectors.places():
             matrix.place(place)
@@ -125,17 +133,17 @@ class Keeper:
             self._load(service, role)
         return service
 
-    def _load(self, service: Service, role: Role) -> None:
+    def _load(self, service: Service, role: TextRole) -> None:
         for resource, vector in self._vectors.all(service.model, role):
             service.matrix.put(role, resource, _unpacked(vector))
-        service.waiting[role] = self._vectors.lacking(service.model, role)
+        service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
 
     def _before(self, newest: Service) -> Service | None:
         """Returns the model that was in service before, if it has vectors and can still be opened."""
         kept = {model.name: model for model in reversed(self._vectors.models())}
         for name in dict.fromkeys([*self._served, *kept]):
             model = kept.get(name, newest.model)
-            if model.id != newest.model.id and self._vectors.counted(model, [Role.WHOLE])[0]:
+            if model.id != newest.model.id and self._vectors.counted(model, [TextRole.WHOLE])[0]:
                 try:
                     embedder = open_embedder(model.spec)
                     if embedder.model == model.name:
@@ -155,12 +163,12 @@ class Keeper:
         changes = self._store.changes(applied, _CHANGES)
         if not changes:
             return False
-        said, gone = dict[Place, dict[Role, Text]](), list[int]()
+        said, gone = dict[VectorResource, dict[TextRole, TextDigest]](), list[int]()
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is not None and head.version is not None:
-                place = Place(head.id, head.kind.value, head.scope, head.name)
-                said[place] = {role: text_of(text) for role, text in said_by(self._store, head).items()}
+                place = VectorResource(head.id, head.kind.value, head.scope, head.name)
+                said[place] = {role: digest_text(text) for role, text in said_by(self._store, head).items()}
             elif head is not None:
                 gone.append(head.id)
         last = changes[-1].sequence
@@ -179,7 +187,7 @@ class Keeper:
         for waiting in service.waiting.values():
             waiting.pop(resource, None)
 
-    def _fill(self, service: Service, resource: int, texts: Mapping[Role, Text]) -> None:
+    def _fill(self, service: Service, resource: int, texts: Mapping[TextRole, TextDigest]) -> None:
         """Gives a resource the vectors that its texts have already, and has the others wait."""
         known = self._vectors.known(service.model, [text.hash for text in texts.values()])
         for role, text in texts.items():
@@ -190,11 +198,11 @@ class Keeper:
 
     # Embedding
 
-    def _embed(self, service: Service, role: Role, resources: Iterable[int]) -> None:
+    def _embed(self, service: Service, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
         said = {id_: said_by(self._store, head).get(role) for id_, head in heads.items() if head.version is not None}
         texts = {id_: text for id_, text in said.items() if text is not None}
-        hashes = {id_: text_of(text).hash for id_, text in texts.items()}
+        hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
         known = self._vectors.known(service.model, hashes.values())
         new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
         if new:
@@ -209,7 +217,7 @@ class Keeper:
         self._vectors.note(WITH_DESCRIPTIONS, "1")
         self._describing = True
         for service in self._services():
-            self._load(service, Role.DESCRIPTION)
+            self._load(service, TextRole.DESCRIPTION)
 
     def _note_service(self) -> None:
         """Notes which model is in service and which was before."""
@@ -226,7 +234,7 @@ class Keeper:
             self._note_service()
         if self.coming is None and not self._swept:
             self._swept = True
-            self._vectors.drop_unsaid()
+            self._vectors.delete_unused_vectors()
             for model in self._vectors.models():
                 if model.name not in self._served:
                     self._vectors.forget_model(model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evolvable_store.vectors import Place, Role
+from evolvable_store.search.vector_store import TextRole, VectorResource
 from evolvable_tools.embedding.arrays import Floats
 from evolvable_tools.embedding.similar import Similar
 
@@ -66,14 +66,14 @@ class Matrix:
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
         self._lock = threading.Lock()
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, VectorResource] = {}
         self._row: dict[int, int] = {}
         self._free: list[int] = []
-        self._tables = {Role.WHOLE: Table(dimension), Role.DESCRIPTION: Table(dimension)}
+        self._tables = {TextRole.WHOLE: Table(dimension), TextRole.DESCRIPTION: Table(dimension)}
         self._views: dict[object, tuple[list[int], NDArray[np.int64]]] = {}
         self._generation = 0
 
-    def place(self, place: Place) -> None:
+    def place(self, place: VectorResource) -> None:
         """Makes a resource known, without any vector."""
         with self._lock:
             self._drop(place.id)
@@ -97,14 +97,14 @@ class Matrix:
                 table.clear(row)
         self._places.pop(resource, None)
 
-    def put(self, role: Role, resource: int, vector: Floats) -> None:
+    def put(self, role: TextRole, resource: int, vector: Floats) -> None:
         """Gives a resource, when it is known, its vector of one role."""
         with self._lock:
             if resource in self._row:
                 self._generation += 1
                 self._tables[role].put(self._row[resource], vector)
 
-    def counted(self, role: Role = Role.WHOLE) -> tuple[int, int]:
+    def counted(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
         """Returns how many resources have their vector of this role, and how many there are."""
         with self._lock:
             return int(self._tables[role].filled.sum()), len(self._row)
@@ -112,7 +112,7 @@ class Matrix:
     def product(self, task: Floats) -> Product:
         """Returns the part of `similar` that does not depend on what is asked about the task."""
         with self._lock:
-            return Product(self._generation, self._tables[Role.WHOLE].rows @ task)
+            return Product(self._generation, self._tables[TextRole.WHOLE].rows @ task)
 
     def similar(
         self, task: Floats, ids: Sequence[int], kind: str, scopes: Sequence[str] | None, limit: int, ready: Product
@@ -122,7 +122,7 @@ class Matrix:
         ready: the product with this task; made anew when the matrix has changed since.
         """
         with self._lock:
-            whole = self._tables[Role.WHOLE]
+            whole = self._tables[TextRole.WHOLE]
             every = ready.cosines if ready.generation == self._generation else whole.rows @ task
             seen, cosines = self._cosines(whole, every, kind, scopes)
             count = min(limit, len(seen))
@@ -136,7 +136,7 @@ class Matrix:
     def described(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
         """Returns the resource whose description is nearest, the first by id of equals; None when none is above 0."""
         with self._lock:
-            table = self._tables[Role.DESCRIPTION]
+            table = self._tables[TextRole.DESCRIPTION]
             seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
         if not len(cosines) or cosines.max() <= 0:
             return None
@@ -168,11 +168,11 @@ def _where(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
     return [id_ for id_, there in zip(ids, chosen, strict=True) if there]
 
 
-def _seen(places: Iterable[Place], kind: str, scopes: Sequence[str] | None) -> list[int]:
+def _seen(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
     if scopes is None:
         return [place.id for place in places if place.kind == kind]
     distance = {scope: at for at, scope in reversed(list(enumerate(scopes)))}
-    nearest: dict[str, Place] = {}
+    nearest: dict[str, VectorResource] = {}
     for place in places:
         if place.kind == kind and place.scope in distance:
             other = nearest.get(place.name)

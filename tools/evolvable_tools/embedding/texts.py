@@ -3,20 +3,20 @@
 from evolvable_store import frontmatter
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.operation import Head
-from evolvable_store.problems import main_path
+from evolvable_store.search.vector_store import TextRole
 from evolvable_store.store import Store
-from evolvable_store.vectors import Role
+from evolvable_store.validation import main_path
 
 MAX_DESCRIPTION = 8_192
 """Characters of a description that are taken; a model reads far fewer."""
 
 
-def said_by(store: Store, head: Head) -> dict[Role, str]:
+def said_by(store: Store, head: Head) -> dict[TextRole, str]:
     """Returns the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
-    description = frontmatter.summary(_document(store, head)).description[:MAX_DESCRIPTION]
-    texts = {Role.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
+    description = frontmatter.summarize(_document(store, head)).description[:MAX_DESCRIPTION]
+    texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
     if description.strip():
-        texts[Role.DESCRIPTION] = description
+        texts[TextRole.DESCRIPTION] = description
     return texts
 
 
@@ -28,4 +28,4 @@ def _document(store: Store, head: Head) -> frontmatter.Document:
         data = store.blob(manifest[path].sha256) if path else b""
     except LibraryCorrupt:
         pass  # compared by its name still; fsck reports it
-    return frontmatter.read(data)
+    return frontmatter.parse_document(data)

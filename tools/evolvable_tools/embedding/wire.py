@@ -10,7 +10,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.home import private_file
+from evolvable_store.paths import private_file
 
 LOCK = "embedder.lock"
 ADDRESS = "embedder.json"

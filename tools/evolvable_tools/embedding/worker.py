@@ -14,11 +14,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from evolvable_store import vectors_file as kept
 from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.search import vector_store as kept
+from evolvable_store.search.vector_store import DamagedVectors, Vectors
 from evolvable_store.store import Store
-from evolvable_store.vectors import Vectors
-from evolvable_store.vectors_file import Damaged
 from evolvable_tools.embedding import wire
 from evolvable_tools.embedding.desk import Desk, Prepared
 from evolvable_tools.embedding.embedder import Embedder, open_embedder
@@ -56,7 +55,7 @@ def run(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = F
             keeper = Keeper(store, vectors, embedder, spec, _say)
             _Office(home, spec, keeper, idle).open()
         return 0
-    except Damaged as error:
+    except DamagedVectors as error:
         _say(f"{kept.FILE} is damaged ({error}) and made anew")
         kept.set_aside(home)
         return 0
@@ -150,7 +149,7 @@ class _Office:
                 _say(error.text)
                 self._ending.wait(1.0)
             except Exception as error:
-                if not isinstance(error, Damaged):
+                if not isinstance(error, DamagedVectors):
                     _say(traceback.format_exc())
                 self._failure = error
                 self._ending.set()

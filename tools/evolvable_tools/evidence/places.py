@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from evolvable_store.bindings import Binding, Folder
 from evolvable_store.resource import USER_SCOPE, Kind
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_tools.library import Library
 
 
@@ -59,7 +59,7 @@ class Places:
         return os.path.join(self._folders_at[folder], name)
 
 
-def _seen_by_claude(folders: list[Folder], cwd: str) -> list[Folder]:
+def _seen_by_claude(folders: list[WatchedFolder], cwd: str) -> list[WatchedFolder]:
     """Returns the folders whose skills Claude Code knows by name: those of the project before the user's."""
     native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", "skills")]
     here = Path(os.path.realpath(cwd)) if cwd else None

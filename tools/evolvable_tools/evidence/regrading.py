@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evolvable_store.attempts import Proof, proofs
-from evolvable_store.authors import authors
-from evolvable_store.evidence import Regraded
+from evolvable_store.storage.attestations import list_authors
+from evolvable_store.storage.evidence import SuccessCounts, UngradedEvidence, count_successes
 from evolvable_tools.library import Library
 from evolvable_tools.measures.maturity import earned, maturity_of
 from evolvable_tools.measures.wilson import lower_bound
@@ -49,10 +48,10 @@ def fallen(library: Library, *, unsaid: bool = False) -> list[Fallen]:
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, trust, proven = proofs(backend, heads), trusts(library, heads), _proven_before(library, rows)
+    now, trust, proven = count_successes(backend, heads), trusts(library, heads), _proven_before(library, rows)
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
-        proof, before = now.get(resource, Proof()), whole[resource]
+        proof, before = now.get(resource, SuccessCounts()), whole[resource]
         one = Fallen(
             str(head.ref),
             maturity_of(before.successes, before.ends),
@@ -67,9 +66,9 @@ def fallen(library: Library, *, unsaid: bool = False) -> list[Fallen]:
     return found
 
 
-def _proven_before(library: Library, rows: Sequence[Regraded]) -> set[int]:
+def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    known = authors(library.store.backend, {row.resource for row in rows})
+    known = list_authors(library.store.backend, {row.resource for row in rows})
     versions = {resource: {author.version for author in made} for resource, made in known.items()}
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:

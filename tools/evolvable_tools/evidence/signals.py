@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evolvable_store.evidence import Outcome
-from evolvable_store.sightings import Signal
+from evolvable_store.storage.evidence import Outcome
+from evolvable_store.storage.observations import OutcomeSignal
 from evolvable_tools.evidence.commands import Simple, simple_commands
 from evolvable_tools.evidence.words import verdict
 
@@ -88,12 +88,12 @@ class Ends:
     """Everything in one session that tells of an end, to be asked for parts of it."""
 
     runs: tuple[_Run, ...]
-    commits: tuple[Signal, ...]
+    commits: tuple[OutcomeSignal, ...]
     undone: tuple[int, ...]
-    words: tuple[Signal, ...]
+    words: tuple[OutcomeSignal, ...]
     worked: tuple[int, ...]
 
-    def between(self, first: int, last_turn: int | None = None) -> tuple[Signal, ...]:
+    def between(self, first: int, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
         """Returns the signals behind the span `first`, in turns up to `last_turn`; of each kind the last counts."""
         within = [run for run in self.runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
         runs: dict[str, list[_Run]] = {run.test: [] for run in within}
@@ -113,20 +113,20 @@ class Ends:
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
 
-def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> Signal | None:
+def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> OutcomeSignal | None:
     """Returns what the runs of one test tell: it failed and passes now, or passed before and fails now, or was
     tried again behind the span `first` and still fails."""
     within = [run for run in runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
     last = within[-1]
     before = [run for run in runs if run.span < last.span]
     if last.passed and any(not run.passed for run in before):
-        return Signal("tests", Outcome.SUCCEEDED, last.span, last.turn)
+        return OutcomeSignal("tests", Outcome.SUCCEEDED, last.span, last.turn)
     if not last.passed and (any(run.passed for run in before) or len(within) > 1):
-        return Signal("tests", Outcome.FAILED, last.span, last.turn)
+        return OutcomeSignal("tests", Outcome.FAILED, last.span, last.turn)
     return None
 
 
-def outcome_of(signals: Iterable[Signal]) -> Outcome | None:
+def outcome_of(signals: Iterable[OutcomeSignal]) -> Outcome | None:
     """Returns what the signals say together: UNKNOWN where they contradict each other, None where there are none."""
     ends = {signal.outcome for signal in signals}
     if not ends:
@@ -162,7 +162,7 @@ def _line_of(call: "Span") -> str:
 def ends_of(session: "Session", calls: Sequence[Call]) -> Ends:
     """Returns everything in a session that tells of an end."""
     runs: list[_Run] = []
-    commits: list[Signal] = []
+    commits: list[OutcomeSignal] = []
     undone: list[int] = []
     for call in calls:
         for simple in call.commands if call.result is not None else ():
@@ -171,11 +171,11 @@ def ends_of(session: "Session", calls: Sequence[Call]) -> Ends:
             if test is not None and (passed := _passed(call, simple)) is not None:
                 runs.append(_Run(*place, test, passed))
             elif _is_commit(simple) and _has_committed(call, simple):
-                commits.append(Signal("commit", Outcome.SUCCEEDED, *place))
+                commits.append(OutcomeSignal("commit", Outcome.SUCCEEDED, *place))
             elif _takes_back(simple) and not call.failed:
                 undone.append(call.span.index)
     words = [
-        Signal("words", said, span.index, span.turn)
+        OutcomeSignal("words", said, span.index, span.turn)
         for span in session.spans
         if span.origin == "user" and span.role == "user" and (said := verdict(span.text)) is not None
     ]

@@ -5,12 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from evolvable_store.attempts import Attempt, Proof, Seen, attempts, one_of_each_connection, shown, without_any
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.evidence import Outcome, Tally
 from evolvable_store.operation import Head
 from evolvable_store.resource import Ref
-from evolvable_store.transaction import iso
+from evolvable_store.storage.evidence import (
+    Attempt,
+    ImpressionCount,
+    Outcome,
+    SuccessCounts,
+    Tally,
+    baseline_successes,
+    count_impressions,
+    list_attempts,
+    one_of_each_connection,
+)
+from evolvable_store.transaction import format_time
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.measures.maturity import earned
 from evolvable_tools.measures.utility import utilities
@@ -109,7 +118,7 @@ class Stats:
     base: Base | None
 
 
-def share_of(proof: Proof) -> Share:
+def share_of(proof: SuccessCounts) -> Share:
     """Returns a proof with its interval."""
     return Share(proof.successes, proof.ends, *interval(proof.successes, proof.ends))
 
@@ -123,14 +132,14 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
     library.shown.flush()
     store = library.store
-    since = iso(store.clock() - timedelta(days=days))
-    seen, whole = shown(store.backend, since), attempts(store.backend)
+    since = format_time(store.clock() - timedelta(days=days))
+    seen, whole = count_impressions(store.backend, since), list_attempts(store.backend)
     if ref is not None:
         heads = [store.head(ref, caller.scopes)]
     else:
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
-    nobody = without_any(store.backend)
-    by_version = _grouped(attempts(store.backend, [head.id for head in heads], versions=True))
+    nobody = baseline_successes(store.backend)
+    by_version = _grouped(list_attempts(store.backend, [head.id for head in heads], versions=True))
     by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
     total = _proof(whole)
     lines, found, base = [], [], _base(nobody, total, None)
@@ -159,18 +168,18 @@ def _ended(some: Iterable[Attempt]) -> list[Attempt]:
     return [attempt for attempt in some if attempt.used and attempt.outcome in _KNOWN]
 
 
-def _proof(some: Iterable[Attempt]) -> Proof:
+def _proof(some: Iterable[Attempt]) -> SuccessCounts:
     ends = [attempt.outcome for attempt in _ended(some)]
-    return Proof(len(ends), ends.count(Outcome.SUCCEEDED))
+    return SuccessCounts(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
-def _base(nobody: Proof, whole: Proof, but: Proof | None) -> Base | None:
+def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None) -> Base | None:
     """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
     if nobody.ends >= ENOUGH:
         return Base("sessions without any", share_of(nobody))
     if but is None:
         return None
-    others = Proof(whole.ends - but.ends, whole.successes - but.successes)
+    others = SuccessCounts(whole.ends - but.ends, whole.successes - but.successes)
     return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
 
 
@@ -178,7 +187,7 @@ def _line(
     head: Head,
     mine: list[Attempt],
     versions: list[Attempt],
-    seen: Seen | None,
+    seen: ImpressionCount | None,
     since: str,
     days: int,
     base: Base | None,
@@ -204,13 +213,13 @@ def _line(
         _parts(versions),
         _task_types(mine),
         why,
-        share_of(Proof(helped.n - verified.n, helped.successes - verified.successes)),
+        share_of(SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)),
         verified,
         not_counted,
     )
 
 
-def _is_dead(seen: Seen, last: str | None, since: str) -> bool:
+def _is_dead(seen: ImpressionCount, last: str | None, since: str) -> bool:
     return seen.since >= OFTEN and (last is None or last < since)
 
 
@@ -274,10 +283,10 @@ def _opportunities(line: Line, head: Head) -> list[Opportunity]:
 def _compared(line: Line, head: Head) -> list[tuple[str, str]]:
     """Compares versions with each other, and models on one version: only where the intervals do not meet."""
     found = []
-    totals: dict[int, Proof] = {}
+    totals: dict[int, SuccessCounts] = {}
     for part in line.versions:
-        was = totals.get(part.version, Proof())
-        totals[part.version] = Proof(was.ends + part.share.n, was.successes + part.share.successes)
+        was = totals.get(part.version, SuccessCounts())
+        totals[part.version] = SuccessCounts(was.ends + part.share.n, was.successes + part.share.successes)
     shares = {version: share_of(proof) for version, proof in totals.items() if proof.ends >= ENOUGH}
     now = shares.get(head.latest)
     for version, share in sorted(shares.items()):

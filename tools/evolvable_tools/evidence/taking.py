@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError, NoSuchUse
-from evolvable_store.evidence import Outcome, Use
 from evolvable_store.resource import Kind, main_file
-from evolvable_store.sightings import Sighting, SightingLog, Taken
-from evolvable_store.transaction import iso
+from evolvable_store.storage.evidence import Outcome, Use
+from evolvable_store.storage.observations import IngestedSession, ObservationLog, UsageObservation
+from evolvable_store.transaction import format_time
 from evolvable_tools.evidence.commands import read_files, run_files
 from evolvable_tools.evidence.places import Places
 from evolvable_tools.evidence.signals import Call, Ends, calls_of, ends_of, outcome_of
@@ -42,7 +42,7 @@ class Recorded:
 
     session: str
     kept: bool
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[UsageObservation, ...]
     outcome: Outcome | None
 
 
@@ -79,7 +79,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     reading = _Reading(library, session, home)
     sightings = tuple(reading.sightings())
     ends = reading.ends.between(-1)
-    taken = Taken(
+    taken = IngestedSession(
         session.session_id or f"digest-{session.digest[:32]}",
         session.client,
         session.digest,
@@ -91,7 +91,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     )
     kept = False
     if not library.store.read_only and not session.reviewing:
-        log = SightingLog(library.store.backend)
+        log = ObservationLog(library.store.backend)
         library.shown.flush()
         kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
     return Recorded(taken.session, kept, sightings, taken.outcome)
@@ -101,7 +101,7 @@ class _Reading:
     def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
         self._library, self._session = library, session
         self._places = Places(library, session.project, home)
-        self._log = SightingLog(library.store.backend)
+        self._log = ObservationLog(library.store.backend)
         self._now = library.store.now()
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._steps: dict[tuple[int, int], frozenset[Step]] = {}
@@ -123,14 +123,14 @@ class _Reading:
         at = at or self._session.started
         if at is None:
             return self._now
-        return iso(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
+        return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
 
-    def sightings(self) -> Iterator[Sighting]:
+    def sightings(self) -> Iterator[UsageObservation]:
         """Yields what was seen of each version."""
         for seen in self._seen.values():
             used = seen.first_use is not None
             signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
-            yield Sighting(
+            yield UsageObservation(
                 *(seen.resource, seen.version, seen.at, seen.model),
                 *(any(how in LOADING for how in seen.how), used, tuple(seen.how)),
                 outcome_of(signals),

@@ -7,7 +7,7 @@ what stands in quotes, in code or in a quoted line.
 import re
 import unicodedata
 
-from evolvable_store.evidence import Outcome
+from evolvable_store.storage.evidence import Outcome
 
 MAX_WORDS = 600
 """Characters of a message that are looked at: a verdict stands at its beginning."""

@@ -266,8 +266,7 @@ async def _opened(
 
 def _plant(library: Library, data: bytes) -> None:
     """Keep data in the library without a name: no verb leads to it, and gc takes it out."""
-    from evolvable_store.objects import blob_hash
-    from evolvable_store.packing import pack
+    from evolvable_store.objects import blob_hash, pack
 
     with library.store.backend.write() as writer:
         writer.add_blob(blob_hash(data), len(data), *pack(data))

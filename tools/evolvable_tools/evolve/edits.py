@@ -7,8 +7,8 @@ from enum import StrEnum
 from evolvable_store.errors import EvolvableError, InvalidPath, InvalidRef, TooLarge
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.paths import check_path
-from evolvable_store.problems import main_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.validation import main_path
 from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.evolve.programs import part_of, program_of
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from evolvable_store.frontmatter import read
-from evolvable_store.problems import main_path
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.validation import main_path
 from evolvable_tools.evolve import programs
 from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.evolve.proposing import built
@@ -83,7 +83,11 @@ def _likeness(one: Part, other: Part) -> float:
 
 def _description(part: Part) -> str:
     path = main_path(part.kind, part.name, part.files)
-    return "" if not path else " ".join(str(read(part.files[path]).fields.get("description", "")).casefold().split())
+    return (
+        ""
+        if not path
+        else " ".join(str(parse_document(part.files[path]).fields.get("description", "")).casefold().split())
+    )
 
 
 def _text(part: Part) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.objects import File, manifest_of
+from evolvable_store.objects import File, make_manifest
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.library import Caller, Library
@@ -28,7 +28,7 @@ class Pin:
 
 def part_of(kind: Kind, name: str, files: Mapping[str, bytes]) -> Part:
     """Returns a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
-    tree = manifest_of({path: File(data) for path, data in files.items()}).tree
+    tree = make_manifest({path: File(data) for path, data in files.items()}).tree
     return Part(kind, name, dict(files), tree)
 
 

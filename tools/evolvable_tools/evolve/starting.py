@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.judging import family_warning, who_judges
 from evolvable_tools.evolve.ledger import Ledger
@@ -113,7 +113,7 @@ def with_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any
     Raises InvalidTaskSet for a name that is no such file, or one that says what a task expects.
     """
     about = taskset.files.get(ABOUT)
-    said = read(about).fields.get("runner-files") if about is not None else None
+    said = parse_document(about).fields.get("runner-files") if about is not None else None
     if said is None:
         return dict(executor)
     may = scorer_files(taskset)

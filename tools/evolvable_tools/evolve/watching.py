@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store.attempts import attempts
-from evolvable_store.evidence import Outcome
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import Outcome, list_attempts
 from evolvable_tools import inbox
 from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import states
@@ -81,7 +80,7 @@ def _compared(library: Library, ref: Ref, before: int | None, after: int | None)
     head = library.store.head_or_none(ref)
     if head is None or before is None or after is None:
         return None  # what is new is compared with nothing, and what is gone is not used
-    every = attempts(library.store.backend, [head.id], versions=True)
+    every = list_attempts(library.store.backend, [head.id], versions=True)
     ends = {
         version: [one.outcome for one in every if one.used and one.version == version and one.outcome in _ENDS]
         for version in (before, after)

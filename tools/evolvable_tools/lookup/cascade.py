@@ -4,8 +4,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind, parse_kind
+from evolvable_store.search.index import Index, IndexEntry
 from evolvable_tools.lookup import judge, paper
 from evolvable_tools.lookup.choice import ChooseBetween
 from evolvable_tools.lookup.keyword import keyword
@@ -34,7 +34,7 @@ _AT_LEAST = 10  # that each stage is asked for, so that the order of the first f
 class Match:
     """One resource that may fit: which stage found it, how likely it fits (0 to 1), and why."""
 
-    entry: Entry
+    entry: IndexEntry
     stage: str
     confidence: float
     why: str
@@ -176,7 +176,7 @@ def _chooser(means: Means, memory: MutableMapping[str, str]) -> paper.Choose | N
     if thinker is None:
         return None
 
-    def choose(task: str, entries: Sequence[Entry]) -> tuple[Entry | None, str]:
+    def choose(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
         judged = judge.judge(
             task,
             judge.choices(entries),

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from heapq import nlargest
 
-from evolvable_store.index import Ranking, Scored
-from evolvable_store.ranking import PRIOR
+from evolvable_store.search.bm25 import PRIOR
+from evolvable_store.search.index import Ranking, SearchHit
 from evolvable_tools.lookup.fusion import Fused
 
 _OTHERS = 4
@@ -74,7 +74,7 @@ def known(ranking: Ranking) -> float:
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
 
 
-def _of_itself(scored: Scored, content: Set[str]) -> set[str]:
+def _of_itself(scored: SearchHit, content: Set[str]) -> set[str]:
     return {part.word for part in scored.parts if part.field not in ("body", "files", "pairs")} & content
 
 

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from evolvable_store.index import Entry, Index, Scored
 from evolvable_store.resource import USER_SCOPE
-from evolvable_store.words import FUNCTION_WORDS, words
+from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
+from evolvable_store.search.index import Index, IndexEntry, SearchHit
 
 ALIKE = 0.68
 """From this likeness on two resources are reported.
@@ -55,7 +55,7 @@ class Confusion:
     said: str
 
 
-def confusable(index: Index, newcomers: Sequence[Entry], *, limit: int = 10, further: int = 0) -> Confusion:
+def confusable(index: Index, newcomers: Sequence[IndexEntry], *, limit: int = 10, further: int = 0) -> Confusion:
     """Returns which of these resources can be taken for another that is seen beside them, the `limit` most alike.
 
     What each says of itself (name, description, triggers) is asked of the index; another that scores nearly as high as
@@ -63,7 +63,7 @@ def confusable(index: Index, newcomers: Sequence[Entry], *, limit: int = 10, fur
     Only the same kind counts, and of scopes the resource's own and the user's. Looks at the first MOST_AT_ONCE.
     further: how many newcomers there are besides.
     """
-    asked: dict[int, dict[int, Scored]] = {}
+    asked: dict[int, dict[int, SearchHit]] = {}
     found: dict[frozenset[str], Confusable] = {}
     for entry in newcomers[:MOST_AT_ONCE]:
         for pair in _pairs(index, entry, asked):
@@ -82,7 +82,7 @@ def _said(found: int, shown: int, newcomers: int) -> str:
     return "; ".join(parts)
 
 
-def _pairs(index: Index, entry: Entry, asked: dict[int, dict[int, Scored]]) -> Iterator[Confusable]:
+def _pairs(index: Index, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[Confusable]:
     """Yields the doubles of one resource. `asked`: what was asked before in this call, by resource."""
     scopes = tuple(dict.fromkeys((entry.scope, USER_SCOPE)))
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
@@ -100,19 +100,19 @@ def _pairs(index: Index, entry: Entry, asked: dict[int, dict[int, Scored]]) -> I
         yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
 
 
-def _search(index: Index, entry: Entry, scopes: Sequence[str]) -> dict[int, Scored]:
+def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
     text = "\n".join((entry.name, entry.description, *entry.triggers))
     ranking = index.search(text, kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
     ranking.explain(ranking.scored)
     return {scored.entry.id: scored for scored in ranking.scored}
 
 
-def _share(other: Scored | None, own: Scored | None) -> float:
+def _share(other: SearchHit | None, own: SearchHit | None) -> float:
     """Returns the other's score as a share of the resource's own on the same words, 0 to 1."""
     return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
-def _named(entry: Entry, own: Scored, other: Scored) -> float:
+def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
     """Returns the share of the name's weight that the other says of itself, 0 to 1."""
     name = _name(entry)
     weights: dict[str, float] = defaultdict(float)
@@ -123,24 +123,24 @@ def _named(entry: Entry, own: Scored, other: Scored) -> float:
     return sum(weight for word, weight in weights.items() if word in said) / (sum(weights.values()) or 1.0)
 
 
-def _siblings(entry: Entry, other: Scored, back: Scored | None) -> bool:
+def _siblings(entry: IndexEntry, other: SearchHit, back: SearchHit | None) -> bool:
     """Returns whether the names have a word in common, and each has one that the other does not say of itself."""
     ours, theirs = _name(entry), _name(other.entry)
     return bool(ours & theirs and ours - _of_itself(other) and back and theirs - _of_itself(back))
 
 
-def _name(entry: Entry) -> set[str]:
-    return {word for word in words(entry.name) if not word.isdigit()} - FUNCTION_WORDS
+def _name(entry: IndexEntry) -> set[str]:
+    return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
 
 
-def _of_itself(scored: Scored) -> set[str]:
+def _of_itself(scored: SearchHit) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimed(index: Index, entry: Entry, scopes: Sequence[str]) -> dict[int, tuple[Entry, set[str]]]:
+def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Returns the other resources that claim one of its triggers, each with those triggers, as words."""
-    triggers = {" ".join(words(trigger)) for trigger in entry.triggers} - {""}
-    claimed: dict[int, tuple[Entry, set[str]]] = {}
+    triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
+    claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
     for trigger in sorted(triggers):
         for phrase in index.phrases(trigger.split(" "), kind=entry.kind, scopes=scopes):
             if phrase.source == "trigger" and phrase.text == trigger and phrase.entry.id != entry.id:
@@ -148,7 +148,9 @@ def _claimed(index: Index, entry: Entry, scopes: Sequence[str]) -> dict[int, tup
     return claimed
 
 
-def _confusable(entry: Entry, other: Entry, triggers: Set[str], scored: Scored | None, likeness: float) -> Confusable:
+def _confusable(
+    entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: SearchHit | None, likeness: float
+) -> Confusable:
     phrases = sorted(triggers | (_quoted(entry.description) & _quoted(other.description)))
     shared = phrases or _heaviest(scored)
     return Confusable(str(entry.ref), str(other.ref), tuple(shared[:_SHOWN]), round(likeness, 3))
@@ -156,10 +158,10 @@ def _confusable(entry: Entry, other: Entry, triggers: Set[str], scored: Scored |
 
 def _quoted(description: str) -> set[str]:
     """Returns the phrases in quotes, as words between single spaces."""
-    return {" ".join(words(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
+    return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
 
 
-def _heaviest(scored: Scored | None) -> list[str]:
+def _heaviest(scored: SearchHit | None) -> list[str]:
     weights: dict[str, float] = defaultdict(float)
     for part in scored.parts if scored else ():
         if part.field in _OF_ITSELF and part.word not in FUNCTION_WORDS:

@@ -6,7 +6,7 @@ Scores are fused, not ranks: a rank does not tell a clear find from a poor one, 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evolvable_store.index import Index, Ranking, Scored, Weighed
+from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit
 from evolvable_tools.embedding.similar import Similar
 from evolvable_tools.lookup.stage import Pending, Query
 
@@ -21,7 +21,7 @@ DEPTH = 50
 class Hit:
     """One resource: what its words say, the cosine of its meaning to the task if it is known, and both as one score."""
 
-    scored: Scored
+    scored: SearchHit
     cosine: float | None
     score: float
 
@@ -67,7 +67,7 @@ def by_meaning_too(index: Index, query: Query, ranking: Ranking, pending: Pendin
     return Fused(tuple(hits), ranking, similar)
 
 
-def _both(weighed: Mapping[int, Weighed], similar: Similar) -> dict[int, float]:
+def _both(weighed: Mapping[int, DocumentScore], similar: Similar) -> dict[int, float]:
     """Returns the score of each resource by words and meaning."""
     best = max((its.score for its in weighed.values()), default=0.0) or 1.0
     known = sorted(similar.cosines[id_] for id_ in weighed if id_ in similar.cosines)

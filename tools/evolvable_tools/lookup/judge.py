@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.index import Entry
-from evolvable_store.words import FUNCTION_WORDS, words
+from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
+from evolvable_store.search.index import IndexEntry
 from evolvable_tools.lookup.choice import Alternative, ChooseBetween
 from evolvable_tools.providers.thinker import Request, Thinker, WrongAnswer
 
@@ -88,7 +88,7 @@ class Judged:
     remembered: bool
 
 
-def choices(entries: Sequence[Entry]) -> tuple[Choice, ...]:
+def choices(entries: Sequence[IndexEntry]) -> tuple[Choice, ...]:
     """Returns a shortlist as choices, in its order, each with the words that only it says.
 
     Of more than MAX_CHOICES none is told apart, so that a judge of many has less to read.
@@ -243,7 +243,7 @@ def _digest(value: Any) -> bytes:
     return hashlib.sha256(json.dumps(value).encode("ascii")).digest()
 
 
-def _told_apart(entries: Sequence[Entry]) -> list[str]:
+def _told_apart(entries: Sequence[IndexEntry]) -> list[str]:
     """Returns for each what only it says, as one line."""
     said = [_said(entry) for entry in entries]
     standing = Counter(root for its in said for root in {_root(word) for word in its})  # in how many entries
@@ -254,10 +254,10 @@ def _told_apart(entries: Sequence[Entry]) -> list[str]:
     return made
 
 
-def _said(entry: Entry) -> list[str]:
+def _said(entry: IndexEntry) -> list[str]:
     """Returns the words an entry says of itself, once each; its name comes last, since the ref says it too."""
     text = " ".join([*entry.triggers, entry.description[:MAX_DESCRIPTION], entry.name])
-    return [word for word in dict.fromkeys(words(text)) if word not in FUNCTION_WORDS and len(word) > 1]
+    return [word for word in dict.fromkeys(tokenize(text)) if word not in FUNCTION_WORDS and len(word) > 1]
 
 
 def _first_of_each_root(said: Iterable[str]) -> list[str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from evolvable_store.index import Index, Phrase
 from evolvable_store.resource import Kind
-from evolvable_store.words import MAX_QUERY, terms, words
+from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
+from evolvable_store.search.index import Index, TriggerPhrase
 from evolvable_tools.lookup.stage import Answer, Candidate, Query
 
 SURE = 0.8
@@ -41,7 +41,7 @@ _COMMAND = re.compile(r"\s*[/$]([\w-]{1,64})(?![\w-])")
 class _Place:
     """A phrase found in the task, from word `start` up to `end`."""
 
-    phrase: Phrase
+    phrase: TriggerPhrase
     start: int
     end: int
     exact: bool
@@ -50,7 +50,7 @@ class _Place:
     @property
     def is_own_name(self) -> bool:
         """Whether it is the resource's own name, and not only what its file calls itself."""
-        return self.phrase.source == "name" and self.phrase.text == " ".join(words(self.phrase.entry.name))
+        return self.phrase.source == "name" and self.phrase.text == " ".join(tokenize(self.phrase.entry.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class _Task:
     @classmethod
     def of(cls, task: str) -> "_Task":
         text = task[:MAX_QUERY].casefold()
-        quotes = (" ".join(words(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
+        quotes = (" ".join(tokenize(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
         command = _COMMAND.match(text)
         called = {*_REF.findall(text), *([command[1]] if command else ())}
-        return cls(words(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
+        return cls(tokenize(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
 
     @property
     def names(self) -> set[str]:
@@ -76,7 +76,7 @@ class _Task:
         before_kinds = {word for word, after in pairwise(self.words) if after in _KINDS}
         quoted = {text for text in self.quoted if " " not in text}
         alone = self.words if len(self.words) == 1 else ()
-        return before_kinds.union(quoted, alone, *map(words, self.called))
+        return before_kinds.union(quoted, alone, *map(tokenize, self.called))
 
 
 def keyword(index: Index, query: Query) -> Answer:
@@ -96,7 +96,7 @@ def keyword(index: Index, query: Query) -> Answer:
     return Answer(tuple(candidates), f"{candidates[0].entry.ref}: {candidates[0].why}")
 
 
-def _places(phrases: Sequence[Phrase], task: Sequence[str]) -> Iterator[_Place]:
+def _places(phrases: Sequence[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
     """Yields the places in the task where one of the phrases stands. A name stands only as it is written."""
     if not phrases:
         return

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Protocol
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.index import Entry, Index
 from evolvable_store.resource import Kind
-from evolvable_store.words import MAX_QUERY
+from evolvable_store.search.analyzer import MAX_QUERY
+from evolvable_store.search.index import Index, IndexEntry
 from evolvable_tools.lookup.stage import Answer, Candidate, Query
 
 NEAR = 0.6
@@ -56,7 +56,7 @@ class Descriptions(Protocol):
         ...
 
 
-Choose = Callable[[str, Sequence[Entry]], tuple[Entry | None, str]]
+Choose = Callable[[str, Sequence[IndexEntry]], tuple[IndexEntry | None, str]]
 """A model's choice for a task among all entries, and why; None when none fits. May raise an EvolvableError."""
 
 
@@ -78,7 +78,7 @@ def paper(
     return answers
 
 
-def _all(index: Index, query: Query) -> Iterator[Entry]:
+def _all(index: Index, query: Query) -> Iterator[IndexEntry]:
     """Yields every entry that is seen, page by page."""
     after = None
     while page := index.entries(kind=query.kind, scopes=query.scopes, limit=_PAGE, after=after):
@@ -132,5 +132,5 @@ def _llm(index: Index, query: Query, task: str, choose: Choose | None) -> Answer
     return _one(entry, JUDGED, f"chosen by the model: {why}{whole}")
 
 
-def _one(entry: Entry, confidence: float, why: str) -> Answer:
+def _one(entry: IndexEntry, confidence: float, why: str) -> Answer:
     return Answer((Candidate(entry, confidence, why, sure=True),), f"{entry.ref}: {why}")

@@ -8,7 +8,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.embedding.similar import Described, Similar
 
 if TYPE_CHECKING:
-    from evolvable_store.index import Entry
+    from evolvable_store.search.index import IndexEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Query:
 class Candidate:
     """One resource that a stage proposes. `confidence`: how likely it fits, 0 to 1; `sure`: no need to ask further."""
 
-    entry: "Entry"
+    entry: "IndexEntry"
     confidence: float
     why: str
     sure: bool = False

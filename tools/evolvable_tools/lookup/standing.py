@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from evolvable_store.attempts import Proof
+from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.lookup.cascade import Match
 from evolvable_tools.measures.wilson import lower_bound
 
@@ -16,7 +16,7 @@ TIE = 0.05
 
 def settled(
     matches: Sequence[Match],
-    proofs: Mapping[int, Proof],
+    proofs: Mapping[int, SuccessCounts],
     scopes: Sequence[str],
     fits: float,
     capped: Collection[int] = (),
@@ -48,7 +48,7 @@ def settled(
     return tuple(ordered)
 
 
-def _bound(proof: Proof | None, capped: bool) -> float:
+def _bound(proof: SuccessCounts | None, capped: bool) -> float:
     """Return what evidence is worth: verified ends alone where there are any, else reported ones up to CAP."""
     if proof is None:
         return 0.0

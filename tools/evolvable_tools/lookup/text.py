@@ -4,8 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from evolvable_store.index import Index, Part, Ranking
-from evolvable_store.words import FUNCTION_WORDS, terms, words
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.search.index import Index, Ranking, TermScore
 from evolvable_tools.lookup.confidence import confidences, known
 from evolvable_tools.lookup.fusion import DEPTH, Fused, Hit, by_meaning_too, by_words, ranked
 from evolvable_tools.lookup.stage import Answer, Candidate, Pending, Query
@@ -83,10 +83,10 @@ def _why(hit: Hit) -> str:
     return "; ".join(reasons)
 
 
-def _shown(parts: Sequence[Part]) -> list[tuple[str, str]]:
+def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
     """Returns the words that added most to a score, each with the field where it weighs most."""
     sums: dict[str, float] = defaultdict(float)
-    fields: dict[str, Part] = {}
+    fields: dict[str, TermScore] = {}
     for part in parts:
         if part.field == "pairs":
             continue
@@ -103,7 +103,7 @@ def _passage(description: str, matched: Sequence[str]) -> str:
     wanted = set(terms(matched))
     best, most = "", 0
     for sentence in _SENTENCE.split(description[:2_000]):
-        count = len(wanted.intersection(terms(words(sentence))))
+        count = len(wanted.intersection(terms(tokenize(sentence))))
         if count > most:
             best, most = sentence.strip(), count
     return best if len(best) <= _MOST_PASSAGE else f"{best[: _MOST_PASSAGE - 1].rstrip()}…"

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolvable_store.attempts import Attempt
-from evolvable_store.evidence import Outcome
+from evolvable_store.storage.evidence import Attempt, Outcome
 
 REWARDS = {Outcome.SUCCEEDED: 1.0, Outcome.PARTIAL: 0.0, Outcome.FAILED: 0.0}
 """The verified outcome as SkillMAS has it, 0 or 1: what was done in part has not succeeded."""

@@ -7,7 +7,7 @@ process that dies in between leaves its reservation, so that a limit is passed b
 from dataclasses import dataclass, replace
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.reviews import Reviews, Spent
+from evolvable_store.storage.proposals import Reviews, Spending
 from evolvable_tools.providers.answers import as_prompt
 from evolvable_tools.providers.thinker import Request, Thinker
 
@@ -81,7 +81,7 @@ class Reserved:
     """A call that may be made. most: what it was reserved for."""
 
     id: int
-    most: Spent
+    most: Spending
 
 
 def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: Thinker, request: Request) -> Reserved:
@@ -89,7 +89,7 @@ def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: Th
     if budget.money is not None and (budget.price_in is None or budget.price_out is None):
         raise OverBudget("A limit of money is set and no price.", "Add price=IN/OUT, of a million tokens.")
     most = _most(budget, request, thinker)
-    limit = Spent(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
+    limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
     reserved = reviews.reserve(day, review, thinker.name, most, limit)
     if reserved is None:
         spent = reviews.spent(day)
@@ -102,19 +102,19 @@ def reserve(reviews: Reviews, budget: Budget, day: str, review: str, thinker: Th
     return Reserved(reserved, most)
 
 
-def settle(reviews: Reviews, budget: Budget, reserved: Reserved, tokens_in: int, tokens_out: int) -> Spent:
+def settle(reviews: Reviews, budget: Budget, reserved: Reserved, tokens_in: int, tokens_out: int) -> Spending:
     """Notes what a call did cost instead of what was reserved for it, and returns that."""
-    cost = Spent(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+    cost = Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
     reviews.settle(reserved.id, cost)
     return cost
 
 
-def _most(budget: Budget, request: Request, thinker: Thinker) -> Spent:
+def _most(budget: Budget, request: Request, thinker: Thinker) -> Spending:
     # A token has two bytes or more in every script but rare ones; English has four.
     tokens_in = len(as_prompt(request).encode("utf-8", "replace")) // 2 + 500 + getattr(thinker, "beyond", 0)
     tries = getattr(thinker, "tries", 1)
     tokens_in, tokens_out = tokens_in * tries, request.max_tokens * tries
-    return Spent(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+    return Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
 
 
 def _money(budget: Budget, tokens_in: int, tokens_out: int) -> float:

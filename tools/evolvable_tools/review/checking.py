@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.objects import Files
-from evolvable_store.problems import problems, refused
-from evolvable_store.proposals import OPEN, Draft
 from evolvable_store.resource import Kind
+from evolvable_store.storage.proposals import OPEN, Draft
+from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.memory import facts, same_fact
 from evolvable_tools.review.candidates import Candidate, What
 from evolvable_tools.review.doubles import Double, fingerprint, proposed_before, there_already
@@ -38,8 +38,8 @@ def checked(case: Case, number: int, made: Drafted, before: list[Admitted]) -> A
     head = bench.library.store.head_or_none(made.ref)
     if head is not None and head.frozen:
         raise Breach("frozen", f"{made.ref} is frozen; only a person changes it.")
-    wrong = refused(problems(made.ref.kind, made.ref.name, made.files), strict=True)
-    if wrong and not refused(problems(made.ref.kind, made.ref.name, made.before), strict=True):
+    wrong = blocking_problems(find_problems(made.ref.kind, made.ref.name, made.files), strict=True)
+    if wrong and not blocking_problems(find_problems(made.ref.kind, made.ref.name, made.before), strict=True):
         raise Breach("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
     near = _new_to_us(case, made, before)
     found = scan(_bytes(made.before) or None, _bytes(made.files), made.ref.kind)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evolvable_store.objects import Files
-from evolvable_store.proposals import EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.words import FUNCTION_WORDS, terms, words
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Proposal, Proposals
 from evolvable_tools.library import Library
 
 ALIKE = 0.6
@@ -88,4 +88,4 @@ def _text(files: Files) -> str:
 
 
 def _terms(text: str) -> frozenset[str]:
-    return frozenset(terms(word for word in words(text) if word not in FUNCTION_WORDS))
+    return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
@@ -115,7 +115,7 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
             has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
             head = f"{head[: has.end()]}\n{line}{head[has.end() :]}" if has else f"{head}\nmetadata:\n{line}"
     made = f"{head}{fence}{body}"
-    if read(made.encode()).body != read(text.encode()).body:
+    if parse_document(made.encode()).body != parse_document(text.encode()).body:
         raise InvalidArgument("The frontmatter cannot be edited safely.", "Edit it by hand.")
     return made
 
@@ -123,7 +123,7 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
 def _new(library: Library, candidate: Candidate, scope: str) -> Drafted:
     kind = _NEW[candidate.what]
     name = candidate.name or slugify(
-        str(read((candidate.files or {}).get(main_file(kind, ""), "").encode()).fields.get("name", ""))
+        str(parse_document((candidate.files or {}).get(main_file(kind, ""), "").encode()).fields.get("name", ""))
     )
     ref = Ref.parse(f"{kind}:{name}").within(scope)
     files: Files = {check_path(path): File(text.encode()) for path, text in (candidate.files or {}).items()}

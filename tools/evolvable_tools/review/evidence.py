@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from evolvable_store.words import words
+from evolvable_store.search.analyzer import tokenize
 from evolvable_tools.review.origins import ECHOED, UNTRUSTED
 from evolvable_tools.review.signals import LEARNABLE, Signal
 from evolvable_tools.sessions.session import Origin, Session, Span
@@ -133,6 +133,6 @@ def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
 
 def shingles(text: str) -> Iterator[int]:
     """Yields a mark for each run of SHINGLE words."""
-    said = words(text)
+    said = tokenize(text)
     for start in range(len(said) - SHINGLE + 1):
         yield zlib.crc32(" ".join(said[start : start + SHINGLE]).encode())

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from evolvable_store.proposals import Proposals
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.reviews import Episode, Reviews
+from evolvable_store.storage.proposals import Episode, Proposals, Reviews
 from evolvable_tools import finding
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.review.evidence import Kept, kept, settled_turns, shingles, untrusted_shingles

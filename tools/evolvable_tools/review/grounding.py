@@ -2,7 +2,7 @@
 
 import re
 
-from evolvable_store.words import words
+from evolvable_store.search.analyzer import tokenize
 from evolvable_tools.memory import content
 from evolvable_tools.review.candidates import Candidate
 
@@ -56,4 +56,4 @@ def entities(text: str) -> set[str]:
 
 def meant(text: str) -> set[str]:
     """Return the stems of the words that a text is about."""
-    return content(text) - content(_EMPTY) - {word for word in words(text) if len(word) < 2}
+    return content(text) - content(_EMPTY) - {word for word in tokenize(text) if len(word) < 2}

@@ -6,7 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.review_queue import Waiting, finish, give_back, reclaim, take, waiting
+from evolvable_store.review_queue import (
+    QueuedSession,
+    finish_session,
+    give_back,
+    reclaim,
+    take_session,
+    waiting_sessions,
+)
 from evolvable_tools.collecting import held_back
 from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
@@ -39,8 +46,8 @@ def work_queue(
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # whoever took it had this lock, and is gone
-            for _ in range(min(limit, len(waiting(home)))):
-                entry = take(home)
+            for _ in range(min(limit, len(waiting_sessions(home)))):
+                entry = take_session(home)
                 if entry is None:
                     return
                 try:
@@ -50,19 +57,19 @@ def work_queue(
                     yield Reviewed(None, entry.session, "waits", error.text)
                     return
                 except EvolvableError as error:
-                    finish(entry)  # what is no transcript will not become one
+                    finish_session(entry)  # what is no transcript will not become one
                     yield Reviewed(None, entry.session, "done", error.text)
                 except BaseException:
                     with contextlib.suppress(OSError):
                         give_back(home, entry)
                     raise
                 else:
-                    finish(entry)
+                    finish_session(entry)
     except Timeout:
         return
 
 
-def _reviewed(library: Library, caller: Caller, settings: ReviewSettings, entry: Waiting) -> Reviewed:
+def _reviewed(library: Library, caller: Caller, settings: ReviewSettings, entry: QueuedSession) -> Reviewed:
     with held_back():
         session = read_session(Path(entry.transcript), redactor=settings.redactor)
         record_uses(library, session, home=settings.home)

@@ -15,9 +15,8 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, NotFound
 from evolvable_store.operation import Actor
-from evolvable_store.proposals import Proposals
-from evolvable_store.reviews import Review, Reviews, Spent, State
-from evolvable_store.transaction import iso
+from evolvable_store.storage.proposals import Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_store.transaction import format_time
 from evolvable_tools import inbox
 from evolvable_tools.collecting import held_back
 from evolvable_tools.evidence.taking import record_uses
@@ -98,8 +97,16 @@ def review_read(library: Library, caller: Caller, settings: ReviewSettings, sess
     except NotFound:
         with held_back():
             packet, episodes = gathered(library, caller, session, now)
-        reviews.forget(iso(now - WAITS))
-        fresh = Review(identity, session.session_id, session.digest, REVIEWER, iso(now), State.BEGUN, packet.to_json())
+        reviews.forget(format_time(now - WAITS))
+        fresh = Review(
+            identity,
+            session.session_id,
+            session.digest,
+            REVIEWER,
+            format_time(now),
+            ReviewState.BEGUN,
+            packet.to_json(),
+        )
         review = reviews.begin(fresh, episodes)
     return _went_on(library, caller, settings, review, mode)
 
@@ -120,7 +127,7 @@ def submit_review(
         return Reviewed(None, None, "off", _OFF)
     reviews = Reviews(library.store.backend)
     review = reviews.get(review_id)
-    if review.state is State.BEGUN:
+    if review.state is ReviewState.BEGUN:
         answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
         reviews.answered(review.id, _clean(settings, answer))
         review = reviews.get(review_id)
@@ -128,7 +135,7 @@ def submit_review(
 
 
 def _next_waiting(library: Library, caller: Caller, settings: ReviewSettings, mode: str) -> Reviewed:
-    waiting = [one for one in Reviews(library.store.backend).newest(500) if one.state is not State.DONE]
+    waiting = [one for one in Reviews(library.store.backend).newest(500) if one.state is not ReviewState.DONE]
     if not waiting:
         return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
     return _went_on(library, caller, settings, waiting[-1], mode)
@@ -144,12 +151,12 @@ def _kept_of(library: Library, session: str, settings: ReviewSettings) -> Review
 def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review: Review, mode: str) -> Reviewed:
     """Takes a review from where it is to where it can get without the caller."""
     reviews = Reviews(library.store.backend)
-    if review.state is State.DONE:
+    if review.state is ReviewState.DONE:
         # Whoever kept them may have been killed before they were made.
         _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
         return _done(review, library)
     packet = Packet.from_json(review.packet or "{}")
-    if review.state is State.BEGUN:
+    if review.state is ReviewState.BEGUN:
         nothing = worth_thinking(packet)
         if nothing:
             return _finish(library, caller, settings, review, packet, {"candidates": [], "why_none": nothing})
@@ -157,9 +164,15 @@ def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review:
             why = "Somebody has to think about the packet, and call submit_review."
             shown = work(review.id, packet)
             return Reviewed(
-                review.id, review.session, State.BEGUN, why, _counts(packet), packet=shown, redacted=packet.redactions
+                review.id,
+                review.session,
+                ReviewState.BEGUN,
+                why,
+                _counts(packet),
+                packet=shown,
+                redacted=packet.redactions,
             )
-        day = iso(library.store.clock())[:10]
+        day = format_time(library.store.clock())[:10]
         answer, cost = asked(reviews, settings.budget, settings.thinker, settings.redactor, review.id, day, packet)
         reviews.answered(review.id, _clean(settings, {**answer, "cost": _cost(settings.thinker.name, cost)}))
         review = reviews.get(review.id)
@@ -177,7 +190,7 @@ def _finish(
     now = library.store.clock()
     boot = settings.boot(packet.project)
     cost = answer.get("cost") or {}
-    bench = Bench(library, caller, packet, settings.redactor, now.date(), iso(now + WAITS), boot, cost)
+    bench = Bench(library, caller, packet, settings.redactor, now.date(), format_time(now + WAITS), boot, cost)
     admitted, refused = admit(bench, list(answer.get("candidates", ())))
     admitted, off = _by_policy(settings, admitted)
     refused = sorted([*refused, *off], key=lambda one: one.number)
@@ -236,7 +249,7 @@ def _done(review: Review, library: Library | None = None) -> Reviewed:
     return Reviewed(
         review.id,
         review.session,
-        State.DONE,
+        ReviewState.DONE,
         kept["why"],
         kept["signals"],
         proposals,
@@ -253,7 +266,7 @@ def _counts(packet: Packet) -> dict[str, int]:
     return counts
 
 
-def _cost(thinker: str, cost: Spent) -> dict[str, str | int | float]:
+def _cost(thinker: str, cost: Spending) -> dict[str, str | int | float]:
     return {"thinker": thinker, "tokens": cost.tokens, "money": round(cost.money, 6)}
 
 

@@ -4,9 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.proposals import OPEN, Proposals
-from evolvable_store.review_queue import waiting
-from evolvable_store.reviews import Review, Reviews, State
+from evolvable_store.review_queue import waiting_sessions
+from evolvable_store.storage.proposals import OPEN, Proposals, Review, Reviews, ReviewState
 from evolvable_tools.library import Library
 from evolvable_tools.review.settings import ReviewSettings
 
@@ -71,15 +70,15 @@ def standing(library: Library, settings: ReviewSettings, home: Path) -> Standing
     """Returns how reviews stand, and changes nothing."""
     reviews = Reviews(library.store.backend)
     newest = reviews.newest(MOST)
-    done = next((one for one in newest if one.state is State.DONE), None)
+    done = next((one for one in newest if one.state is ReviewState.DONE), None)
     day = library.store.clock().date().isoformat()
     spent, budget = reviews.spent(day), settings.budget
     return Standing(
         settings.on,
         settings.thinker.name if settings.thinker is not None else "handoff",
         {kind.value: policy.value for kind, policy in settings.policies.items()},
-        [entry.session or entry.transcript for entry in waiting(home)],
-        [Begun(one.id, one.session, one.at, one.state) for one in newest if one.state is not State.DONE],
+        [entry.session or entry.transcript for entry in waiting_sessions(home)],
+        [Begun(one.id, one.session, one.at, one.state) for one in newest if one.state is not ReviewState.DONE],
         _last(done) if done is not None else None,
         Left(
             day,

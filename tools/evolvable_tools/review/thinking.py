@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evolvable_store.reviews import Reviews, Spent
+from evolvable_store.storage.proposals import Reviews, Spending
 from evolvable_tools.providers.thinker import ProviderError, Request, Thinker
 from evolvable_tools.review.budgets import Budget, reserve, settle
 from evolvable_tools.review.candidates import SCHEMA
@@ -15,7 +15,7 @@ MAX_TOKENS = 8_192
 
 def asked(
     reviews: Reviews, budget: Budget, thinker: Thinker, redactor: Redactor, review: str, day: str, packet: Packet
-) -> tuple[dict[str, Any], Spent]:
+) -> tuple[dict[str, Any], Spending]:
     """Returns an answer and what it cost, at most. Raises OverBudget before anybody is asked, ProviderError after."""
     # Once more, as it leaves: what the packet was made of was redacted piece by piece.
     data = plain(redactor.redact_value(shown(packet))[0])

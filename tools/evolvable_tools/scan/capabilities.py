@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_tools.scan.findings import Capability
 from evolvable_tools.scan.views import View
 
@@ -132,7 +132,7 @@ def _hosts(view: View) -> set[str]:
 def _of_frontmatter(view: View) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
-    fields = read(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
+    fields = parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
     for key in ("allowed-tools", "tools", "allowedTools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
     hooks = fields.get("hooks")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_tools.scan.findings import Finding, Severity
 from evolvable_tools.scan.views import View, written_out
 
@@ -95,7 +95,7 @@ def head(text: str) -> str:
 
 
 def _fields(view: View) -> Mapping[str, object]:
-    return read(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
+    return parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
 
 
 def _finding(rule: str, path: str, excerpt: str, why: str) -> Finding:

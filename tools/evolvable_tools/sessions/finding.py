@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_store.sightings import Taken
+from evolvable_store.storage.observations import IngestedSession
 from evolvable_tools.sessions import claude_code, codex
 from evolvable_tools.sessions.reading import Outline, first_words, outline
 from evolvable_tools.sessions.session import NoTranscript
@@ -68,7 +68,7 @@ def found_sessions(places: Iterable[Path]) -> Iterator[FoundSession]:
 
 
 def list_sessions(
-    places: Iterable[Path], taken: Callable[[str], Taken | None], limit: int = 20, project: str | None = None
+    places: Iterable[Path], taken: Callable[[str], IngestedSession | None], limit: int = 20, project: str | None = None
 ) -> Sessions:
     """Returns the sessions below these folders, the newest first. taken: what the library has of a session.
 
@@ -96,7 +96,7 @@ def _works_in(folder: str | None, project: str) -> bool:
     return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
 
 
-def _listed(path: Path, modified: float, known: Outline, taken: Taken | None) -> Listed:
+def _listed(path: Path, modified: float, known: Outline, taken: IngestedSession | None) -> Listed:
     state = (
         "skipped" if known.reviewing else "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
     )

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from evolvable_store.frontmatter import read
-from evolvable_store.problems import main_path
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind
+from evolvable_store.validation import main_path
 from evolvable_tools.evolve.program import Part, Program
 
 COMMANDS = "Bash"
@@ -31,7 +31,7 @@ def needed_tools(part: Part) -> set[str]:
     """Returns the tools that a part needs, without what they may be used for."""
     needed = {COMMANDS} if part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files) else set()
     path = main_path(part.kind, part.name, part.files)
-    said = read(part.files[path]).fields.get("allowed-tools") if path else None
+    said = parse_document(part.files[path]).fields.get("allowed-tools") if path else None
     named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
     # In `Bash(git add:*), Read` the words in brackets say what for.
     return needed | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
@@ -75,7 +75,7 @@ def upwards(folder: Path, below: Sequence[str]) -> list[Path]:
 def _said(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            name = read(file.read(20_000)).fields.get("name")
+            name = parse_document(file.read(20_000)).fields.get("name")
     except OSError:
         return ""
     return name if isinstance(name, str) else ""

@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evolvable_store.frontmatter import read
+from evolvable_store.frontmatter import parse_document
 from evolvable_store.paths import path_problem
-from evolvable_store.problems import main_path
 from evolvable_store.resource import Kind
+from evolvable_store.validation import main_path
 from evolvable_tools.evolve.program import Part, Program
 
 
@@ -75,11 +75,11 @@ def write(folder: Path, part: Part) -> None:
 def text_of(part: Part) -> str:
     """Returns the body of a part's main file, without its frontmatter; '' where it has none."""
     path = main_path(part.kind, part.name, part.files)
-    return read(part.files[path]).body.strip() if path else ""
+    return parse_document(part.files[path]).body.strip() if path else ""
 
 
 def description_of(part: Part) -> str:
     """Returns what a part's main file says it is for; '' where it says nothing."""
     path = main_path(part.kind, part.name, part.files)
-    said = read(part.files[path]).fields.get("description") if path else None
+    said = parse_document(part.files[path]).fields.get("description") if path else None
     return said if isinstance(said, str) else ""

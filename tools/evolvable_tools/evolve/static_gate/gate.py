@@ -3,9 +3,9 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.frontmatter import MAX_DESCRIPTION, read
+from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
-from evolvable_store.problems import Problem, main_path, problems, refused
+from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
 from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.evolve.static_gate.leaks import Corpus
 from evolvable_tools.evolve.task import Task
@@ -114,19 +114,19 @@ def _of_part(part: Part, old: Part | None, texts: str, corpus: Corpus, limits: L
 
 def _shape(part: Part, old: Part | None) -> Iterator[GateFinding]:
     was = {str(problem) for problem in _problems(old)} if old else set[str]()
-    for problem in refused(_problems(part), strict=True):
+    for problem in blocking_problems(_problems(part), strict=True):
         if str(problem) not in was:
             yield GateFinding("schema", part.ref, problem.path, problem.text)
 
 
 def _problems(part: Part) -> list[Problem]:
-    return problems(part.kind, part.name, {path: File(data) for path, data in part.files.items()})
+    return find_problems(part.kind, part.name, {path: File(data) for path, data in part.files.items()})
 
 
 def _size(part: Part, old: Part | None, limits: Limits) -> Iterator[GateFinding]:
     path = main_path(part.kind, part.name, part.files)
     if path:
-        document = read(part.files[path])
+        document = parse_document(part.files[path])
         lines = part.files[path].count(b"\n") + 1
         if lines > limits.lines and lines > _lines(old, path):
             yield GateFinding("size", part.ref, path, f"it has {lines:,} lines, the limit is {limits.lines}")

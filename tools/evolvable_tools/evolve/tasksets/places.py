@@ -4,9 +4,9 @@ import stat
 from pathlib import Path
 
 from evolvable_store.errors import InvalidArgument, NoSuchResource, NotFound, Refused
-from evolvable_store.folder import read_folder, read_single
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref, slugify
+from evolvable_store.workingcopy.tree_reader import read_folder, read_single
 from evolvable_tools.evolve.task import TaskSet
 from evolvable_tools.evolve.tasksets.approvals import commands_of, is_approved, refuse_unapproved
 from evolvable_tools.evolve.tasksets.reading import LINES, InvalidTaskSet, read_taskset

@@ -1,0 +1,429 @@
+"""What all exports share: which resources they are about, and a file that appears whole or not at all.
+
+The evidence in a JSON archive: what was shown, loaded, told, and seen in sessions, each by the ref it is about.
+
+    {"type": "shown", "ref", "version", "at", "search", "session"}
+    {"type": "use", "ref", "version", "at", "id", "search", "session"}
+    {"type": "outcome", "ref", "version", "at", "use", "outcome", "usage", "task_type", "evidence", "session"}
+    {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how", "outcome", "signals"}
+    {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
+
+A `taken` stands for a whole session, so only an export of the whole library has them. Whoever made an archive can write
+into it what they like, so an import keeps its evidence as history and counts none of it.
+
+Writes resources with every version, operation and file as one JSON document.
+
+    {"format": "evolvable-history", "version": 1,
+     "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
+     "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
+     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}}, ...],
+     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
+     "evidence": [...]}
+
+Changes stand in the order of the log; those that made no version (a removal, a return) have neither hash nor files.
+Ids are those of the exporting library; the version hashes do not cover them. What a record of evidence holds is said
+in `evidence`.
+
+Copies a whole library into another folder while other processes go on writing.
+"""
+
+import base64
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType
+from typing import IO, TYPE_CHECKING, Any
+
+from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError, LibraryFull
+from evolvable_store.gc import find_tombstone
+from evolvable_store.objects import blob_hash
+from evolvable_store.operation import Change, Head
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage import connection
+from evolvable_store.storage.evidence import Outcome, Usage
+from evolvable_store.storage.observations import parse_signals
+from evolvable_store.storage.release_channel import Channel, Placement
+from evolvable_store.storage.sqlite import FILE
+from evolvable_store.workingcopy.staging_dir import sync_folder
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+    from evolvable_store.store import Store
+
+
+Stream = IO[bytes]
+
+
+@contextlib.contextmanager
+def open_atomic(target: Path | Stream) -> Iterator[Stream]:
+    """Yields a stream to write to; a file replaces what was at the path when all is written and on the disk.
+
+    Raises LibraryError when the file cannot be written.
+    """
+    if not isinstance(target, Path):
+        yield target
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        draft = Path(name)
+        try:
+            with open(handle, "w+b") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another file.") from error
+
+
+def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
+    """Returns the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
+
+    Raises NoSuchResource, and InvalidArgument when two would get one folder.
+    """
+    if refs is None:
+        return store.heads(Kind.SKILL, USER_SCOPE)
+    heads = {head.id: head for head in map(store.head, refs)}
+    by_name: dict[str, Head] = {}
+    for head in heads.values():
+        twin = by_name.setdefault(head.name.casefold(), head)
+        if twin is not head:
+            raise InvalidArgument(f"{twin.ref} and {head.ref} would share one folder.", "Export them one by one.")
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def _shape(texts: str = "", maybe: str = "", numbers: str = "") -> dict[str, tuple[type, ...]]:
+    of: dict[str, tuple[type, ...]] = dict.fromkeys(texts.split(), (str,))
+    return of | dict.fromkeys(maybe.split(), (str, NoneType)) | dict.fromkeys(numbers.split(), (int,))
+
+
+SHAPES = {
+    "shown": _shape("ref at search", "session", "version"),
+    "use": _shape("ref at id", "search session", "version"),
+    "outcome": _shape("ref at outcome", "use usage task_type evidence session", "version"),
+    "sighting": _shape("ref at session how signals", "model outcome", "version loaded used"),
+    "taken": _shape("session client digest at signals", "model outcome", "spans"),
+}
+"""Every type of record, with its fields and what they may be. The fields but `ref` are the columns of its table."""
+
+_BATCH = 500
+
+
+def export_evidence(store: "Store", latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
+    """Yields the evidence in an order that is the same each time. latest: the newest version of each resource that it
+    may be about. whole: these are all resources.
+    """
+    for kind, shape in SHAPES.items():
+        if kind == "taken" and not whole:
+            return
+        columns = [field for field in shape if field != "ref"]
+        listed = ", ".join(f"e.{column}" for column in columns)
+        about = "r.kind, r.scope, r.name" if "ref" in shape else "NULL, NULL, NULL"
+        joined = "JOIN resource r ON r.id = e.resource" if "ref" in shape else ""
+        order = "e.id" if kind in ("use", "outcome") else "e.session, e.at" if kind == "taken" else "e.at, e.resource"
+        with store.backend.reading() as db:
+            rows = db.execute(f"SELECT {about}, {listed} FROM {kind} e {joined} ORDER BY {order}").fetchall()
+        for resource_kind, scope, name, *values in rows:
+            record = {"type": kind}
+            if "ref" in shape:
+                ref = Ref(Kind(resource_kind), name, scope)
+                if values[columns.index("version")] > latest.get(ref, 0):
+                    continue
+                record["ref"] = str(ref)
+            yield record | dict(zip(columns, values, strict=True))
+
+
+def is_valid_record(record: Mapping[str, Any]) -> bool:
+    """Returns whether the words in a record of the right shape are known."""
+    outcome, usage = record.get("outcome"), record.get("usage")
+    if (outcome is not None and outcome not in set(Outcome)) or (usage is not None and usage not in set(Usage)):
+        return False
+    try:
+        parse_signals(record.get("signals", "[]"))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return True
+
+
+def import_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
+    """Add the evidence that is not here yet, as history that counts nothing.
+
+    known: ref -> (id, newest version) of the resources that it may be about.
+
+    What was said here already is left as it is, so taking in the same archive again changes nothing.
+    """
+    # The type is the table, and is one of SHAPES.
+    rest = iter(records)
+    while batch := list(itertools.islice(rest, _BATCH)):
+        with store.backend.writing() as db:
+            for record in batch:
+                _insert_record(db, record, known)
+
+
+def _insert_record(db: "Connection", record: Mapping[str, Any], known: Mapping[str, tuple[int, int]]) -> None:
+    table = record["type"]
+    row = {field: record[field] for field in SHAPES[table] if field != "ref"} | {"origin": "import"}
+    if "ref" in SHAPES[table]:
+        identity, latest = known.get(record["ref"], (0, 0))
+        if not 1 <= record["version"] <= latest:
+            return
+        row["resource"] = identity
+    unless = ""
+    if table == "outcome":
+        unless = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource AND o.use IS :use
+            AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
+    columns, values = ", ".join(row), ", ".join(f":{column}" for column in row)
+    db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values}{unless}", row)
+
+
+FORMAT, FORMAT_VERSION = "evolvable-history", 1
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+    """Returns the resources written to `target`, by default all, removed ones included.
+
+    The document is the library as it was when the export began. A stream is written to and not closed.
+    Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
+    """
+    export = _Export(store, None if refs is None else {_stored_ref(store, ref) for ref in refs})
+    with open_atomic(target) as stream:
+        stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
+        for name, records in (
+            ("operations", export.operations()),
+            ("changes", export.changes()),
+            ("blobs", export.blobs()),
+            ("channel", export.channel()),
+            ("evidence", export.evidence()),
+        ):
+            _write_list(stream, name, records)
+        stream.write(b"\n}\n")
+    return tuple(sorted(export.latest, key=str))
+
+
+def _stored_ref(store: "Store", ref: Ref) -> Ref:
+    head = store.head_or_none(ref)
+    return (head or store.head(ref)).ref  # store.head raises NoSuchResource
+
+
+def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
+    stream.write(f',\n"{name}":['.encode("ascii"))
+    separator = b"\n"
+    for record in records:
+        stream.write(separator + _to_json(record).encode("utf-8"))
+        separator = b",\n"
+    stream.write(b"\n]")
+
+
+class _Export:
+    def __init__(self, store: "Store", refs: set[Ref] | None) -> None:
+        self._store, self._refs = store, refs
+        # In this order: what a move placed is in the log by then.
+        self._channel = Channel(store.backend)
+        self._last_move = self._channel.last()
+        self._end = store.sequence()
+        self._id = lru_cache(maxsize=None)(self._read_id)
+        self._blobs: dict[bytes, None] = {}
+        self.latest: dict[Ref, int] = {}
+
+    def operations(self) -> Iterator[Any]:
+        seen = 0
+        for change in self._log():
+            if change.operation != seen:
+                seen = change.operation
+                fields = asdict(self._store.operation(seen).intent)
+                if fields["principal"] is None:  # of an older version, which does not know these
+                    del fields["principal"], fields["via"]
+                yield {"id": seen, **fields}
+
+    def changes(self) -> Iterator[Any]:
+        """Yields every change, and notes which blobs they need."""
+        for change in self._log():
+            record = {"operation": change.operation, "ref": str(change.ref), "after": change.after}
+            latest = self.latest.get(change.ref, 0)
+            if change.after is not None and change.after > latest:
+                self.latest[change.ref] = change.after
+                record |= self._version(change, change.after)
+            yield record
+
+    def _version(self, change: Change, number: int) -> dict[str, Any]:
+        identity = self._id(change.ref)
+        version = self._store.backend.version(identity, number)
+        manifest = self._store.backend.manifest(identity, number)
+        if version is None or manifest is None:
+            raise LibraryCorrupt(f"{change.ref.at(number)} is missing.", "Run `evolvable fsck`.")
+        self._blobs.update((bytes.fromhex(entry.sha256), None) for entry in manifest.values())
+        return {"hash": version.hash, "files": {path: (e.sha256, e.size, e.mode) for path, e in manifest.items()}}
+
+    def blobs(self) -> Iterator[Any]:
+        """Yields each blob that the changes need once; as text where that gives the same bytes back."""
+        for name in self._blobs:
+            data = self._store.blob(name.hex())
+            record = {"sha256": name.hex(), **self._purged(name.hex(), data)}
+            try:
+                yield record | {"text": data.decode("utf-8")}
+            except UnicodeDecodeError:
+                yield record | {"base64": base64.b64encode(data).decode("ascii")}
+
+    def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
+        """Returns who took a blob's bytes out and why, nothing for a blob that has its bytes."""
+        if blob_hash(data) == sha256 or (found := find_tombstone(self._store, sha256)) is None:
+            return {}
+        stone, size = found
+        said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
+        return {"purged": said}
+
+    def channel(self) -> Iterator[Any]:
+        """Yields every move of the stable channel, with those of its placings that belong to the resources."""
+        moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
+        placed: dict[int, list[Placement]] = {}
+        for placing in self._channel.placings([move.id for move in moves]):
+            if self._refs is None or placing.ref in self._refs:
+                placed.setdefault(placing.move, []).append(placing)
+        for move in moves:
+            note, rows = move.note, placed.get(move.id, [])
+            if rows or (note.policy and self._refs is None):
+                record = {"at": note.at, "actor": note.actor, "reason": note.reason, "session": note.session}
+                stands = [(str(row.ref), row.after, row.withdrawn) for row in rows]
+                yield record | {"policy": note.policy, "placed": stands}
+
+    def evidence(self) -> Iterator[Any]:
+        """Yields the evidence about the versions that are written."""
+        yield from export_evidence(self._store, self.latest, whole=self._refs is None)
+
+    def _log(self) -> Iterator[Change]:
+        after = 0
+        while after < self._end:
+            changes = self._store.changes(after, _BATCH)
+            if not changes:
+                return
+            after = changes[-1].sequence
+            for change in changes:
+                if change.sequence <= self._end and (self._refs is None or change.ref in self._refs):
+                    yield change
+
+    def _read_id(self, ref: Ref) -> int:
+        head = self._store.head_or_none(ref)
+        assert head is not None
+        return head.id
+
+
+_PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
+_LOG_SUFFIXES = ("-wal", "-shm", "-journal")
+
+
+def backup(
+    store: "Store", target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
+) -> Path:
+    """Returns `target`, made a folder with one file that is the library as it was when the backup began.
+
+    `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
+    checked, and is on the disk when this returns.
+    progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
+    Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
+    """
+    _check_target(store, target, replace)
+    with _disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        try:
+            _copy(store, draft / FILE, progress or (lambda done, total: None))
+            _verify(draft / FILE)
+            _publish(draft, target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def _check_target(store: "Store", target: Path, replace: bool) -> None:
+    if not target.name:
+        raise InvalidArgument(f"{target} is no place for a backup.", "Name a new folder.")
+    if not target.exists() and not target.is_symlink():
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
+    names = set(os.listdir(target))
+    if target.samefile(store.home) or names - {FILE, *(FILE + end for end in _LOG_SUFFIXES)}:
+        raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
+    if names and not replace:
+        raise InvalidArgument(f"{target} holds a backup already.", "Name a new folder, or say that it is replaced.")
+
+
+def _copy(store: "Store", file: Path, progress: Callable[[int, int], None]) -> None:
+    with store.backend.reading() as source, _open_copy(file) as copy:
+        # Until the draft is renamed nobody relies on it; it is synced once, at the end.
+        copy.execute("PRAGMA synchronous=OFF")
+        with _snapshot(source):
+            source.backup(copy, pages=_PAGES_PER_STEP, progress=lambda _, left, total: progress(total - left, total))
+        # A copy must not write into the folders of the original.
+        copy.execute("DELETE FROM binding")
+        copy.execute("DELETE FROM folder")
+        # One file, that opens on a disk that cannot be written too. The library's own mode comes back on opening.
+        copy.execute("PRAGMA journal_mode=DELETE")
+
+
+@contextlib.contextmanager
+def _snapshot(source: "Connection") -> Iterator[None]:
+    """Keeps the source as it is now. Without that, SQLite begins the copy anew after every write of another process,
+    and was measured never to end while two processes wrote. VACUUM INTO ends too, in twice the time.
+    """
+    source.execute("BEGIN")
+    try:
+        source.execute("SELECT 1 FROM sqlite_master").fetchone()
+        yield
+    finally:
+        source.execute("ROLLBACK")
+
+
+def _verify(file: Path) -> None:
+    with _open_copy(file) as copy:
+        found = copy.execute("PRAGMA quick_check(3)").fetchall()
+    if found != [("ok",)]:
+        raise LibraryCorrupt(
+            f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it was not kept.",
+            "Run `evolvable fsck` on the library.",
+        )
+
+
+def _publish(draft: Path, target: Path) -> None:
+    with open(draft / FILE, "rb+") as stream:
+        os.fsync(stream.fileno())
+    sync_folder(draft)
+    if target.exists():
+        # Beside the draft and not into it, so that a crash between two renames leaves the older backup to be found.
+        older = draft.with_suffix(".old")
+        os.rename(target, older)
+        os.rename(draft, target)
+        shutil.rmtree(older, ignore_errors=True)
+    else:
+        os.rename(draft, target)
+    sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _open_copy(file: Path) -> Iterator["Connection"]:
+    with (
+        connection.translate_errors(file),
+        contextlib.closing(connection.dbapi.connect(str(file), isolation_level=None)) as copy,
+    ):
+        yield copy
+
+
+@contextlib.contextmanager
+def _disk_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
+        raise kind(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error

@@ -1,0 +1,440 @@
+"""Reads a zip that may be hostile: every byte has one meaning, or none of it is taken.
+
+zipfile reads the directory; all else is done here. Nothing is ever extracted to a disk.
+
+Resources as plain folders: name/SKILL.md and so on, the newest version of each.
+
+Resources as a zip of their folders: name/SKILL.md and so on, the newest version of each.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import struct
+import tempfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from evolvable_store.bundle.export import Stream, open_atomic, select_heads
+from evolvable_store.bundle.import_ import (
+    ImportCandidate,
+    ImportCheck,
+    ImportReport,
+    accept_all,
+    import_candidates,
+    is_main,
+)
+from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError, TooLarge
+from evolvable_store.frontmatter import parse_document, summarize
+from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
+from evolvable_store.operation import Head
+from evolvable_store.paths import check_path
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+
+if TYPE_CHECKING:
+    from evolvable_store.store import Store
+
+
+MAX_ARCHIVE = 512 * 2**20
+"""Bytes of the zip."""
+
+MAX_TOTAL = 2**30
+"""Bytes of all its files, unpacked."""
+
+MAX_ENTRIES = 50_000
+
+MAX_RATIO, RATIO_FROM = 100, 16 * 2**20
+"""Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM. Text stays below 20."""
+
+_END = struct.Struct("<4s4H2LH")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_COMMENT = 2**16
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
+_UTF8 = 0x800
+_REPARSE_POINT = 0x400
+_DRIVE = re.compile(r"[A-Za-z]:")
+_BROKEN = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError, struct.error, zlib.error)
+_OTHERS = {0: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), 257: (b"ustar",)}
+
+
+@dataclass(frozen=True, slots=True)
+class ZipMember:
+    """One file of a zip: its path with `/`, in Unicode normal form C, its size unpacked and its mode."""
+
+    path: str
+    size: int
+    mode: int
+    crc: int
+    deflated: bool
+    start: int
+    end: int
+
+
+class ZipArchive:
+    """The files of an open zip, path -> member, and their bytes."""
+
+    def __init__(self, stream: IO[bytes], members: dict[str, ZipMember]) -> None:
+        self._stream, self.members = stream, members
+
+    def read(self, path: str) -> bytes:
+        """Returns the bytes of a file. Raises InvalidArchive unless they are what the directory says."""
+        member = self.members[path]
+        self._stream.seek(member.start)
+        data = self._stream.read(member.end - member.start)
+        try:
+            if member.deflated:
+                data = _inflate(data, member.size)
+        except zlib.error as error:
+            raise unsafe_zip(f"{ascii(path)} is damaged") from error
+        if len(data) != member.size or zlib.crc32(data) != member.crc:
+            raise unsafe_zip(f"{ascii(path)} is not what the directory says")
+        return data
+
+
+@contextlib.contextmanager
+def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
+    """Yields a zip after a look at every entry. Raises InvalidArchive or TooLarge for what is not a plain one."""
+    with contextlib.ExitStack() as files:
+        try:
+            stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
+            members = _members(stream)
+        except OSError as error:
+            why = error.strerror or error
+            raise InvalidArchive(f"The archive cannot be read: {why}.", "Name another file.") from error
+        yield ZipArchive(stream, members)
+
+
+def unsafe_zip(why: str) -> InvalidArchive:
+    """Returns the error for an archive that is not taken, for this reason."""
+    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was taken in; pack the folders again as a zip.")
+
+
+def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
+    directory, entries, size = _find_directory(stream)
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            infos = archive.infolist()
+        if len(infos) != entries:
+            raise unsafe_zip("it has other entries than its end says")
+        for info in infos:
+            _check_entry(info)
+        members = [_member(stream, info) for info in infos]
+    except _BROKEN as error:
+        raise unsafe_zip(f"it is damaged ({error})") from error
+    _check_places(infos, members, directory)
+    _check_names(members)
+    _check_total(sum(info.file_size for info in infos), size)
+    return {member.path: member for member in members if not member.path.endswith("/")}
+
+
+def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
+    """Returns where the directory starts, how many entries it has, and how many bytes the zip has.
+
+    The end that says so must be the only one that any program could take for it.
+    """
+    size = stream.seek(0, 2)
+    if size > MAX_ARCHIVE:
+        raise TooLarge(f"The archive has {size:,} bytes.", f"The limit is {MAX_ARCHIVE:,}.")
+    stream.seek(0)
+    head = stream.read(512)
+    if any(head.startswith(mark, at) for at, marks in _OTHERS.items() for mark in marks):
+        raise InvalidArchive("This archive is not a zip.", "Only zip archives are taken in; pack the folders as one.")
+    start = max(0, size - _END.size - _COMMENT)
+    stream.seek(start)
+    tail = stream.read()
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) < at + _END.size:
+        raise unsafe_zip("it is no zip, or cut off")
+    _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
+    if start + at + _END.size + comment != size or directory + length != start + at or disk or first_disk:
+        raise unsafe_zip("it has several parts, or something before or behind it")
+    if here != entries or length < 46 * entries:
+        raise unsafe_zip("its directory is damaged")
+    if entries > MAX_ENTRIES or length > 1024 * MAX_ENTRIES:
+        raise TooLarge(f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}.")
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):
+        raise unsafe_zip("it uses the format for huge archives (zip64)")
+    return directory, entries, size
+
+
+def _check_entry(info: zipfile.ZipInfo) -> None:
+    """Raises InvalidArchive for what is no plain file or folder under a plain relative name."""
+    name, kind = info.orig_filename, stat.S_IFMT(info.external_attr >> 16)
+    shown = ascii(name[:100])
+    parts = name.removesuffix("/").split("/")
+    if not name or any(unicodedata.category(character) == "Cc" for character in name):
+        raise unsafe_zip(f"the name {shown} is empty or has control characters")
+    if "\\" in name or _DRIVE.match(name) or {"", ".", ".."}.intersection(parts):
+        raise unsafe_zip(f"the name {shown} leads out of the archive")
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or info.external_attr & _REPARSE_POINT:
+        raise unsafe_zip(f"{shown} is a link or a device")
+    if info.flag_bits & _ENCRYPTED:
+        raise unsafe_zip(f"{shown} is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise unsafe_zip(f"{shown} is packed in a way that few programs read")
+    if info.file_size if name.endswith("/") else kind == stat.S_IFDIR:
+        raise unsafe_zip(f"{shown} is a folder and a file")
+
+
+def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
+    """Returns the entry with the place of its bytes. Its own header must agree with the directory."""
+    raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+    stream.seek(info.header_offset)
+    mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
+    if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
+        raise unsafe_zip(f"{ascii(info.orig_filename[:100])} is described in two ways")
+    start = info.header_offset + _LOCAL.size + name_length + extra_length
+    path = info.orig_filename
+    with contextlib.suppress(UnicodeDecodeError):
+        path = raw.decode("utf-8")  # some programs write it without saying so
+    path = unicodedata.normalize("NFC", path)
+    mode = EXECUTABLE if info.external_attr >> 16 & 0o111 else PLAIN
+    deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    return ZipMember(path, info.file_size, mode, info.CRC, deflated, start, start + info.compress_size)
+
+
+def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int) -> None:
+    """Raises InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
+    places = sorted((info.header_offset, member.end) for info, member in zip(infos, members, strict=True))
+    for (_, end), (start, _) in pairwise([*places, (directory, directory)]):
+        if end > start:
+            raise unsafe_zip("its entries overlap")
+
+
+def _check_names(members: Sequence[ZipMember]) -> None:
+    """Raises InvalidArchive when two entries cannot lie side by side in every file system."""
+    files: set[str] = set()
+    folders: set[str] = set()
+    for member in members:
+        path = member.path.casefold()
+        parts = path.removesuffix("/").split("/")
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        if path.endswith("/"):
+            folders.add(path.removesuffix("/"))
+        elif path in files:
+            raise unsafe_zip(f"it has {ascii(member.path[:100])} twice, or in upper and lower case")
+        else:
+            files.add(path)
+    both = files & folders
+    if both:
+        raise unsafe_zip(f"{ascii(min(both)[:100])} is a folder and a file")
+
+
+def _check_total(total: int, size: int) -> None:
+    if total > MAX_TOTAL:
+        raise TooLarge(f"The archive unpacks to {total:,} bytes.", f"The limit is {MAX_TOTAL:,}.")
+    if total > RATIO_FROM and total > MAX_RATIO * size:
+        raise TooLarge(f"The archive unpacks to {total // size:,} times its size.", f"The limit is {MAX_RATIO} times.")
+
+
+def _inflate(data: bytes, size: int) -> bytes:
+    """Returns what a deflate stream unpacks to, at most one byte more than `size`."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    unpacked = stream.decompress(data, size + 1)
+    if len(unpacked) == size and (not stream.eof or stream.unused_data):
+        raise zlib.error("it does not end where it should")
+    return unpacked
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+MAX_DEPTH = 6
+"""How deep below the folder named resources are looked for."""
+
+
+def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+    """Returns the resources written as folders into `target`, by default all skills of the user's scope.
+
+    `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
+    anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument, LibraryError.
+    """
+    heads = select_heads(store, refs)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        taken = [head.name for head in heads if os.path.lexists(target / head.name)]
+        if taken:
+            raise InvalidArgument(f"{target} has {', '.join(taken[:10])} already.", "Name an empty folder.")
+        draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
+        try:
+            for head in heads:
+                _write_folder(draft / head.name, store.files(head))
+                os.rename(draft / head.name, target / head.name)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error
+    return tuple(head.ref for head in heads)
+
+
+def _hint(source: Path, kind: Kind) -> str:
+    """Returns what to do about a folder in which nothing of this kind was found."""
+    others = [other for other in Kind if other is not kind and next(_find_folders(source, other, MAX_DEPTH), None)]
+    if others:
+        return f"It has {main_file(others[0], 'name')}: take it in as the kind {others[0]} (--kind {others[0]})."
+    main = main_file(kind, "name")
+    return f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
+
+
+def _write_folder(folder: Path, files: Files) -> None:
+    folder.mkdir()
+    for path, file in files.items():
+        place = folder / check_path(path)  # whoever wrote the library's file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(place, _NEW, file.mode), "wb") as stream:
+            stream.write(file.data)
+
+
+def import_folders(
+    store: "Store",
+    source: Path,
+    *,
+    kind: Kind = Kind.SKILL,
+    scope: str = USER_SCOPE,
+    replace: bool = False,
+    reason: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    look: ImportCheck = accept_all,
+) -> ImportReport:
+    """Returns what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
+
+    As import_zip. A folder with a symlink or anything else that cannot be kept whole is refused. progress: called
+    with folders read and all folders. Raises InvalidArchive when there is no such folder.
+    """
+    check_scope(scope)
+    folders = list(_find_folders(source.absolute(), kind, MAX_DEPTH))
+    if not folders:
+        raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
+
+    def read() -> Iterator[ImportCandidate]:
+        for done, folder in enumerate(folders, 1):
+            yield _folder_candidate(folder)
+            if progress:
+                progress(done, len(folders))
+
+    return import_candidates(store, kind, scope, read, reason or f"imported from {source}", replace, look)
+
+
+def _find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
+    """Yields the outermost folders from `place` on that hold a main file; links are not followed."""
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError:
+        return
+    if any(is_main(kind, f"{place.name}/{entry.name}") for entry in entries):
+        yield place
+        return
+    for entry in entries:
+        if depth and entry.is_dir(follow_symlinks=False) and not is_ignored(entry.name):
+            yield from _find_folders(Path(entry.path), kind, depth - 1)
+
+
+def _folder_candidate(folder: Path) -> ImportCandidate:
+    try:
+        reading = read_folder(folder)
+    except FileNotFoundError:
+        return ImportCandidate(folder.name, {}, ("it is gone",))
+    if reading.cut_short:
+        return ImportCandidate(folder.name, {}, (reading.cut_short,))
+    return ImportCandidate(
+        folder.name, reading.files, tuple(f"{path}: {why}" for path, why in reading.left_out.items())
+    )
+
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def export_zip(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+    """Returns the resources written to `target`, by default all skills of the user's scope.
+
+    Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises NoSuchResource,
+    InvalidArgument when two resources would get one folder, TooLarge, LibraryError when the file cannot be written.
+    """
+    heads = select_heads(store, refs)
+    entries = sum(len(store.manifest(head)) for head in heads)
+    if entries > MAX_ENTRIES:
+        raise TooLarge(f"A zip of {entries:,} files could not be read again.", f"The limit is {MAX_ENTRIES:,}.")
+    with open_atomic(target) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for head in heads:
+            _write_zip_entries(archive, store, head)
+    return tuple(head.ref for head in heads)
+
+
+def _write_zip_entries(archive: zipfile.ZipFile, store: "Store", head: Head) -> None:
+    for path, file in sorted(store.files(head).items()):
+        info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
+        info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3
+        info.external_attr = (stat.S_IFREG | file.mode) << 16
+        archive.writestr(info, file.data)
+
+
+def import_zip(
+    store: "Store",
+    source: Path | Stream,
+    *,
+    kind: Kind = Kind.SKILL,
+    scope: str = USER_SCOPE,
+    replace: bool = False,
+    reason: str = "",
+    look: ImportCheck = accept_all,
+) -> ImportReport:
+    """Returns what became of each folder in the zip that holds a resource of this kind, at any depth.
+
+    A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
+    other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
+    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is taken in, for a zip that is damaged, has no
+    such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash, bytes used twice.
+    """
+    check_scope(scope)
+    with open_zip(source) as archive:
+        folders = _folders(archive, kind)
+        if not folders:
+            raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
+        reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
+        return import_candidates(
+            store, kind, scope, lambda: _zip_candidates(archive, kind, folders), reason, replace, look
+        )
+
+
+def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
+    """Returns the folders that are resources, the outermost only, each with the paths of all files below it."""
+    mains = {path.rpartition("/")[0] for path in archive.members if is_main(kind, path)}
+    folders: dict[str, list[str]] = {}
+    for path in archive.members:
+        top = next((above for above in _parent_paths(path) if above in mains), None)
+        if top is not None and not any(map(is_ignored, path.split("/"))):
+            folders.setdefault(top, []).append(path)
+    return folders
+
+
+def _parent_paths(path: str) -> Iterator[str]:
+    """Yields the folders that a path lies in, from the outermost, which is ''."""
+    yield ""
+    for match in re.finditer("/", path):
+        yield path[: match.start()]
+
+
+def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str]]) -> Iterator[ImportCandidate]:
+    for folder, paths in folders.items():
+        size = sum(archive.members[path].size for path in paths)
+        if size > MAX_RESOURCE or len(paths) > MAX_FILES:
+            why = f"it has {len(paths):,} files of {size:,} bytes, the limits are {MAX_FILES} and {MAX_RESOURCE:,}"
+            yield ImportCandidate(folder.rpartition("/")[2] or "the archive", {}, (why,))
+            continue
+        start = len(folder) + 1 if folder else 0
+        files = {path[start:]: File(archive.read(path), archive.members[path].mode) for path in paths}
+        yield ImportCandidate(folder.rpartition("/")[2] or _own_name(kind, files), files)
+
+
+def _own_name(kind: Kind, files: Files) -> str:
+    """Returns the name that the main file gives itself."""
+    main = next(path for path in files if is_main(kind, path))
+    return summarize(parse_document(files[main].data)).name or "the archive"

@@ -1,0 +1,423 @@
+"""The strict door: takes folders that come from elsewhere into the library, each whole or not at all.
+
+Checks the history of one resource from an archive: every hash, every step, every file.
+
+Takes in a JSON archive: appends what another library knows and this one does not, as it happened there.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store.bundle.export import Stream, import_evidence
+from evolvable_store.bundle.import_staging import CheckedState, ImportStaging, StagedChange
+from evolvable_store.errors import Frozen, InvalidArchive, InvalidResource, VersionConflict
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
+from evolvable_store.operation import Actor, Head, Intent
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage.connection import split_batches
+from evolvable_store.storage.protocol import Writer
+from evolvable_store.storage.release_channel import Channel, ChannelState
+from evolvable_store.transaction import ReplayStep, replay
+from evolvable_store.validation import blocking_problems, find_problems, main_path
+
+if TYPE_CHECKING:
+    from evolvable_store.store import Store
+    from evolvable_store.transaction import Transaction
+
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did.
+
+    operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
+    come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
+    they were. held: kept out for now, by whoever looked at them.
+    """
+
+    operation: int | None
+    added: tuple[Ref, ...] = ()
+    updated: tuple[Ref, ...] = ()
+    unchanged: tuple[Ref, ...] = ()
+    refused: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    held: tuple[Ref, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportCandidate:
+    """A folder that may become the resource `name`. `missing`: what was not read of it, and why."""
+
+    name: str
+    files: Files
+    missing: tuple[str, ...] = ()
+
+
+ImportCheck = Callable[[Ref, int, Files], bool]
+"""Called with what would be taken in: the resource, the version here that it would replace (0: none), its files.
+
+Returns whether it may be. When not it is kept out for now, by whoever looks; raises InvalidResource when it is refused.
+"""
+
+
+def accept_all(ref: Ref, base: int, files: Files) -> bool:
+    """Returns that whatever is sound may be taken in."""
+    return True
+
+
+@dataclass(slots=True)
+class _ImportLists:
+    """The candidates so far, by what becomes of them."""
+
+    added: list[Ref] = field(default_factory=list)
+    updated: list[Ref] = field(default_factory=list)
+    unchanged: list[Ref] = field(default_factory=list)
+    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    held: list[Ref] = field(default_factory=list)
+
+
+def is_main(kind: Kind, path: str) -> bool:
+    """Returns whether the file at `path` makes its folder a resource; in any case, so that a wrong one is reported."""
+    folder, _, name = path.rpartition("/")
+    return name.casefold() == main_file(kind, folder.rpartition("/")[2]).casefold()
+
+
+def import_candidates(
+    store: "Store",
+    kind: Kind,
+    scope: str,
+    read: Callable[[], Iterable[ImportCandidate]],
+    reason: str,
+    replace: bool,
+    look: ImportCheck = accept_all,
+) -> ImportReport:
+    """Returns what became of the candidates; those that are taken in make one operation of Actor.IMPORT.
+
+    read: gives the candidates; called again when somebody changes one of them here meanwhile. replace: a resource
+    that is here with other content gets a new version; otherwise it is refused. look: may keep one out.
+    """
+    for attempt in range(_TRIES):
+        try:
+            return _try_import(store, kind, scope, read(), reason, replace, look)
+        except (VersionConflict, Frozen):
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError
+
+
+def _try_import(
+    store: "Store",
+    kind: Kind,
+    scope: str,
+    candidates: Iterable[ImportCandidate],
+    reason: str,
+    replace: bool,
+    look: ImportCheck,
+) -> ImportReport:
+    done = _ImportLists()
+    with store.transaction(Actor.IMPORT, reason) as tx:
+        for candidate in candidates:
+            try:
+                _import_one(store, tx, kind, scope, candidate, replace, look, done)
+            except InvalidResource as error:
+                done.refused.append((candidate.name, error.problems))
+    operation = tx.operation.id if tx.operation else None
+    return ImportReport(
+        operation,
+        tuple(done.added),
+        tuple(done.updated),
+        tuple(done.unchanged),
+        tuple(done.refused),
+        tuple(done.held),
+    )
+
+
+def _import_one(
+    store: "Store",
+    tx: "Transaction",
+    kind: Kind,
+    scope: str,
+    candidate: ImportCandidate,
+    replace: bool,
+    look: ImportCheck,
+    done: _ImportLists,
+) -> None:
+    """Sorts one candidate and puts it if need be. Raises InvalidResource with every reason against it."""
+    name, files = candidate.name, candidate.files
+    found = blocking_problems(find_problems(kind, name, files), strict=True) if files else []
+    stops = [*candidate.missing, *map(str, found)]
+    if stops:
+        raise InvalidResource(name, stops)
+    ref = Ref(kind, name, scope)
+    if ref in (*done.added, *done.updated, *done.unchanged, *done.held):
+        raise InvalidResource(name, ["another folder of this archive has the same name"])
+    head = store.head_or_none(ref)
+    if head is not None and head.version is not None and make_manifest(files).tree == head.tree:
+        done.unchanged.append(ref)
+        return
+    if head is not None and head.frozen:
+        raise InvalidResource(name, ['it is frozen here (metadata evolvable: "false"); only a person may change it'])
+    here = (head.version if head else None) or 0
+    if here and not replace:
+        raise InvalidResource(name, [f"it is here with other content (version {here}); say that it is to be replaced"])
+    if not look(ref, here, files):
+        done.held.append(ref)
+        return
+    tx.put(ref, files, expected_version=here)
+    (done.updated if here else done.added).append(ref)
+
+
+def check_history(staging: ImportStaging, ref: Ref) -> tuple[str, ...]:
+    """Returns what is wrong with the first unsound change of a resource, () when its history is sound.
+
+    What was found is noted with every change. Files pass the lenient door: what a person's own folder may hold, a
+    library may move with all its versions; what is hostile or unreadable comes in nowhere.
+    """
+    check = _HistoryCheck(staging, ref)
+    for change in staging.changes(ref):
+        found = tuple(check.step(change))
+        if found:
+            return found
+    return ()
+
+
+@dataclass
+class _HistoryCheck:
+    """The state of the resource after the changes seen so far."""
+
+    staging: ImportStaging
+    ref: Ref
+    version: int | None = None
+    latest: int = 0
+    tree: str = ""
+    hash: str = ""
+    frozen: bool = False
+    files: dict[str, File] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def step(self, change: StagedChange) -> Iterator[str]:
+        """Yields what is wrong with the change; after a sound one, the state is the one behind it."""
+        intent = self.staging.intent(change.operation)
+        if intent is None:
+            yield f"its operation {change.operation} is missing"
+        elif self.frozen and intent.actor is not Actor.HUMAN:
+            yield f"{intent.actor} changed it while it was frozen"
+        elif change.manifest is not None:
+            yield from self._new_version(change, change.manifest, intent)
+        elif self.latest == 0 or change.after == self.version or change.after not in (None, self.latest):
+            yield f"after version {self.latest} it points at version {change.after}"
+        else:
+            self.version = change.after
+            self.staging.judge(change, CheckedState(self.latest, self.hash, self.frozen))
+
+    def _new_version(self, change: StagedChange, manifest: Manifest, intent: Intent) -> Iterator[str]:
+        number = self.latest + 1
+        chained = chain_hash(self.hash, number, manifest.tree, intent.digest)
+        if change.after != number:
+            yield f"after version {self.latest} comes version {change.after}"
+        elif change.hash != chained:
+            yield f"version {number} does not match its hash"
+        elif manifest.tree == self.tree:
+            yield f"version {number} has the content of version {self.latest}"
+        else:
+            found = [f"version {number}: {problem}" for problem in self._content(manifest)]
+            yield from found
+            if not found:
+                self._advance(change, manifest, number)
+
+    def _content(self, manifest: Manifest) -> Iterator[str]:
+        """Yields what is wrong with the files of a version; reads them only when they are all there."""
+        found = False
+        for path, entry in manifest.items():
+            if self.staging.size(entry.sha256) != entry.size:
+                yield f"{path} is missing or does not match its hash"
+                found = True
+            elif entry.mode not in (PLAIN, EXECUTABLE):
+                yield f"{path} has the mode {entry.mode:o}"
+                found = True
+        if manifest.size > MAX_RESOURCE:
+            yield f"its files have {manifest.size:,} bytes together, the limit is {MAX_RESOURCE:,}"
+        elif not found:
+            self.files = self._read(manifest)
+            yield from map(
+                str, blocking_problems(find_problems(self.ref.kind, self.ref.name, self.files), strict=False)
+            )
+
+    def _read(self, manifest: Manifest) -> dict[str, File]:
+        # Most files of a version are those of its parent.
+        known = {sha256: self.files[path].data for path, sha256 in self.names.items()}
+        return {
+            path: File(known[e.sha256] if e.sha256 in known else self.staging.blob(e.sha256), e.mode)
+            for path, e in manifest.items()
+        }
+
+    def _advance(self, change: StagedChange, manifest: Manifest, number: int) -> None:
+        main = self.files.get(main_path(self.ref.kind, self.ref.name, self.files))
+        self.version = self.latest = number
+        self.tree, self.hash = manifest.tree, change.hash
+        self.frozen = main is not None and is_frozen(main.data)
+        fresh = {entry.sha256 for entry in manifest.values()}.difference(self.names.values())
+        self.staging.judge(change, CheckedState(number, change.hash, self.frozen, tuple(sorted(fresh))))
+        self.names = {path: entry.sha256 for path, entry in manifest.items()}
+
+
+def import_json(
+    store: "Store", source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
+) -> ImportReport:
+    """Returns what became of each resource of an archive that `export_json` wrote.
+
+    A history that is ours: nothing. One that goes on where ours ends: the rest is appended, each operation as an
+    operation of its own with its actor, reason, time, session and evidence, so that all hashes are equal. One that
+    went another way, or is unsound: refused with the reason, and left alone. All that is appended is appended in
+    one step, or nothing. What `undoes` says of an operation are ids of the library that made it. The stable channel
+    shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
+    along into a library whose channel never moved. The evidence about what was not refused is added afterwards, as far
+    as it is not here. look: refuses a resource by what its newest version holds, where
+    that is not here yet. dry_run: only say what would be imported.
+    Raises InvalidArchive or TooLarge for what is not an archive.
+    """
+    with ImportStaging(store.home) as staging, _open_source(source) as stream:
+        staging.load(stream)
+        checked = {
+            ref: check_history(staging, ref) or _check_newest(store, staging, ref, look) for ref in staging.refs()
+        }
+        sound = [ref for ref, found in checked.items() if not found]
+        merge = _HistoryMerge(store, staging, sound)
+        merge.compare()
+        if (merge.added or merge.updated) and not dry_run:
+            _send_blobs(store, staging)
+            merge = _HistoryMerge(store, staging, sound)
+            replay(store.backend, merge.operations(), merge.place)
+        if not dry_run:
+            import_evidence(store, staging.evidence(), merge.known())
+    unsound = [(str(ref), found) for ref, found in checked.items() if found]
+    return ImportReport(
+        None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused)
+    )
+
+
+def _check_newest(store: "Store", staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
+    """Returns every reason that a look at the newest version of a sound history finds against it."""
+    newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
+    head = store.head_or_none(ref)
+    if head is not None and head.tree == newest.tree:
+        return ()
+    files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
+    try:
+        kept_out = not look(ref, (head.version if head else None) or 0, files)
+    except InvalidResource as error:
+        return error.problems
+    return ("a person has to look at it first",) if kept_out else ()
+
+
+@contextlib.contextmanager
+def _open_source(source: Path | Stream) -> Iterator[Stream]:
+    with contextlib.ExitStack() as files:
+        try:
+            stream = files.enter_context(open(source, "rb")) if isinstance(source, Path) else source
+        except OSError as error:
+            why = error.strerror or error
+            raise InvalidArchive(f"{source} cannot be read: {why}.", "Name another file.") from error
+        yield stream
+
+
+def _send_blobs(store: "Store", staging: ImportStaging) -> None:
+    """Brings the bulk of an import in by small steps, so that others do not wait for it.
+
+    The steps that name the blobs bring them once more: until then, gc may remove them.
+    """
+    for batch in split_batches(staging.wanted_blobs(), lambda blob: blob[1]):
+        with store.backend.write() as writer:
+            for sha256, _ in batch:
+                writer.add_blob(*staging.packed(sha256))
+
+
+@dataclass
+class _HistoryMerge:
+    """Compares sound histories with the library, and so finds what is missing here."""
+
+    store: "Store"
+    staging: ImportStaging
+    sound: list[Ref]
+    added: list[Ref] = field(default_factory=list)
+    updated: list[Ref] = field(default_factory=list)
+    unchanged: list[Ref] = field(default_factory=list)
+    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
+        """Compares, and yields what is missing here in the order of the archive's log."""
+        self.compare()
+        for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
+            yield self._intent(operation), (step for _, step in steps)
+
+    def place(self, writer: Writer, operation: int) -> None:
+        """Makes the moves of the archive's channel for what was added. Raises InvalidArchive."""
+        added, untouched = set(self.added), Channel(self.store.backend).last() == 0
+        for note, placed in self.staging.moves():
+            stands: dict[int, ChannelState] = {}
+            for ref, stand in placed:
+                head = writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name) if ref in added else None
+                if head is not None and (stand.version or 0) > head.latest:
+                    raise InvalidArchive(
+                        f"The archive's channel shows version {stand.version} of {ref}, which it does not have.",
+                        "Nothing was taken in; export again.",
+                    )
+                if head is not None:
+                    stands[head.id] = stand
+            writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
+
+    def known(self) -> dict[str, tuple[int, int]]:
+        """Returns the id and the newest version here of what the archive and the library agree on."""
+        heads = [self.store.head_or_none(ref) for ref in (*self.added, *self.updated, *self.unchanged)]
+        return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
+
+    def _intent(self, operation: int) -> Intent:
+        intent = self.staging.intent(operation)
+        assert intent is not None  # a change without one is not sound
+        return intent
+
+    def compare(self) -> None:
+        """Sorts the resources, and notes in the staging what is missing here."""
+        self.staging.clear_wanted()
+        for ref in self.sound:
+            self._compare(ref)
+
+    def _compare(self, ref: Ref) -> None:
+        head = self.store.head_or_none(ref)
+        if head is None:
+            self.added.append(ref)
+            self.staging.want(ref, 0)
+            return
+        # The hash of the last version that both have covers all before it; what is left to compare is where the
+        # name pointed while that was the newest (a removal, a return).
+        common = min(head.latest, self.staging.latest(ref))
+        theirs = self.staging.steps_at(ref, common)
+        told = [(after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs]
+        ours = self._steps_at(head, common)
+        if head.latest == common and ours == told[: len(ours)]:
+            missing = len(ours) < len(theirs) or self.staging.latest(ref) > common
+            (self.updated if missing else self.unchanged).append(ref)
+            self.staging.want(ref, theirs[len(ours) - 1][3])
+        elif self.staging.latest(ref) == common and told == ours[: len(told)]:
+            self.unchanged.append(ref)
+        else:
+            why = f"its history here went another way at or before version {common}"
+            self.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
+
+    def _steps_at(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
+        """Returns where the name pointed while this version was the newest: (version, its hash, operation digest)."""
+        version = self.store.version(head, number)
+        steps: list[tuple[int | None, str, str]] = []
+        for change in self.store.backend.changes_to(head.id, version.operation - 1):
+            if change.after is not None and change.after > number:
+                break
+            if steps or change.after == number:
+                intent = self.store.operation(change.operation).intent
+                steps.append((change.after, version.hash, intent.digest))
+        return steps

@@ -1,0 +1,212 @@
+"""The plain part of YAML: mappings, lists and scalars, built straight from parser events.
+
+Nothing that a tag or an alias names is ever constructed. Importing this module imports PyYAML; do it late.
+
+What can still be read of frontmatter whose YAML is broken: most often a description with a colon in it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from textwrap import dedent
+from typing import Any
+
+import yaml
+
+MAX_DEPTH = 6
+"""Mappings and lists inside each other, the outermost counted."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+_LONGEST_NUMBER = 60
+_CONVERTED = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float")}
+
+
+class InvalidYaml(Exception):
+    """Text that breaks YAML's syntax. `line` counts from 0."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
+class UnsafeYaml(Exception):
+    """YAML that asks for more than plain values: a tag, an alias, a merge, a directive, too much depth."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
+@dataclass(frozen=True, slots=True)
+class YamlValue:
+    """What a text holds: a JSON-like `value`, and the keys that were `repeated` (the first value is kept)."""
+
+    value: object
+    repeated: tuple[str, ...]
+
+
+def load_yaml(text: str) -> YamlValue:
+    """Returns the one document in `text`; None for an empty one.
+
+    Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else YAML knows (a
+    date, an infinity) stays the text as written. Raises NotYaml or NotPlain.
+    """
+    try:
+        reader = _Reader(text)
+        return YamlValue(reader.document(), tuple(dict.fromkeys(reader.repeated)))
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position)
+        raise UnsafeYaml(f"it has the character {error.character!r}, which YAML does not allow", line) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise InvalidYaml(error.problem or "it cannot be parsed", mark.line if mark else 0) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # The parser in Python lets chr() fail on an escape such as "\UFFFFFFFF".
+        raise InvalidYaml(str(error) or "it cannot be parsed", 0) from None
+
+
+class _Reader:
+    """One pass over the events of a text; stops at the first that is not plain."""
+
+    def __init__(self, text: str) -> None:
+        self.repeated: list[str] = []
+        self._loader = _LOADER(text)
+        self._next: Callable[[], Any] = self._loader.get_event
+
+    def document(self) -> object:
+        self._next()
+        start: Any = self._next()
+        if isinstance(start, yaml.StreamEndEvent):
+            return None
+        if start.version or start.tags:
+            raise UnsafeYaml("it has a directive", start.start_mark.line)
+        value = self._value(self._next(), 1)
+        self._next()
+        after: Any = self._next()
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise InvalidYaml("a second document starts", after.start_mark.line)
+        return value
+
+    def _value(self, event: Any, depth: int) -> object:
+        _check_plain(event)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if depth > MAX_DEPTH:
+            raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", event.start_mark.line)
+        return self._mapping(depth) if isinstance(event, yaml.MappingStartEvent) else self._list(depth)
+
+    def _mapping(self, depth: int) -> dict[str, object]:
+        values: dict[str, object] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._key(event)
+            value = self._value(self._next(), depth + 1)
+            if key in values:
+                self.repeated.append(key)
+            else:
+                values[key] = value
+        return values
+
+    def _key(self, event: Any) -> str:
+        _check_plain(event)
+        line = event.start_mark.line
+        if not isinstance(event, yaml.ScalarEvent):
+            raise InvalidYaml("a key is a mapping or a list", line)
+        if event.implicit[0] and event.value == "<<":
+            raise UnsafeYaml("it has a merge key (<<)", line)
+        return _printable(event)
+
+    def _list(self, depth: int) -> list[object]:
+        values = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            values.append(self._value(event, depth + 1))
+        return values
+
+    def _scalar(self, event: Any) -> object:
+        text = _printable(event)
+        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+        if tag not in _CONVERTED or len(text) > _LONGEST_NUMBER:
+            return text
+        try:
+            value: object = self._loader.construct_object(yaml.ScalarNode(tag, text))
+        except ValueError:
+            return text
+        return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _check_plain(event: Any) -> None:
+    line = event.start_mark.line
+    if event.anchor is not None:
+        what = "an alias (*" if isinstance(event, yaml.AliasEvent) else "an anchor (&"
+        raise UnsafeYaml(f"it has {what}{event.anchor[:40]})", line)
+    if event.tag is not None:
+        raise UnsafeYaml(f"it has a tag ({event.tag[:40]})", line)
+
+
+def _printable(event: Any) -> str:
+    text: str = event.value
+    if _UNPRINTABLE.search(text):
+        raise UnsafeYaml("a value has a control character", event.start_mark.line)
+    return text
+
+
+MAX_KEYS = 100
+"""Keys of one level that are looked at; each costs a run of the parser."""
+
+_KEY = re.compile(r"""(["']?)([A-Za-z_][\w.-]*)\1[ \t]*:(?:[ \t]+|$)(.*)""")
+_BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*")
+
+
+def salvage(text: str, depth: int = 1) -> dict[str, object]:
+    """Returns key -> value for every `key: value` at the left margin of `text`, its indented lines included.
+
+    A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is a
+    mapping, what can be salvaged of that. Raises NotPlain as `plain_yaml.load` does.
+    """
+    if depth > MAX_DEPTH:
+        raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", 0)
+    fields: dict[str, object] = {}
+    for key, head, lines in islice(_entries(text), MAX_KEYS):
+        fields.setdefault(key, _value(head, lines, depth))
+    return fields
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields key, the rest of its line, and all its lines."""
+    key, head, lines = "", "", list[str]()
+    for line in text.split("\n"):
+        match = _KEY.fullmatch(line)
+        if match:
+            if key:
+                yield key, head, lines
+            key, head, lines = match[2], match[3].strip(), []
+        lines.append(line)
+    if key:
+        yield key, head, lines
+
+
+def _value(head: str, lines: list[str], depth: int) -> object:
+    try:
+        value = load_yaml("\n".join(lines)).value
+    except InvalidYaml:
+        value = None
+    # More than one key: lines at the margin that were meant as part of the text before them.
+    return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else _loose(head, lines[1:], depth)
+
+
+def _loose(head: str, rest: list[str], depth: int) -> object:
+    loose = not head or head[0] in "|>\"'"
+    lines = [line for line in rest if line.strip() and (line[0] in " \t" or (loose and line[0] != "#"))]
+    inner = dedent("\n".join(lines))
+    if not head and _KEY.match(inner.partition("\n")[0]):
+        return salvage(inner, depth + 1)
+    glue = " "
+    if _BLOCK_SCALAR.fullmatch(head):
+        glue = "\n" if head[0] == "|" else " "
+        head = ""
+    text = glue.join(part for part in (head, *(line.strip() for line in lines)) if part)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text

@@ -1,0 +1,344 @@
+"""How text falls into words and words into terms: one way for what is indexed, what is asked and what triggers.
+
+What a resource says, field by field, as the terms that an index keeps of it and how much each one weighs.
+
+What the names and triggers of a library begin with, as a process remembers it.
+
+Nearly every two neighbouring words of a task begin no name and no trigger. To know that costs a look into memory here
+and a search of a table in the index.
+"""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, pairwise
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from evolvable_store import objects
+
+if TYPE_CHECKING:
+    from Stemmer import Stemmer
+
+    from evolvable_store.storage.connection import Connection
+
+
+MAX_QUERY = 4_000
+"""Characters of a query that are read; what matters is said before."""
+
+LONGEST_WORD = 64
+"""Characters; anything longer is data, not a word."""
+
+_MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
+_MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
+_MAX_QUERY_TERMS = 80
+_MAX_QUERY_PAIRS = 30
+_FUNCTION_WORD_WEIGHT = 0.25
+_REPEATED = 0.85
+
+# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs find most of their words.
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_RUN = re.compile(f"[{_UNSPACED}]+")
+_WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+# The same for text without those scripts and for ASCII: two and three times as fast.
+_SPACED_WORD, _ASCII_WORD = re.compile(r"[^\W_]+"), re.compile("[a-z0-9]+")
+_ASCII_BYTES = bytes(range(128))
+
+_FUNCTION_WORDS = """
+a about above after all also am an and any are as at be because been before being below between both but by can could
+did do does doing down during each few for from further get had has have having he her here hers him his how i if in
+into is it its itself just let like make me more most my need no nor not now of off on once only or other our out over
+own please same she should so some such than that the their them then there these they this those through to too under
+until up us very want was we were what when where which while who whom why will with would you your
+"""
+
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+"""English words that say little about a task. They count a quarter: whole, they cost a point and a half of hit@1."""
+
+_SHORT_FORMS = """
+admin administrator, app application, apps application, async asynchronous, auth authentication, cicd ci,
+config configuration, configs configuration, csharp net, db database, deps dependency, doc document, docs documentation,
+dotnet net, env environment, golang go, impl implementation, infra infrastructure, js javascript, k8s kubernetes,
+nextjs next, nodejs node, params parameter, perf performance, postgres postgresql, py python, reactjs react,
+repo repository, repos repository, spec specification, ts typescript, vuejs vue
+"""
+
+SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.split(","))
+"""What developers write short, and what it stands for: taken for the same word. Gains half a point of hit@1."""
+
+
+def tokenize(text: str) -> list[str]:
+    """Returns the words of a text in order, folded; a run of Han, Kana or Hangul as its pairs of characters."""
+    folded = text.casefold()
+    beyond = _beyond_ascii(folded)
+    if not _RUN.search(beyond):
+        # Most texts have signs beyond ASCII, few have letters.
+        letters = _SPACED_WORD.search(beyond)
+        tokens = _SPACED_WORD.findall(folded) if letters else _ASCII_WORD.findall(_as_ascii(folded))
+        long = max(map(len, tokens), default=0) > LONGEST_WORD
+        return [token for token in tokens if len(token) <= LONGEST_WORD] if long else tokens
+    found: list[str] = []
+    for token in _WORD.findall(folded):
+        if _RUN.match(token):
+            found += _pairs(token)
+        elif len(token) <= LONGEST_WORD:
+            found.append(token)
+    return found
+
+
+def _beyond_ascii(text: str) -> str:
+    """Returns the characters of a text that are not ASCII, side by side."""
+    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
+
+
+def _as_ascii(text: str) -> str:
+    """Returns the text with a question mark for every character that is not ASCII."""
+    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
+
+
+class _Terms(dict[str, str]):
+    """The terms of the words that were asked for: faster than a function that remembers."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= _MAX_CACHED_TERMS:
+            self.clear()
+        its = self[word] = _stem(SHORT_FORMS.get(word, word))
+        return its
+
+
+_TERMS = _Terms()
+
+
+def term(word: str) -> str:
+    """Returns what a word is indexed as: its stem, or that of what it is short for."""
+    return _TERMS[word]
+
+
+def terms(words: Iterable[str]) -> list[str]:
+    """Returns the term of each word."""
+    return list(map(_TERMS.__getitem__, words))
+
+
+def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns each two words that stand side by side once function words are left out."""
+    return list(pairwise([word for word in words if word not in FUNCTION_WORDS]))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerm:
+    """One term of a query: the words it was asked with, and how much it counts. `pair`: two words side by side."""
+
+    words: str
+    count: float
+    pair: bool = False
+
+
+def parse_query(query: str) -> dict[str, QueryTerm]:
+    """Returns the terms of a query: they count more when they are said often, less when they are function words.
+
+    Of very many, those that are said most and first.
+    """
+    its = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS]
+    found: dict[str, QueryTerm] = {}
+    said = Counter(its).most_common()
+    for key, (word, count) in _by_term(said, term).items():
+        if len(found) == _MAX_QUERY_TERMS:
+            break
+        found[key] = QueryTerm(word, (_FUNCTION_WORD_WEIGHT if word in FUNCTION_WORDS else 1.0) * count**_REPEATED)
+    pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
+    for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
+        found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
+    return found
+
+
+_S = TypeVar("_S")
+
+
+def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
+    """Returns what is said by its term, with the form that is said most and the count of all forms."""
+    found: dict[str, tuple[_S, int]] = {}
+    for one, count in said:
+        its = key(one)
+        first, sum_ = found.get(its, (one, 0))
+        found[its] = first, sum_ + count
+    return found
+
+
+def _pairs(run: str) -> list[str]:
+    return [first + second for first, second in pairwise(run)] or [run]
+
+
+def _stem(word: str) -> str:
+    stemmed: str = _stemmer().stemWord(word)
+    return stemmed
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> "Stemmer":
+    from Stemmer import Stemmer
+
+    return Stemmer("porter", 0)  # without a cache of its own: `term` has one
+
+
+MAX_BODY = 200_000
+"""Characters of a main file's body that are searched."""
+
+MAX_FILES = 200
+"""Files whose names are searched."""
+
+_MAX_FIELD_TERMS = 5_000  # of one field; a text with more different words is data
+
+K1 = 1.4
+"""How soon saying a word again stops to count, as in BM25."""
+
+HEAVIEST = K1 + 1
+"""No term weighs more in a field; a stored weight is a part of it, in 255 steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One kind of text. `weight`: what its words count. `length`: words of a usual one; how far a longer one counts
+    less is `slope`, b of BM25.
+    """
+
+    weight: float
+    length: float
+    slope: float
+
+
+FIELDS: Mapping[str, Field] = {
+    "name": Field(0.4, 3, 0.3),
+    "description": Field(0.7, 44, 0.5),
+    "triggers": Field(0.7, 12, 0.5),
+    "pairs": Field(0.4, 37, 0.5),
+    "files": Field(0.1, 8, 0.3),
+    "body": Field(1.0, 750, 0.75),
+}
+"""What of a resource is searched. `pairs`: words side by side in name and description.
+
+The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs depends on itself
+alone and never has to be weighed again.
+"""
+
+FIELD_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(FIELDS)}
+"""The number that a field has in the index."""
+
+Weights = dict[str, dict[str, int]]
+"""Field -> term -> weight, 1 to 255."""
+
+
+FieldTexts = tuple[list[str], str, Sequence[str], str, list[str]]
+"""What `weigh` takes of one resource."""
+
+
+def weigh_fields(
+    names: Iterable[str], description: str, triggers: Sequence[str], body: str, paths: Iterable[str]
+) -> Weights:
+    """Returns the terms of a resource's texts with their weights, without empty fields.
+
+    names: what it is called. paths: its files besides the main one.
+    """
+    called = [tokenize(name) for name in names]
+    own = tokenize(description)
+    beside = [" ".join(terms(pair)) for its in (*called, own) for pair in neighbours(its)]
+    files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
+    said = {
+        "name": _count_terms(word for its in called for word in its),
+        "description": _count_terms(own),
+        "triggers": _count_terms(tokenize("\n".join(triggers))),
+        "pairs": Counter(beside),
+        "files": _count_terms(tokenize("\n".join(files))),
+        "body": _count_terms(tokenize(body[:MAX_BODY])),
+    }
+    return {name: _weights(FIELDS[name], its) for name, its in said.items() if its}
+
+
+def weigh_packed(said: FieldTexts) -> bytes:
+    """Returns the weights of one resource's texts, packed."""
+    return pack_weights(weigh_fields(*said))
+
+
+def _count_terms(said: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    its = Counter(said)
+    for key, count in zip(terms(its), its.values(), strict=True):
+        counts[key] += count
+    return counts
+
+
+def _weights(field: Field, counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf."""
+    usual = K1 * (1 - field.slope + field.slope * sum(counts.values()) / field.length)
+    step = (K1 + 1) * 255 / HEAVIEST
+    weights = {count: max(1, round(step * count / (count + usual))) for count in set(counts.values())}
+    most = counts.items() if len(counts) <= _MAX_FIELD_TERMS else Counter(counts).most_common(_MAX_FIELD_TERMS)
+    return {key: weights[count] for key, count in most}
+
+
+def pack_weights(weights: Weights) -> bytes:
+    """Returns the weights as bytes."""
+    fields = [[FIELD_NUMBERS[name], "\n".join(its), bytes(its.values()).hex()] for name, its in weights.items()]
+    return objects.pack(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))[0]
+
+
+def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
+    """Returns what `packed` took: for each field its number, its terms and their weights."""
+    text = data if data[:1] == b"[" else objects.unpack(data, "zlib")
+    return [(number, its.split("\n"), bytes.fromhex(weights)) for number, its, weights in json.loads(text)]
+
+
+_MARK = "\t"
+# A name of one word is marked: most words that are one only stand in a task, and nobody asks for those.
+_MARKED = f"iif(p.size = 1 AND p.source = 'name', '{_MARK}' || p.head, p.head)"
+_BITS = 64  # for each; one in a hundred of what begins nothing is taken for one that does
+_LEAST = 1 << 13
+
+
+class PrefixFilter:
+    """A Bloom filter with one hash (B. H. Bloom, 1970): what it does not know is not there.
+
+    What was there once is not forgotten. Safe to read while another thread adds to it.
+    """
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+        self._count = self._last = 0
+
+    def extended_to(self, db: "Connection", last: int) -> Self:
+        """Returns what the connection sees, which is this one with more in it, or another. last: newest document."""
+        if last > self._last:
+            query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
+            new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
+            if (self._count + len(new)) * _BITS > 8 * len(self._bits):
+                return self._made_anew(db, last)
+            self._add(new, last)
+        return self
+
+    def _made_anew(self, db: "Connection", last: int) -> Self:
+        every = [head for (head,) in db.execute(f"SELECT {_MARKED} FROM phrase p").fetchall()]
+        larger = type(self)()
+        # Twice the room that is needed, so that a library which grows is seldom read whole.
+        larger._bits = bytearray(max(_LEAST, 1 << (2 * len(every) * _BITS - 1).bit_length()) // 8)
+        larger._add(every, last)
+        return larger
+
+    def _add(self, some: Sequence[str], last: int) -> None:
+        bits, mask = self._bits, 8 * len(self._bits) - 1
+        for one in some:
+            at = hash(one) & mask
+            bits[at >> 3] |= 1 << (at & 7)
+        self._count, self._last = self._count + len(some), last
+
+    def among(self, some: Iterable[str]) -> list[str]:
+        """Returns those with which a phrase may begin: pairs of terms with a space between, and terms with which a
+        longer name may, or a trigger.
+        """
+        bits, mask = self._bits, 8 * len(self._bits) - 1
+        return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
+
+    def filter_names(self, terms: Iterable[str]) -> list[str]:
+        """Returns those of the terms that may be a name by themselves."""
+        return [term for term in terms if self.among((_MARK + term,))]

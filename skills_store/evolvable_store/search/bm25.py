@@ -1,0 +1,181 @@
+"""The loops of a search over postings: compiled where the installation found a compiler, else in Python.
+
+Both give the same numbers to the last bit.
+
+Full-text ranking: BM25 in each field, summed with weights over all words of the query, for every document.
+
+Nothing is left out or estimated, so the order does not depend on the size of the library or on how words are spread.
+"""
+
+import heapq
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from evolvable_store.search.analyzer import FIELD_NUMBERS, FIELDS, FUNCTION_WORDS, HEAVIEST, QueryTerm, term
+from evolvable_store.search.postings import BLOCK, DamagedIndex, Postings, PostingsReader, VisibleDocuments
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+if TYPE_CHECKING:
+    from evolvable_store.search.postings import Sums, weights_at
+else:
+    try:
+        from evolvable_store._sums import Sums, weights_at
+    except ImportError:
+        from evolvable_store.search.postings import Sums, weights_at
+
+COMPILED = Sums.__module__.endswith("._sums")
+"""Whether they are compiled."""
+
+__all__ = ["COMPILED", "Sums", "weights_at"]
+
+COVERAGE = 0.5
+"""Share of the score that grows with how much of the query is covered; gains a point and a half of hit@1."""
+
+PRIOR = 50
+"""Resources thought to be there besides, with none of the words: in a library of three, too, a word can be rare."""
+
+_SMALL = 100  # resources, up to which function words are not asked for
+_PAIRS = FIELD_NUMBERS["pairs"]
+_SCORE = itemgetter(0)
+_NAMES = {number: name for name, number in FIELD_NUMBERS.items()}
+_FUNCTION_TERMS = frozenset(map(term, FUNCTION_WORDS))
+
+
+class TermScore(NamedTuple):
+    """What one word of the query, or two side by side, add to a score in one field."""
+
+    word: str
+    field: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentScore:
+    """One document. `coverage`: share of the query's weight that its words have, 0 to 1."""
+
+    document: int
+    score: float
+    coverage: float
+
+
+class _Clause(NamedTuple):
+    """One term in one field: its postings, and what a stored weight of 1 adds to a score."""
+
+    words: str
+    field: int
+    postings: Postings
+    factor: float
+
+
+class Query:
+    """A query against one state of the index: how well it fits every document."""
+
+    def __init__(
+        self, db: "Connection", asked: Mapping[str, QueryTerm], documents: int, reader: PostingsReader
+    ) -> None:
+        """asked: the terms. documents: how many there are."""
+        if documents <= _SMALL:
+            # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
+            asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
+        self.documents, self.asked = documents, asked
+        self.mass = self.unknown = 0.0
+        """Weight of all words of the query, and of those that no document has."""
+        self._clauses: list[_Clause] = []
+        self._rows: dict[int, Sums] = {}
+        self._parts: dict[int, tuple[TermScore, ...]] = {}
+        its = reader.read(db, asked)
+        for number, (key, a) in enumerate(asked.items(), 1):
+            most = max((p.count for p in its[key] if p.field != _PAIRS), default=0)
+            weight = 0.0 if a.pair else a.count * _idf(documents, most)
+            self.mass += weight
+            self.unknown += weight if not most else 0.0
+            clauses = [_clause(p, a, documents) for p in its[key]]
+            self._add(clauses, number, weight)
+            self._clauses += clauses
+        for sums in self._rows.values():
+            sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
+
+    def _add(self, clauses: Iterable[_Clause], number: int, weight: float) -> None:
+        for clause in clauses:
+            for run in clause.postings.runs:
+                sums = self._rows.get(run.base) or self._rows.setdefault(run.base, Sums(BLOCK))
+                try:
+                    sums.add(run.places, run.weights, clause.factor, number, weight)
+                except ValueError as error:
+                    raise DamagedIndex(f"the postings of {clause.words!r} are none: {error}") from error
+
+    def best(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
+        """Returns the best few resources that may be seen, best first; of equals the older one."""
+        resources = seen.few if seen.few is not None else self._candidates(db, seen, limit)
+        fitting = (weighed for weighed in self.weigh(resources) if weighed.score)
+        best = heapq.nsmallest(limit, fitting, key=lambda its: (-its.score, resources[its.document]))
+        return {resources[weighed.document]: weighed for weighed in best}
+
+    def _candidates(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, int]:
+        """Returns the best documents that may be seen, `limit` at least, each with its resource."""
+        wanted = 2 * limit
+        while True:
+            rows = ((base, sums.best(wanted)) for base, sums in self._rows.items())
+            some = heapq.nlargest(wanted, ((score, base + at) for base, its in rows for at, score, _ in its), _SCORE)
+            found = seen.among(db, [document for _, document in some])
+            # There may be others before them that may not be seen, or are gone.
+            if len(found) >= limit or len(some) < wanted:
+                return found
+            wanted *= 4
+
+    def weigh(self, documents: Iterable[int]) -> list[DocumentScore]:
+        """Returns how well each of the documents fits, in their order."""
+        return [self._weighed(document) for document in documents]
+
+    def _weighed(self, document: int) -> DocumentScore:
+        at = document % BLOCK
+        sums = self._rows.get(document - at)
+        return DocumentScore(document, *(sums.at(at)[1:] if sums else (0.0, 0.0)))
+
+    def explain(self, documents: Iterable[int]) -> None:
+        """Makes the parts of several documents ready, which is faster than one by one."""
+        rows: dict[int, list[int]] = {}
+        for document in documents:
+            if document not in self._parts:
+                at = document % BLOCK
+                rows.setdefault(document - at, []).append(at)
+        for base, places in rows.items():
+            found = self._parts_at(base, places)
+            self._parts |= {base + at: tuple(parts) for at, parts in zip(places, found, strict=True)}
+
+    def _parts_at(self, base: int, places: Sequence[int]) -> list[list[TermScore]]:
+        asked = array("H", places).tobytes()
+        found = [list[TermScore]() for _ in places]
+        for clause in self._clauses:
+            field = _NAMES[clause.field]
+            for run in clause.postings.runs:
+                if run.base != base:
+                    continue
+                for parts, weight in zip(found, weights_at(run.places, run.weights, asked), strict=True):
+                    if weight:
+                        parts.append(TermScore(clause.words, field, weight * clause.factor))
+        return found
+
+    def parts(self, document: int) -> tuple[TermScore, ...]:
+        """Returns what each word adds in each field to a document."""
+        if document not in self._parts:
+            self.explain([document])
+        return self._parts[document]
+
+
+def _clause(postings: Postings, asked: QueryTerm, documents: int) -> _Clause:
+    field = FIELDS[_NAMES[postings.field]]
+    factor = asked.count * field.weight * _idf(documents, postings.count) * HEAVIEST / 255
+    return _Clause(asked.words, postings.field, postings, factor)
+
+
+def _idf(documents: int, having: int) -> float:
+    documents += PRIOR
+    return math.log(1 + (documents - having + 0.5) / (having + 0.5))

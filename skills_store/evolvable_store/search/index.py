@@ -1,0 +1,424 @@
+"""The text index: what every living resource says, kept in step with the library, so that any of it can be found."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+
+from evolvable_store import frontmatter
+from evolvable_store.errors import LibraryBusy, LibraryCorrupt
+from evolvable_store.fsck import Fault
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Change, Head
+from evolvable_store.resource import Kind
+from evolvable_store.search import analyzer, index_entries, index_file, postings
+from evolvable_store.search.analyzer import QueryTerm
+from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
+from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
+from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
+from evolvable_store.search.postings import DamagedIndex, VisibilityFilter
+from evolvable_store.storage.attestations import Attestations, untrusted_resources
+from evolvable_store.store import Store
+from evolvable_store.validation import main_path
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+__all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
+
+BATCH = 500
+"""Changes taken in while the index is locked once; others wait for it no longer than a second."""
+
+_TRIES = 3  # comparisons with a library that others may change in the middle of one
+_BULK_FACTOR = 15  # times as much may wait while a whole library is taken in
+_REBUILD_HINT = "Delete {}: the next search makes it anew."
+
+Progress = Callable[[int, int], None]
+"""Called after every batch with the changes taken in and all that there are."""
+
+Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
+"""Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One find. `score` orders; `coverage` is the share of the query's weight that the resource's words have (0 to 1);
+    `parts` say which word added what in which field.
+    """
+
+    entry: IndexEntry
+    score: float
+    coverage: float
+    document: int = field(repr=False)
+    query: Query = field(repr=False, compare=False)
+
+    @property
+    def parts(self) -> tuple[TermScore, ...]:
+        """What each word adds in each field."""
+        return self.query.parts(self.document)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+
+    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`: what Index.weigh weighs
+    further resources by.
+    """
+
+    scored: tuple[SearchHit, ...]
+    weighed: Mapping[int, DocumentScore]
+    mass: float
+    unknown: float
+    documents: int
+    asked: Mapping[str, QueryTerm]
+    query: Query = field(repr=False, compare=False)
+
+    def explain(self, scored: "Iterable[SearchHit]") -> None:
+        """Makes the parts of several finds ready, which is faster than one by one."""
+        self.query.explain(one.document for one in scored)
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
+    """Makes a method see every committed change, and start anew with an empty index when its file turns out bad.
+
+    While others take in so much that the file stays busy, it sees what they have taken in so far.
+    """
+
+    @wraps(read)
+    def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
+        known = self._file.identity
+        try:
+            with contextlib.suppress(LibraryBusy):
+                self._step_up()
+            return read(self, *values, **options)
+        except DamagedIndex:
+            self._start_anew(known)
+            self._step_up()
+            return read(self, *values, **options)
+
+    return whole
+
+
+class Index:
+    """The index of one library, in a file of its own that all processes share and any may make anew.
+
+    Every read brings it into step first, so it sees every change that any process has committed. A missing, damaged
+    or outdated file is replaced without a word. Safe to share between threads.
+    """
+
+    def __init__(self, store: Store, file: IndexFile, weigh: Weigh) -> None:
+        self._store, self._file, self._weigh = store, file, weigh
+        self._applied = -1
+        self._known = IndexCache()
+        self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
+
+    def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
+        """Returns which entries may be seen; one that is not trusted hides none of its name further away."""
+        if scopes is None or len(scopes) < 2:
+            return visibility(kind, scopes)
+        stamp, backend = Attestations(self._store.backend).stamp(), self._store.backend
+        if stamp != self._untrusted[0]:
+            self._untrusted = (stamp, tuple(sorted(untrusted_resources(backend))))
+        return visibility(kind, scopes, self._untrusted[1])
+
+    @classmethod
+    def open(cls, store: Store, weigh: Weigh | None = None) -> Self:
+        """Returns the index of this library; makes its file when there is none. Reads nothing of the library yet."""
+        return cls(store, IndexFile(store.home, private=store.read_only), weigh or _weigh_texts)
+
+    @property
+    def path(self) -> Path:
+        """The file; not in the library's folder when that cannot be written."""
+        return self._file.path
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Keeping in step
+
+    def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
+        """Takes in every change that is new; returns how many this call took in.
+
+        progress: called after every batch. more: many others are about to come. Raises LibraryBusy or LibraryFull.
+        """
+        known = self._file.identity
+        try:
+            return self._step_up(progress, more)
+        except DamagedIndex:
+            self._start_anew(known)
+            return self._step_up(progress, more)
+
+    def _start_anew(self, known: tuple[int, int] | None) -> None:
+        self._file.replace(known)
+        self._applied = -1
+        self._known.forget()
+
+    def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
+        target = self._store.sequence()
+        if target == self._applied:
+            return 0
+        if self._applied < 0:
+            self._check_origin()
+        with self._file.reading() as db:
+            applied = first = _applied_sequence(db)
+        if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
+            raise DamagedIndex("it is ahead of the library")
+        taken = 0
+        while applied < target:
+            with self._file.writing() as db:
+                applied = _applied_sequence(db)
+                changes = self._store.changes(applied, BATCH)
+                if changes:
+                    self._take_in(db, changes)
+                    applied, taken = changes[-1].sequence, taken + len(changes)
+                elif applied < target:
+                    break  # the log ends before its own last sequence; fsck says so
+            self._settle(_BULK_FACTOR if more or applied < target else 1)
+            if progress:
+                progress(applied - first, target - first)
+        self._applied = applied
+        return taken
+
+    def _settle(self, times: int) -> None:
+        """Settles what waits, piece by piece, while it is `times` as much as may wait; others get in between."""
+        more = True
+        while more:
+            with self._file.reading() as db:
+                count, size = postings.count_pending(db)
+            more = count > times * postings.MAX_PENDING or size > times * postings.MAX_PENDING_BYTES
+            if more:
+                with self._file.writing() as db:
+                    if postings.count_pending(db) == (count, size):  # nobody else is at it
+                        postings.flush_pending(db)
+
+    def _check_origin(self) -> None:
+        """Raises Damaged when the index was not made from this library's history: a restored backup has another."""
+        with self._file.reading() as db:
+            applied, mark = _applied_sequence(db), read_state(db, "mark")
+        if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
+            raise DamagedIndex("it belongs to another history")
+
+    def _mark(self, changes: Sequence[Change], sequence: int) -> str:
+        """Returns what tells the history up to this change from every other."""
+        if not changes or changes[-1].sequence != sequence:
+            return ""
+        change = changes[-1]
+        return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+
+    def _take_in(self, db: "Connection", changes: list[Change]) -> None:
+        changed: list[tuple[Head, EntryText]] = []
+
+        def said() -> Iterator[analyzer.FieldTexts]:
+            for head, text, document, paths in self._changed(db, changes):
+                changed.append((head, text))
+                yield _field_texts(text, document, paths)
+
+        # One is read while others are weighed, so the first of these has to be asked first.
+        for weights, (head, text) in zip(self._weigh(said()), changed, strict=True):
+            _forget(db, head.id)
+            index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
+        last = changes[-1].sequence
+        state = (("applied", str(last)), ("mark", self._mark(changes, last)))
+        db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
+
+    def _changed(
+        self, db: "Connection", changes: list[Change]
+    ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
+        """Yields what has to be indexed anew; what is gone, or has the same files, is settled on the way."""
+        for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
+            head = self._store.backend.head(kind, scope, name)
+            if head is None or head.version is None:
+                _forget(db, head.id if head else 0)
+            elif (known := _version_and_tree(db, head.id)) != (head.version, head.tree):
+                if known and known[1] == head.tree:
+                    db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
+                else:
+                    document, paths = self._read(head)
+                    yield head, EntryText.of(head, document), document, paths
+
+    def _read(self, head: Head) -> tuple[frontmatter.Document, list[str]]:
+        """Returns the main file of the head, an empty one where there is none or it is damaged; and its other files."""
+        data, others = b"", list[str]()
+        try:
+            manifest: Manifest = self._store.manifest(head)
+            path = main_path(head.kind, head.name, manifest)
+            others = sorted(other for other in manifest if other != path)
+            data = self._store.blob(manifest[path].sha256) if path else b""
+        except LibraryCorrupt:
+            pass  # found by its name still; fsck reports it
+        return frontmatter.parse_document(data), others
+
+    def in_step(self) -> list[Fault]:
+        """Returns what is wrong with the index once it has caught up: nothing, unless its file is damaged."""
+        try:
+            for _ in range(_TRIES):
+                self._step_up()
+                with self._file.reading() as db:
+                    found = list(_faults(db, self._store.heads(), str(self.path)))
+                if not found:
+                    break
+            return found
+        except DamagedIndex as error:
+            return [Fault(f"the text index cannot be read ({error})", str(self.path), _REBUILD_HINT.format(self.path))]
+
+    # Reading
+
+    @_rebuild_if_damaged
+    def search(
+        self,
+        query: str,
+        *,
+        kind: Kind | None = None,
+        scopes: Sequence[str] | None = None,
+        limit: int = 10,
+        depth: int = 0,
+    ) -> Ranking:
+        """Returns the resources whose texts fit the query best; any text is a query, and takes a bounded time.
+
+        scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
+        depth: how many are weighed, when that is more than the limit.
+        """
+        with self._file.reading() as db:
+            asking, seen = self._known.ask(db, query, self._visible(kind, scopes))
+            weighed = asking.best(db, seen, max(limit, depth))
+            scored = _make_hits(db, list(weighed.values())[:limit], asking)
+        return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
+
+    @_rebuild_if_damaged
+    def weigh(
+        self, ranking: Ranking, ids: Iterable[int], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
+    ) -> dict[int, DocumentScore]:
+        """Returns how well those of the resources that may be seen fit the query of the ranking."""
+        with self._file.reading() as db:
+            resources = index_entries.documents_of_resources(db, ids, self._visible(kind, scopes))
+        return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
+
+    @_rebuild_if_damaged
+    def scored(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, SearchHit]:
+        """Returns the finds that were weighed, by resource; without those that are gone meanwhile."""
+        known = {scored.entry.id: scored for scored in ranking.scored if scored.entry.id in weighed}
+        further = [weighed[id_] for id_ in weighed if id_ not in known]
+        if further:
+            with self._file.reading() as db:
+                known |= {scored.entry.id: scored for scored in _make_hits(db, further, ranking.query)}
+        return known
+
+    @_rebuild_if_damaged
+    def phrases(
+        self,
+        said: Sequence[str],
+        *,
+        names: Iterable[str] | None = None,
+        kind: Kind | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> list[TriggerPhrase]:
+        """Returns the names and triggers whose words, whatever their form, stand side by side among those `said`.
+
+        Up to 200 phrases, each of at most 64 resources. names: the words that may be a name by themselves; None: all.
+        scopes: as in `search`.
+        """
+        with self._file.reading() as db:
+            return index_entries.match_phrases(db, said, names, self._visible(kind, scopes), self._known.beginnings(db))
+
+    @_rebuild_if_damaged
+    def entries(
+        self,
+        kind: Kind | None = None,
+        scopes: Sequence[str] | None = None,
+        query: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str, str] | None = None,
+    ) -> list[IndexEntry]:
+        """Returns one page of entries, ordered by name, kind and scope.
+
+        query: each of its words must occur in the name or the description. after: name, kind and scope of the last
+        entry of the page before. scopes: as in `search`. Raises InvalidArgument for a query of too many words.
+        """
+        with self._file.reading() as db:
+            return index_entries.list_entries(db, self._visible(kind, scopes), query or "", limit, after)
+
+    @_rebuild_if_damaged
+    def entry(self, head: Head) -> IndexEntry | None:
+        """Returns the entry of a resource, None when it was removed."""
+        with self._file.reading() as db:
+            return index_entries.find_entry(db, head.id)
+
+    @_rebuild_if_damaged
+    def names(
+        self, kind: Kind | None = None, prefix: str = "", limit: int = 100, scopes: Sequence[str] | None = None
+    ) -> list[str]:
+        """Returns the names that begin with `prefix`, in order, each once."""
+        with self._file.reading() as db:
+            return index_entries.list_names(db, self._visible(kind, scopes), prefix, limit)
+
+    @property
+    def answers(self) -> MutableMapping[str, str]:
+        """What was answered to which question: remembered with the index, and lost with it."""
+        return index_file.JudgeCache(self._file)
+
+
+def check_index(store: Store) -> Iterator[Fault]:
+    """Yields what is wrong with the index of this library: a check that `fsck.check` can run."""
+    with Index.open(store) as index:
+        yield from index.in_step()
+
+
+def _make_hits(db: "Connection", weighed: Sequence[DocumentScore], query: Query) -> tuple[SearchHit, ...]:
+    """Returns the finds with their entries, as far as those are there."""
+    known = index_entries.entries_of_documents(db, [its.document for its in weighed])
+    there = [its for its in weighed if its.document in known]
+    return tuple(SearchHit(known[its.document], its.score, its.coverage, its.document, query) for its in there)
+
+
+def _field_texts(text: EntryText, document: frontmatter.Document, paths: list[str]) -> analyzer.FieldTexts:
+    return list(text.names), text.description, text.triggers, document.body, paths
+
+
+def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:
+    return map(analyzer.weigh_packed, said)
+
+
+def _applied_sequence(db: "Connection") -> int:
+    return int(read_state(db, "applied") or 0)
+
+
+def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:
+    row = db.execute("SELECT version, tree FROM entry WHERE id = ?", (id_,)).fetchone()
+    return (row[0], row[1]) if row else None
+
+
+def _forget(db: "Connection", id_: int) -> None:
+    document = index_entries.delete_entry(db, id_)
+    if document is not None:
+        postings.drop_document(db, document)
+
+
+def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Fault]:
+    anew = _REBUILD_HINT.format(path)
+    for (text,) in db.execute("PRAGMA integrity_check").fetchall():
+        if text != "ok":
+            yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)
+    rows = db.execute("SELECT id, version, tree FROM entry").fetchall()
+    indexed = {id_: (version, tree) for id_, version, tree in rows}
+    for head in heads:
+        if indexed.pop(head.id, None) != (head.version, head.tree):
+            yield Fault("the text index has another version of it", str(head.ref), anew)
+    for id_ in indexed:
+        yield Fault("the text index still has it", f"resource {id_}", anew)
+    if not postings.matches_entries(db, "SELECT document, id FROM entry"):
+        yield Fault("its postings are not those of its entries", path, anew)

@@ -1,0 +1,240 @@
+"""What the index keeps of each living resource besides its text: who it is, and what calls it."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store import frontmatter
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Head
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.analyzer import PrefixFilter, terms, tokenize
+from evolvable_store.search.postings import VisibilityFilter
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+MAX_DESCRIPTION = 8_192
+"""Characters of a description that are kept; the specification allows 1,024."""
+
+_MOST_PHRASES = 100  # triggers of one resource
+_MOST_FILTERS = 16  # words of a listing's filter
+_MOST_CLAIMS = 64  # resources with the same phrase; so many tell nothing apart
+_MOST_STANDING = 200  # phrases that one text may have in it
+
+_ENTRY = "e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """What the index keeps of a living resource at its head. `id` is the resource's."""
+
+    id: int
+    kind: Kind
+    scope: str
+    name: str
+    version: int
+    description: str
+    triggers: tuple[str, ...]
+    frozen: bool
+    delegate: str
+    tree: str
+
+    @property
+    def ref(self) -> Ref:
+        """The resource, without a version."""
+        return Ref(self.kind, self.name, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerPhrase:
+    """A name or a trigger (`source`) as its words between single spaces, and whose it is."""
+
+    text: str
+    source: str
+    entry: IndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class EntryText:
+    """What a main file says of itself: names it goes by, description and triggers, each fit to be kept."""
+
+    names: tuple[str, ...]
+    description: str
+    triggers: tuple[str, ...]
+    delegate: str
+
+    @classmethod
+    def of(cls, head: Head, document: frontmatter.Document) -> "EntryText":
+        """Returns what the document says; a file may call itself otherwise than its folder, and goes by both names."""
+        summary = frontmatter.summarize(document)
+        return cls(
+            tuple(dict.fromkeys((head.name, bindable(summary.name)))) if summary.name else (head.name,),
+            bindable(summary.description[:MAX_DESCRIPTION]),
+            tuple(bindable(trigger) for trigger in summary.triggers[:_MOST_PHRASES]),
+            bindable(summary.delegate),
+        )
+
+
+def insert_entry(db: "Connection", head: Head, text: EntryText, document: int) -> None:
+    """Writes the entry of a resource and the phrases that call it. document: the number of its text."""
+    row = (head.id, head.kind, head.scope, head.name, head.version, text.description, json.dumps(text.triggers))
+    db.execute(
+        "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*row, int(head.frozen), text.delegate, head.tree, document),
+    )
+    said = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
+    rows = [(*_key(terms(its)), source, " ".join(its), head.id) for its, source in said if its]
+    db.executemany("INSERT OR IGNORE INTO phrase VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def _key(its: Sequence[str]) -> tuple[str, int, str]:
+    return " ".join(its[:2]), len(its), " ".join(its)
+
+
+def delete_entry(db: "Connection", id_: int) -> int | None:
+    """Removes an entry and its phrases; returns the number of its document, None when there is no entry."""
+    row = db.execute("DELETE FROM entry WHERE id = ? RETURNING document", (id_,)).fetchone()
+    if row:
+        db.execute("DELETE FROM phrase WHERE resource = ?", (id_,))
+    return int(row[0]) if row else None
+
+
+def find_entry(db: "Connection", id_: int) -> IndexEntry | None:
+    """Returns the entry of a resource, None where there is none."""
+    row = db.execute(f"SELECT {_ENTRY} FROM entry e WHERE e.id = ?", (id_,)).fetchone()
+    return _as_entry(row) if row else None
+
+
+def entries_of_documents(db: "Connection", documents: Iterable[int]) -> dict[int, IndexEntry]:
+    """Returns the entries of these documents, by document."""
+    query = f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value FROM json_each(?))"
+    return {row[0]: _as_entry(row[1:]) for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()}
+
+
+def documents_of_resources(db: "Connection", ids: Iterable[int], visible: VisibilityFilter) -> dict[int, int]:
+    """Returns the documents of the resources with these ids that may be seen, each with its resource."""
+    query = f"""SELECT e.document, e.id FROM entry e
+        WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
+    return dict(db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall())
+
+
+def match_phrases(
+    db: "Connection",
+    said: Sequence[str],
+    names: Iterable[str] | None,
+    visible: VisibilityFilter,
+    beginnings: PrefixFilter,
+) -> list[TriggerPhrase]:
+    """Returns the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
+    its = terms(map(bindable, said))
+    wanted = frozenset(its if names is None else terms(map(bindable, names)))
+    called = [term for term in its if term in wanted]
+    keys = [_key([word]) for word in _single_terms(db, its, called, beginnings)]
+    keys += _existing(db, _phrase_keys(db, its, beginnings))
+    query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
+        WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
+    found: list[TriggerPhrase] = []
+    for key in keys[:_MOST_STANDING]:
+        rows = db.execute(query, (*key, *visible.values)).fetchall()
+        found += [TriggerPhrase(text, source, _as_entry(row)) for text, source, *row in rows]
+    return found
+
+
+def _single_terms(db: "Connection", its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
+    """Returns those of the terms that are a trigger by themselves, or a name and `called`."""
+    triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
+    query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
+        WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
+    found = list[str]()
+    for asked, source in ((names, "name"), (triggers, "trigger")):
+        if asked:
+            found += [term for (term,) in db.execute(query, (json.dumps(asked), source)).fetchall()]
+    return list(dict.fromkeys(found))
+
+
+def _phrase_keys(db: "Connection", its: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
+    """Returns every run of two terms or more that is as long as a phrase with the same beginning."""
+    starts: dict[str, list[int]] = {}
+    for at in range(len(its) - 1):
+        starts.setdefault(f"{its[at]} {its[at + 1]}", []).append(at)
+    some = beginnings.among(starts)
+    query = "SELECT DISTINCT p.head, p.size FROM json_each(?) head CROSS JOIN phrase p ON p.head = head.value"
+    sizes = db.execute(query, (json.dumps(some),)).fetchall() if some else []
+    return [_key(its[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(its)]
+
+
+def _existing(db: "Connection", keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """Returns those of the keys that some phrase has."""
+    query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
+        WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
+    rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
+    return [(head, size, text) for (data,) in rows for head, size, text in (json.loads(data),)]
+
+
+def list_entries(
+    db: "Connection", visible: VisibilityFilter, query: str, limit: int, after: tuple[str, str, str] | None
+) -> list[IndexEntry]:
+    """Returns one page of entries; see Index.entries."""
+    conditions, values = [visible.condition], list(visible.values)
+    for part in _filters(query):
+        conditions.append("(e.name LIKE ? ESCAPE '\\' OR e.description LIKE ? ESCAPE '\\')")
+        values += [part, part]
+    if after is not None:
+        conditions.append("(e.name, e.kind, e.scope) > (?, ?, ?)")
+        values += [bindable(text) for text in after]
+    select = f"SELECT {_ENTRY} FROM entry e WHERE {' AND '.join(conditions)} ORDER BY name, kind, scope LIMIT ?"
+    return [_as_entry(row) for row in db.execute(select, (*values, limit)).fetchall()]
+
+
+def list_names(db: "Connection", visible: VisibilityFilter, prefix: str, limit: int) -> list[str]:
+    """Returns names that begin with `prefix`; see Index.names."""
+    start = bindable(prefix)
+    query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?
+        ORDER BY e.name LIMIT ?"""
+    rows = db.execute(query, (*visible.values, start, start + "\U0010ffff", limit)).fetchall()
+    return [row[0] for row in rows]
+
+
+def visibility(kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = ()) -> VisibilityFilter:
+    """Returns the condition for entries of a kind in these scopes, nearest first (None: all).
+
+    untrusted: resources that hide none of their name.
+    """
+    conditions, values = ["1"], list[Any]()
+    if kind is not None:
+        conditions.append("e.kind = ?")
+        values.append(kind)
+    if scopes is not None:
+        seen: list[str] = []
+        nearest = []
+        for scope in dict.fromkeys(bindable(scope) for scope in scopes):
+            hidden = "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
+            but = " AND n.id NOT IN (SELECT value FROM json_each(?))" if untrusted else ""
+            unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}){but})" if seen else ""
+            nearest.append(f"e.scope = ?{unhidden}")
+            values += [scope, *seen, *([json.dumps(list(untrusted))] if seen and untrusted else [])]
+            seen.append(scope)
+        conditions.append(f"({' OR '.join(nearest) or '0'})")
+    return VisibilityFilter(" AND ".join(conditions), tuple(values))
+
+
+def _filters(query: str) -> list[str]:
+    """Returns a LIKE pattern for each word of a listing's filter."""
+    parts = bindable(query).split()
+    if len(parts) > _MOST_FILTERS or len(query) > 1_000:
+        raise InvalidArgument("The query is too long for a list.", "Give a word of the name; find_skill takes a task.")
+    escaped = (part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for part in parts)
+    return [f"%{part}%" for part in escaped]
+
+
+def bindable(text: str) -> str:
+    """Returns the text as SQLite can take it: without NUL, and with a mark for what is no Unicode."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
+
+
+def _as_entry(row: Any) -> IndexEntry:
+    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree = row
+    said = tuple(json.loads(triggers)) if triggers != "[]" else ()
+    return IndexEntry(id_, Kind(kind), scope, name, version, description, said, frozen == 1, delegate, tree)

@@ -1,0 +1,394 @@
+"""The file of the text index: made, shared by all processes, and made anew whenever anything is wrong with it.
+
+What a process keeps of the text index: one state of it, read once and used by every search until the next change.
+
+Answers that cost something to get, kept beside the index: a judge's, by the question.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
+from evolvable_store.search import postings
+from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter, parse_query
+from evolvable_store.search.bm25 import Query
+from evolvable_store.search.postings import DamagedIndex, VisibilityFilter, VisibleDocuments
+from evolvable_store.storage import connection as driver
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+FILE = "index.db"
+
+APPLICATION_ID = 0x45564C58
+"""'EVLX', written into the file's header."""
+
+SCHEMA = 3
+"""Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
+
+_PAGE = 8192
+"""Bytes of a page. A row of postings takes several; with SQLite's own 4096 they are read half as fast."""
+
+_TABLES = """
+    CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE entry (
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
+        description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,
+        tree TEXT NOT NULL, document INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX entry_document ON entry (document);
+    CREATE UNIQUE INDEX entry_name ON entry (name, kind, scope);
+    -- Names and triggers: `text` as terms between single spaces, `head` the first two, `said` as words.
+    CREATE TABLE phrase (
+        head TEXT NOT NULL, size INTEGER NOT NULL, text TEXT NOT NULL, source TEXT NOT NULL, said TEXT NOT NULL,
+        resource INTEGER NOT NULL, PRIMARY KEY (head, size, text, source, said, resource)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX phrase_resource ON phrase (resource);
+    -- What a judge answered; the oldest go first.
+    CREATE TABLE answer (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value TEXT NOT NULL) STRICT;
+"""
+
+
+class IndexFile:
+    """The index of the library in `home`. Where that cannot be written it lies in a temporary folder instead.
+
+    Safe to share between threads; opens anew in a forked child.
+    """
+
+    def __init__(self, home: Path, *, private: bool = False) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._begin(home / FILE)
+        if private or not os.access(home, os.W_OK):
+            self._begin(self._private_copy())
+        self._open_first()
+
+    def _begin(self, path: Path) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._idle: list[Connection] = []
+        self._known: tuple[int, int] | None = None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Connection"]:
+        """Lends a connection that sees one committed state. Raises Damaged, LibraryError."""
+        with self._lent() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """Lends a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
+        with (
+            self._lent() as connection,
+            driver.ImmediateTransaction(connection, self.path),
+            _translate_damage(self.path),
+        ):
+            yield connection
+
+    @contextlib.contextmanager
+    def _lent(self) -> Iterator["Connection"]:
+        self._forget_if_forked()
+        idle = self._idle
+        try:
+            connection = idle.pop()
+        except IndexError:  # asking first would be no use: another thread may be faster
+            connection = self._connect()
+        try:
+            with _translate_damage(self.path):
+                yield connection
+        finally:
+            if self._idle is idle and len(idle) < driver.MAX_IDLE:
+                idle.append(connection)
+            else:  # there are enough, or the file was replaced meanwhile
+                connection.close()
+
+    def _connect(self) -> "Connection":
+        if _identity(self.path) != self._known:
+            raise DamagedIndex("the file was replaced")
+        with _translate_damage(self.path, opening=True):
+            return driver.connect(self.path, durable=False, access="write")
+
+    def _forget_if_forked(self) -> None:
+        if self._pid != os.getpid():
+            # The parent still uses these; closing them here could take its locks away.
+            _parent_connections.append(self._idle)
+            self._lock = threading.Lock()
+            self._idle, self._pid = [], os.getpid()
+
+    def close(self) -> None:
+        """Closes every connection."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        if self.path.parent != self._home and self._pid == os.getpid():
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def replace(self, known: tuple[int, int] | None) -> None:
+        """Puts an empty index in the place of the one with this identity, unless that has happened already."""
+        with self._lock:
+            if self._known == known:
+                idle, self._idle = self._idle, []
+                for connection in idle:
+                    connection.close()
+                self._set_aside()
+                self._open_first()
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Tells this file from one that was there before under the same name."""
+        return self._known
+
+    def _open_first(self) -> None:
+        try:
+            try:
+                self._idle.append(self._opened())
+            except DamagedIndex:
+                self._set_aside()
+                self._idle.append(self._opened())
+        except (LibraryReadOnly, OSError):
+            self._begin(self._private_copy())
+            self._idle.append(self._opened())
+
+    def _opened(self) -> "Connection":
+        self._known = _identity(self.path)
+        with _translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
+            connection = driver.connect(self.path, durable=False)
+            unless_ready.callback(connection.close)
+            connection.execute(f"PRAGMA page_size={_PAGE}")  # of a file that is still empty
+            self._known = self._known or _identity(self.path)
+            current = _is_current(connection)
+            driver.set_journal(connection, self.path)
+            if not current:
+                with driver.ImmediateTransaction(connection, self.path):
+                    if not _is_current(connection):
+                        _create(connection)
+            unless_ready.pop_all()
+        return connection
+
+    def _set_aside(self) -> None:
+        """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
+        from filelock import FileLock
+
+        with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS, mode=0o600):
+            if _identity(self.path) != self._known:
+                return  # another process was faster
+            for log in ("-wal", "-shm", "-journal"):
+                self.path.with_name(f"{FILE}{log}").unlink(missing_ok=True)
+            self.path.replace(self.path.with_name(f"{FILE}.damaged"))
+
+    def _private_copy(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))
+        weakref.finalize(self, _remove, folder, os.getpid())
+        with contextlib.suppress(OSError):
+            for end in ("", "-wal"):
+                if (self._home / f"{FILE}{end}").exists():
+                    shutil.copyfile(self._home / f"{FILE}{end}", folder / f"{FILE}{end}")
+        return folder / FILE
+
+
+_parent_connections: list[object] = []
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextlib.contextmanager
+def _translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turns what SQLite says of a bad file into Damaged, and its other errors into ours.
+
+    opening: nothing but the index is used in the body, so our own error about a damaged file is about this one.
+    """
+    try:
+        yield
+    except driver.Errors as error:
+        ours: EvolvableError = driver.library_error(error, path)
+        raise (DamagedIndex(str(ours)) if _is_about_content(ours) else ours) from error
+    except LibraryError as error:
+        if opening and _is_about_content(error):
+            raise DamagedIndex(str(error)) from error
+        raise
+
+
+def _is_about_content(error: EvolvableError) -> bool:
+    return type(error) in (LibraryError, LibraryCorrupt)
+
+
+def read_state(db: "Connection", key: str) -> str:
+    """Returns what was noted of the index under this key, nothing where nothing was."""
+    row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _is_current(connection: "Connection") -> bool:
+    """Returns whether the file is an index of this schema, False when it is empty. Raises Damaged for any other."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    schema = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, schema) == (APPLICATION_ID, SCHEMA):
+        for table in ("entry", "phrase", "answer", "document", "posting"):
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+        return True
+    if tables or application or schema:
+        raise DamagedIndex(f"application {application:#x}, schema {schema}")
+    return False
+
+
+def _create(connection: "Connection") -> None:
+    import sqlite_utils
+
+    sqlite_utils.Database(connection, execute_plugins=False).executescript(_TABLES + postings.TABLES)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA}")
+
+
+_MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
+
+
+@dataclass(slots=True)
+class _IndexState:
+    """One state of the index. One thread uses it at a time.
+
+    stamp: the changes applied and how often documents were settled, which makes no change.
+    """
+
+    stamp: tuple[int, int]
+    documents: int
+    waiting: postings.PendingDocuments
+    beginnings: PrefixFilter
+    reader: postings.PostingsReader
+    seen: dict[VisibilityFilter, VisibleDocuments] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, db: "Connection", stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
+    ) -> Self:
+        """Returns what the connection sees. waiting, beginnings: an earlier state's, which are brought in step."""
+        waiting.refresh(db)
+        documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
+        return cls(
+            stamp,
+            documents,
+            waiting,
+            beginnings.extended_to(db, last),
+            postings.PostingsReader(waiting, FIELD_NUMBERS.values()),
+        )
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """Returns what is known before the index was read."""
+        waiting = postings.PendingDocuments()
+        return cls((-1, 0), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
+
+    def ask(self, db: "Connection", query: str, visible: VisibilityFilter) -> tuple[Query, VisibleDocuments]:
+        """Returns the query, and the documents that may be seen."""
+        if visible not in self.seen:
+            if len(self.seen) > _MAX_VISIBILITIES:
+                self.seen.clear()
+            self.seen[visible] = VisibleDocuments(db, visible)
+        return Query(db, parse_query(query), self.documents, self.reader), self.seen[visible]
+
+
+class IndexCache:
+    """The newest state that was read. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._state = _IndexState.nothing()
+
+    def ask(self, db: "Connection", query: str, visible: VisibilityFilter) -> tuple[Query, VisibleDocuments]:
+        """Returns the query against the state that `db` sees, and the documents that may be seen there."""
+        with self._lock_here():
+            return self._at(db).ask(db, query, visible)
+
+    def beginnings(self, db: "Connection") -> PrefixFilter:
+        """Returns what names and triggers begin with in the state that `db` sees."""
+        with self._lock_here():
+            return self._at(db).beginnings
+
+    def _lock_here(self) -> threading.Lock:
+        if self._pid != os.getpid():  # forked; another thread of the parent may have held it
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock
+
+    def _at(self, db: "Connection") -> _IndexState:
+        """Returns the state that `db` sees. Only for who holds the lock."""
+        stamp = _stamp(db)
+        if stamp < self._state.stamp:  # another thread has seen more since; what it knows stays
+            return _IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
+        if stamp > self._state.stamp:
+            self._state = _IndexState.of(db, stamp, self._state.waiting, self._state.beginnings)
+        return self._state
+
+    def forget(self) -> None:
+        """Forgets the state: the file is another."""
+        self._state = _IndexState.nothing()
+
+
+def _stamp(db: "Connection") -> tuple[int, int]:
+    noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled')").fetchall())
+    return int(noted.get("applied", 0)), int(noted.get("settled", 0))
+
+
+MAX_ANSWERS = 10_000
+"""Answers that are kept; the oldest go first."""
+
+
+class JudgeCache(MutableMapping[str, str]):
+    """A mapping in the file of the index: shared by all processes, empty again when the index is made anew.
+
+    What cannot be read or kept, since the file is busy or damaged, counts as not remembered.
+    """
+
+    def __init__(self, file: IndexFile) -> None:
+        self._file = file
+
+    def __getitem__(self, key: str) -> str:
+        row = None
+        with contextlib.suppress(DamagedIndex, LibraryError), self._file.reading() as db:
+            row = db.execute("SELECT value FROM answer WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise KeyError(key)
+        return str(row[0])
+
+    def __setitem__(self, key: str, value: str) -> None:
+        with contextlib.suppress(DamagedIndex, LibraryError), self._file.writing() as db:
+            db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
+            db.execute("DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?", (MAX_ANSWERS,))
+
+    def __delitem__(self, key: str) -> None:
+        with self._file.writing() as db:
+            if not db.execute("DELETE FROM answer WHERE key = ?", (key,)).rowcount:
+                raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        with self._file.reading() as db:
+            rows = db.execute("SELECT key FROM answer ORDER BY number").fetchall()
+        return iter([str(row[0]) for row in rows])
+
+    def __len__(self) -> int:
+        with self._file.reading() as db:
+            return int(db.execute("SELECT count(*) FROM answer").fetchone()[0])

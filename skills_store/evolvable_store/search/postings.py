@@ -1,0 +1,434 @@
+"""The loops of a search over postings, for where no compiler was at hand: the same numbers, slower.
+
+Who may be found: the documents that a search may return.
+
+Postings: for each term, the documents that have it in each field and how much it weighs there.
+
+A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
+BLOCK documents, so that taking one in rewrites little. Documents that came or went lately wait beside them, with all
+their terms, until there are MOST_WAITING; every process keeps those in memory and counts them as if they had been
+settled. So a ranking depends on what the library says now, and not on how it came to say it.
+"""
+
+import dataclasses
+import heapq
+import json
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evolvable_store.search.analyzer import unpack_weights
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+_Bytes = bytes | bytearray | memoryview
+
+
+class Sums:
+    """What the terms of a query add to each place of a row: a score, and a share of what the query weighs.
+
+    Scores are added up in the order in which the terms are given, as doubles.
+    """
+
+    def __init__(self, length: int) -> None:
+        """Raises ValueError unless it has 1 to 65,536 places."""
+        if not 1 <= length <= 1 << 16:
+            raise ValueError("a row has 1 to 65536 places")
+        self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
+
+    def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
+        """Adds `factor` times its weight to the score of each place, and the share once for each term.
+
+        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings of one term in
+        several fields follow each other. Raises ValueError, and adds nothing, when they do not belong together or one
+        is beyond the row.
+        """
+        numbers = _numbers(places, weights)
+        if numbers and max(numbers) >= len(self._scores):
+            raise ValueError("there is a place beyond the row")
+        scores, shares, latest = self._scores, self._shares, self._latest
+        for at, weight in zip(numbers, weights, strict=True):
+            scores[at] += weight * factor
+            if latest[at] != term:
+                latest[at] = term
+                shares[at] += share
+
+    def cover(self, all_: float, part: float) -> None:
+        """Ends the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
+        rest = 1 - part
+        for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
+            if score or share:
+                self._shares[at] = covered = min(share / all_, 1.0)
+                self._scores[at] = score * (rest + part * covered)
+
+    def best(self, limit: int) -> list[tuple[int, float, float]]:
+        """Returns the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
+        there = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
+        return [self.at(at) for _, at in heapq.nsmallest(limit, there)]
+
+    def at(self, place: int) -> tuple[int, float, float]:
+        """Returns a place with its score and its share. Raises IndexError when there is none."""
+        if not 0 <= place < len(self._scores):
+            raise IndexError("there is no such place in the row")
+        return place, self._scores[place], self._shares[place]
+
+
+def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
+    """Returns the weight of each of the places that are asked for, 0 where it has none.
+
+    places: as for `Sums.add`, in order. asked: in any order. Raises ValueError when they do not belong together.
+    """
+    if len(asked) % 2:
+        raise ValueError("a place takes two bytes")
+    numbers = _numbers(places, weights)
+    found = bytearray()
+    for at in array("H", bytes(asked)):
+        where = bisect_left(numbers, at)
+        found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
+    return bytes(found)
+
+
+def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
+    if len(places) != 2 * len(weights):
+        raise ValueError("there is not one weight for each place")
+    numbers = array("H")
+    numbers.frombytes(places)
+    return numbers
+
+
+FEW = 400
+"""So many documents are looked at one by one; of more, the best are looked up."""
+
+_MOST_KNOWN = 20_000  # documents, some two megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class VisibilityFilter:
+    """Which entries a search may return: a condition over `entry e`, and its values."""
+
+    condition: str
+    values: tuple[Any, ...]
+
+    def documents(self, db: "Connection", limit: int) -> dict[int, int]:
+        """Returns some documents that there are, at most `limit`, each with its resource."""
+        return self._select(db, "", (), limit)
+
+    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+        """Returns those of the documents that may be returned, each with its resource."""
+        return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
+
+    def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
+        query = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
+        return dict(db.execute(query, (*self.values, *values, limit)).fetchall())
+
+
+class VisibleDocuments:
+    """The documents that a search may return in one state of the index: each is looked up once."""
+
+    def __init__(self, db: "Connection", visible: VisibilityFilter) -> None:
+        documents = visible.documents(db, FEW + 1)
+        self.few = documents if len(documents) <= FEW else None
+        """All of them, each with its resource, when they are few."""
+        self._visible = visible
+        self._known: dict[int, int | None] = {}
+
+    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+        """Returns those of the documents that may be returned, each with its resource."""
+        known = self._known if len(self._known) < _MOST_KNOWN else {}
+        unknown = [document for document in documents if document not in known]
+        if unknown:
+            known.update(dict.fromkeys(unknown) | self._visible.among(db, unknown))
+            self._known = known
+        return {document: resource for document in documents if (resource := known[document]) is not None}
+
+
+BLOCK = 1 << 14
+"""Documents of one row; a number inside it takes two bytes."""
+
+MAX_PENDING = 200
+"""Documents that may wait to be settled; reading them costs a process a twentieth of a second, once."""
+
+MAX_PENDING_BYTES = 1 << 19
+"""Bytes that their terms may take, packed: some skills are dictionaries."""
+
+_SETTLED_AT_ONCE = 8 << 20  # packed bytes
+_MOST_KEPT = 24 << 20
+_OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
+
+TABLES = """
+    -- resource is NULL when the document is gone but its postings are not.
+    CREATE TABLE document (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, resource INTEGER, settled INTEGER NOT NULL, terms BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX document_waiting ON document (id) WHERE settled = 0 OR resource IS NULL;
+    CREATE TABLE posting (
+        term TEXT NOT NULL, field INTEGER NOT NULL, block INTEGER NOT NULL,
+        documents BLOB NOT NULL, weights BLOB NOT NULL,
+        PRIMARY KEY (term, field, block)
+    ) STRICT, WITHOUT ROWID;
+"""
+
+_WAITING = "settled = 0 OR resource IS NULL"
+
+_Key = tuple[str, int, int]  # term, field, block
+_Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
+_Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
+
+
+class DamagedIndex(Exception):
+    """The index cannot be used as it is: broken, from another program, or of another library."""
+
+
+def add_document(db: "Connection", resource: int, weights: bytes) -> int:
+    """Adds a document for a resource, its weights packed; returns its number, which is higher than any before."""
+    cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights))
+    return int(cursor.lastrowid or 0)
+
+
+def drop_document(db: "Connection", document: int) -> None:
+    """Takes a document away."""
+    gone = db.execute("DELETE FROM document WHERE id = ? AND settled = 0", (document,)).rowcount
+    if not gone:
+        db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
+
+
+def count_pending(db: "Connection") -> tuple[int, int]:
+    """Returns how many documents wait to be settled, and how many bytes their terms take."""
+    count, size = db.execute(
+        f"SELECT count(*), ifnull(sum(length(terms)), 0) FROM document WHERE {_WAITING}"
+    ).fetchone()
+    return int(count), int(size)
+
+
+def flush_pending(db: "Connection") -> None:
+    """Writes the oldest documents that wait into the postings, and takes those that are gone out of them.
+
+    Some of them: so many that the index is locked for a second or two.
+    """
+    new: dict[tuple[int, int], _Rows] = {}
+    gone: dict[_Key, set[int]] = {}
+    done: list[int] = []
+    size = 0
+    for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
+        if done and size + len(data) > _SETTLED_AT_ONCE:
+            break
+        size += len(data)
+        done.append(id_)
+        if settled:
+            _note_gone(id_, unpack_weights(data), gone)
+        else:
+            _note_new(id_, unpack_weights(data), new)
+    for key, documents in gone.items():
+        _take_out(db, key, documents)
+    db.executemany(_APPEND, _rows(new))
+    these = json.dumps(done)
+    db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
+    db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
+    db.execute("""INSERT INTO state VALUES ('settled', '1')
+        ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
+
+
+def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
+    block, at = divmod(id_, BLOCK)
+    for number, terms, _ in its:
+        for term in terms:
+            gone.setdefault((term, number, block), set()).add(at)
+
+
+def _note_new(id_: int, its: _Terms, new: dict[tuple[int, int], _Rows]) -> None:
+    block, at = divmod(id_, BLOCK)
+    for number, terms, weights in its:
+        rows = new.setdefault((number, block), defaultdict(_number_array))
+        # A loop that Python does not see, four times as fast as one that it does.
+        deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
+
+
+def _number_array() -> "array[int]":
+    return array("I")
+
+
+def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:
+    """Returns the rows to write, in the order of the table."""
+    found = []
+    for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
+        for term, its in rows.items():
+            if len(its) == 1:  # as most have
+                documents, weights = (its[0] >> 8).to_bytes(2, sys.byteorder), bytes((its[0] & 255,))
+            else:
+                documents = array("H", [noted >> 8 for noted in its]).tobytes()
+                weights = bytes([noted & 255 for noted in its])
+            found.append((term, number, block, documents, weights))
+    found.sort(key=itemgetter(0))  # which leaves those of one term in their order
+    return found
+
+
+_APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    documents = CAST(documents || excluded.documents AS BLOB), weights = CAST(weights || excluded.weights AS BLOB)"""
+# The numbers of new documents are higher than all before, so a row stays in order.
+
+
+def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
+    where = "WHERE term = ? AND field = ? AND block = ?"
+    row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
+    if row is None:
+        return
+    kept = [(at, weight) for at, weight in zip(array("H", row[0]), row[1], strict=True) if at not in gone]
+    if kept:
+        values = (array("H", [at for at, _ in kept]).tobytes(), bytes(weight for _, weight in kept))
+        db.execute(f"UPDATE posting SET documents = ?, weights = ? {where}", (*values, *key))
+    else:
+        db.execute(f"DELETE FROM posting {where}", key)
+
+
+class PostingRun(NamedTuple):
+    """Some documents that have a term in a field: their numbers are `base` + `places`.
+
+    places: two bytes each, in the machine's order and rising. weights: a byte each.
+    """
+
+    base: int
+    places: bytes
+    weights: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.places) + len(self.weights)
+
+
+@dataclass(slots=True)
+class Postings:
+    """The documents that have one term in one field, and in how many that is."""
+
+    term: str
+    field: int
+    count: int = 0
+    runs: list[PostingRun] = dataclasses.field(default_factory=list)
+
+
+class PendingDocuments:
+    """The documents that wait, as this process keeps them: read once each."""
+
+    def __init__(self) -> None:
+        self._documents: dict[int, _Terms] = {}
+        self._new: dict[tuple[str, int], dict[int, int]] = {}
+        self._gone: Counter[tuple[str, int]] = Counter()
+        self.gone: set[int] = set()
+        """Documents that still stand in the postings and are there no more."""
+
+    def refresh(self, db: "Connection") -> None:
+        """Brings it in step with the index."""
+        now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
+        for id_ in [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]:
+            self._leave(id_)
+        missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
+        query = "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        for id_, data in db.execute(query, (missing,)):
+            self._enter(id_, unpack_weights(data), gone=bool(now[id_]))
+
+    def _enter(self, id_: int, its: _Terms, *, gone: bool) -> None:
+        self._documents[id_] = its
+        if gone:
+            self.gone.add(id_)
+            self._gone.update((term, number) for number, terms, _ in its for term in terms)
+            return
+        for number, terms, weights in its:
+            for term, weight in zip(terms, weights, strict=True):
+                self._new.setdefault((term, number), {})[id_] = weight
+
+    def _leave(self, id_: int) -> None:
+        its = self._documents.pop(id_)
+        if id_ in self.gone:
+            self.gone.remove(id_)
+            for key in ((term, number) for number, terms, _ in its for term in terms):
+                self._gone[key] -= 1
+                if not self._gone[key]:
+                    del self._gone[key]
+            return
+        for number, terms, _ in its:
+            for term in terms:
+                weights = self._new[term, number]
+                del weights[id_]
+                if not weights:
+                    del self._new[term, number]
+
+    def beside(self, postings: Postings) -> None:
+        """Adds what waits to what is settled."""
+        key = (postings.term, postings.field)
+        new = self._new.get(key)
+        if new:
+            for block, its in groupby(sorted(new), key=lambda id_: id_ // BLOCK):
+                numbers = list(its)
+                places = array("H", [number % BLOCK for number in numbers]).tobytes()
+                postings.runs.append(PostingRun(block * BLOCK, places, bytes(new[number] for number in numbers)))
+            postings.count += len(new)
+        postings.count -= self._gone[key]
+
+    def fields_of(self, term: str, numbers: Iterable[int]) -> Iterator[int]:
+        """Yields those of the fields in which a document that waits has the term."""
+        return (number for number in numbers if self._new.get((term, number)))
+
+
+class PostingsReader:
+    """Reads postings of one state of the index, and keeps those that were asked for last."""
+
+    def __init__(self, waiting: PendingDocuments, numbers: Iterable[int]) -> None:
+        """numbers: the fields."""
+        self._waiting, self._numbers = waiting, tuple(numbers)
+        self._kept: dict[str, list[Postings]] = {}
+        self._size = 0
+
+    def read(self, db: "Connection", terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
+        """Returns the postings of each of the terms, in each of the fields that has any."""
+        wanted = list(terms)
+        kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
+        fresh = self._fresh(db, [term for term in wanted if term not in kept])
+        self._size += sum(map(_size, fresh.values()))
+        self._kept |= kept | fresh  # at the end: what was asked for last is given up last
+        while self._size > _MOST_KEPT and len(self._kept) > len(wanted):
+            self._size -= _size(self._kept.pop(next(iter(self._kept))))
+        return kept | fresh
+
+    def _fresh(self, db: "Connection", terms: Sequence[str]) -> dict[str, list[Postings]]:
+        found: dict[tuple[str, int], Postings] = {}
+        query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
+            CROSS JOIN posting p ON p.term = asked.value"""
+        for term, number, block, documents, weights in db.execute(query, (json.dumps(terms),)):
+            its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
+            its.runs.append(PostingRun(block * BLOCK, documents, weights))
+            its.count += len(weights)
+        for term in terms:
+            for number in self._waiting.fields_of(term, self._numbers):
+                found.setdefault((term, number), Postings(term, number))
+        by_term: dict[str, list[Postings]] = {term: [] for term in terms}
+        for its in found.values():
+            self._waiting.beside(its)
+            if its.count > 0:
+                by_term[its.term].append(its)
+        return by_term
+
+
+def _size(its: Sequence[Postings]) -> int:
+    """Returns about how many bytes the postings of a term take."""
+    return _OF_TERM + sum(_OF_RUN + run.size for postings in its for run in postings.runs)
+
+
+def matches_entries(db: "Connection", entries: str) -> bool:
+    """Returns whether the documents are exactly those of the entries, and the postings those of the documents.
+
+    entries: a query for the number and the resource of each.
+    """
+    theirs = db.execute(f"{entries} EXCEPT SELECT id, resource FROM document").fetchall()
+    ours = db.execute(f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}").fetchall()
+    settled = db.execute("SELECT terms FROM document WHERE settled = 1")
+    terms = sum(len(weights) for (data,) in settled for _, _, weights in unpack_weights(data))
+    sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
+    return not theirs and not ours and db.execute(sums).fetchone() == (terms, 2 * terms)

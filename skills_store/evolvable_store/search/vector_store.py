@@ -1,0 +1,347 @@
+"""Opening the file of vectors: made when it is missing, told from files of others, damage told from bad luck.
+
+The file of vectors: what the embedder made of which text, and which texts each resource has at its head.
+
+It is derived: deleting it loses nothing but the time to embed again. One process writes it at a time.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from evolvable_store.errors import LibraryCorrupt, LibraryError
+from evolvable_store.storage import connection
+from evolvable_store.storage import connection as driver
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+FILE = "vectors.db"
+
+APPLICATION_ID = 0x45564C56
+"""'EVLV', written into the file's header."""
+
+SCHEMA = 2
+"""Counts up whenever a table, or what stands in one, gets another meaning; the file is then made anew."""
+
+_TABLES = (
+    "CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE model (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL) STRICT",
+    """CREATE TABLE resource (
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE said (
+        role TEXT NOT NULL, resource INTEGER NOT NULL, hash BLOB NOT NULL, size INTEGER NOT NULL,
+        PRIMARY KEY (role, resource)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX said_resource ON said (resource)",
+    "CREATE INDEX said_hash ON said (hash)",
+    # Rows are long, so they stay out of the tree that is searched.
+    """CREATE TABLE vector (
+        id INTEGER PRIMARY KEY, model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL
+    ) STRICT""",
+    "CREATE UNIQUE INDEX vector_text ON vector (model, hash)",
+)
+
+
+class DamagedVectors(Exception):
+    """The file cannot be used as it is: broken, of another version, or from another program."""
+
+
+def set_aside(home: Path) -> None:
+    """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
+    for log in ("-wal", "-shm", "-journal"):
+        (home / f"{FILE}{log}").unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        (home / FILE).replace(home / f"{FILE}.damaged")
+
+
+def open_vectors(home: Path) -> "Connection":
+    """Returns the file of the library in `home`, made when there is none; a damaged one is set aside.
+
+    Raises LibraryError.
+    """
+    try:
+        return _open_file(home / FILE)
+    except DamagedVectors:
+        set_aside(home)
+        return _open_file(home / FILE)
+
+
+def _open_file(path: Path) -> "Connection":
+    with translate_damage(path), contextlib.ExitStack() as unless_ready:
+        connection = driver.connect(path, durable=False)
+        unless_ready.callback(connection.close)
+        current = _is_current(connection)
+        driver.set_journal(connection, path)
+        if not current:
+            with driver.ImmediateTransaction(connection, path):
+                for table in _TABLES:
+                    connection.execute(table)
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={SCHEMA}")
+        unless_ready.pop_all()
+    return connection
+
+
+def _is_current(connection: "Connection") -> bool:
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    schema = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, schema) == (APPLICATION_ID, SCHEMA):
+        return True
+    if tables or application or schema:
+        raise DamagedVectors(f"application {application:#x}, schema {schema}")
+    return False
+
+
+@contextlib.contextmanager
+def translate_damage(path: Path) -> Iterator[None]:
+    """Turns what SQLite says of a bad file into Damaged, and its other errors into ours."""
+    try:
+        with driver.translate_errors(path):
+            yield
+    except LibraryError as error:
+        if type(error) in (LibraryError, LibraryCorrupt):
+            raise DamagedVectors(str(error)) from error
+        raise
+
+
+WITH_DESCRIPTIONS = "descriptions"
+"""The state that says, when it is not empty, that descriptions are embedded too."""
+
+_TEXTS = "FROM said s WHERE s.role IN (SELECT value FROM json_each(?))"
+_HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
+
+
+class TextRole(StrEnum):
+    """What a text is to its resource, the most useful first; a resource has one text of each role at most."""
+
+    WHOLE = "whole"
+    """Name and description."""
+
+    DESCRIPTION = "description"
+    """The description alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorResource:
+    """A resource as the vectors know it: its id, and where it is found."""
+
+    id: int
+    kind: str
+    scope: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDigest:
+    """A text as the vectors know it: its sha256 and its characters."""
+
+    hash: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorModel:
+    """An embedder whose vectors are kept. `name` is its identity, `spec` how it was opened."""
+
+    id: int
+    name: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingProgress:
+    """How far the embedding is: `done` of `total` texts have a vector of `model`."""
+
+    model: str
+    done: int
+    total: int
+
+
+def digest_text(text: str) -> TextDigest:
+    """Returns what the vectors know a text by."""
+    return TextDigest(hashlib.sha256(text.encode("utf-8", "replace")).digest(), len(text))
+
+
+def embedding_progress(home: Path) -> EmbeddingProgress | None:
+    """Returns how far the newest model of the library in `home` is; None when nothing was begun or can be read."""
+    if not (home / FILE).is_file():
+        return None
+    try:
+        with contextlib.closing(connection.connect(home / FILE, durable=False, access="read")) as db:
+            # The one before is kept too, and may have been made later.
+            newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
+            rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
+            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], _wanted(db))) if rows else None
+    except (LibraryError, *connection.Errors):
+        return None
+
+
+class Vectors:
+    """The open file. For one process, and in it for one thread at a time. Every method raises Damaged, LibraryError."""
+
+    def __init__(self, path: Path, connection: "Connection") -> None:
+        self.path, self._db = path, connection
+
+    @classmethod
+    def open(cls, home: Path) -> Self:
+        """Returns the file of the library in `home`, empty when there was none; a damaged one is set aside.
+
+        Raises LibraryError.
+        """
+        return cls(home / FILE, open_vectors(home))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Texts
+
+    def state(self, key: str) -> str:
+        """Returns what was noted under this key, '' for nothing."""
+        with translate_damage(self.path):
+            return _state(self._db, key)
+
+    def note(self, key: str, value: str) -> None:
+        """Notes a value under a key."""
+        with self._writing():
+            self._note(key, value)
+
+    def take_in(
+        self,
+        said: Mapping[VectorResource, Mapping[TextRole, TextDigest]],
+        gone: Iterable[int],
+        state: Mapping[str, str],
+    ) -> None:
+        """Replaces the texts of these resources and forgets those of the gone, all or nothing.
+
+        state: noted in the same transaction.
+        """
+        with self._writing():
+            ids = [*(place.id for place in said), *gone]
+            before = self._hashes(ids)
+            self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
+            self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
+            for place, texts in said.items():
+                row = (place.id, place.kind, place.scope, place.name)
+                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", row)
+                rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
+                self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany(
+                "DELETE FROM vector WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM said WHERE hash = ?1)",
+                [(digest,) for digest in before],
+            )
+            for key, value in state.items():
+                self._note(key, value)
+
+    def forget_texts(self) -> None:
+        """Forgets every resource, and keeps the vectors for texts that come again."""
+        with self._writing():
+            for table in ("said", "resource", "state"):
+                self._db.execute(f"DELETE FROM {table}")
+
+    def delete_unused_vectors(self) -> None:
+        """Deletes the vectors of texts that no resource has."""
+        with self._writing():
+            self._db.execute("DELETE FROM vector WHERE hash NOT IN (SELECT hash FROM said)")
+
+    def places(self) -> list[VectorResource]:
+        """Returns all resources."""
+        with translate_damage(self.path):
+            rows = self._db.execute("SELECT id, kind, scope, name FROM resource").fetchall()
+        return [VectorResource(*row) for row in rows]
+
+    # Vectors
+
+    def model(self, name: str, spec: str) -> VectorModel:
+        """Returns the model of this name, made when it is new, with the spec brought up to date."""
+        upsert = "INSERT INTO model (name, spec) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
+        with self._writing():
+            self._db.execute(upsert, (name, spec))
+        return next(model for model in self.models() if model.name == name)
+
+    def models(self) -> list[VectorModel]:
+        """Returns the models that have vectors or are to have them, the oldest first."""
+        with translate_damage(self.path):
+            return [
+                VectorModel(*row) for row in self._db.execute("SELECT id, name, spec FROM model ORDER BY id").fetchall()
+            ]
+
+    def forget_model(self, model: VectorModel) -> None:
+        """Deletes a model with its vectors."""
+        with self._writing():
+            self._db.execute("DELETE FROM vector WHERE model = ?", (model.id,))
+            self._db.execute("DELETE FROM model WHERE id = ?", (model.id,))
+
+    def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
+        """Returns the resources whose text of this role has no vector, with the characters of the text."""
+        query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
+        with translate_damage(self.path):
+            return dict(self._db.execute(query, (role, model.id)).fetchall())
+
+    def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Returns the vectors, as stored, of those of these texts that have one."""
+        query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
+        with translate_damage(self.path):
+            rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
+            return {digest: row[0] for digest, row in rows if row}
+
+    def keep(self, model: VectorModel, vectors: Mapping[bytes, bytes]) -> None:
+        """Keeps vectors (float16, little-endian) by the hash of their texts."""
+        rows = [(model.id, digest, data) for digest, data in vectors.items()]
+        with self._writing():
+            self._db.executemany("INSERT OR REPLACE INTO vector (model, hash, data) VALUES (?, ?, ?)", rows)
+
+    def all(self, model: VectorModel, role: TextRole) -> Iterator[tuple[int, bytes]]:
+        """Yields each resource that has a vector of this role with it, by id; read to the end before writing."""
+        query = """SELECT s.resource, v.data FROM said s JOIN vector v ON v.model = ? AND v.hash = s.hash
+            WHERE s.role = ? ORDER BY s.resource"""
+        with translate_damage(self.path):
+            yield from self._db.execute(query, (model.id, role))
+
+    def counted(self, model: VectorModel, roles: Iterable[TextRole]) -> tuple[int, int]:
+        """Returns how many texts of these roles have a vector, and how many there are."""
+        with translate_damage(self.path):
+            return _count_texts(self._db, model.id, tuple(roles))
+
+    def _note(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+    def _hashes(self, ids: Sequence[int]) -> set[bytes]:
+        query = "SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?))"
+        return {row[0] for row in self._db.execute(query, (json.dumps(list(ids)),)).fetchall()}
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with translate_damage(self.path), connection.ImmediateTransaction(self._db, self.path):
+            yield
+
+
+def _state(db: "Connection", key: str) -> str:
+    row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _wanted(db: "Connection") -> tuple[TextRole, ...]:
+    return tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
+
+
+def _count_texts(db: "Connection", model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
+    wanted = json.dumps(list(roles))
+    values: tuple[Any, ...] = (wanted, model)
+    done = db.execute(f"SELECT count(*) {_TEXTS} AND {_HAS}", values).fetchone()[0]
+    return int(done), int(db.execute(f"SELECT count(*) {_TEXTS}", (wanted,)).fetchone()[0])

@@ -1,0 +1,308 @@
+"""Which SQLite, and how it is opened: the one place that knows the bugs of some of its versions.
+
+Cuts a long write into pieces, so that other processes wait for one piece and not for all.
+"""
+
+import contextlib
+import os
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryError, LibraryFull, LibraryReadOnly
+
+if TYPE_CHECKING:
+    Connection = sqlite3.Connection
+
+SAFE_VERSION = (3, 51, 3)
+"""From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
+
+GIVE_UP_SECONDS = 10.0
+"""How long a write waits for other writers before LibraryBusy."""
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph"}
+
+MAX_IDLE = 4
+"""Connections to one file that are kept open while nobody uses them: each keeps its pages in memory."""
+
+
+def _choose() -> Any:
+    try:
+        from pysqlite3 import dbapi2 as bundled
+    except ImportError:
+        return sqlite3
+    return bundled if bundled.sqlite_version_info >= sqlite3.sqlite_version_info else sqlite3
+
+
+dbapi: Any = _choose()
+"""The DB-API module in use: pysqlite3 where it is installed and newer, else the standard library's."""
+
+
+Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
+"""What SQLite raises, whichever module opened the file; the last when a message of its own quotes damaged bytes."""
+
+
+def wal_is_safe() -> bool:
+    """Returns whether this SQLite may use a write-ahead log with several processes."""
+    return bool(dbapi.sqlite_version_info >= SAFE_VERSION)
+
+
+def on_network(folder: Path) -> bool:
+    """Returns whether the folder lies on a network file system, as far as the system tells (Linux only)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    place = str(folder.resolve())
+    best = ("", "")
+    for line in lines:
+        _, mount, kind, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[0]):
+            best = (mount, kind)
+    return best[1] in _NETWORK
+
+
+Access = Literal["create", "write", "read", "immutable"]
+"""How a file is opened: made when it is missing; must exist; never written by us; never written by anybody."""
+
+_QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
+
+
+def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connection":
+    """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
+
+    durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
+    access: "immutable" is for a disk that cannot be written; it does not look at the write-ahead log.
+    """
+    if access == "create":
+        _create_private(path)
+    with translate_errors(path), contextlib.ExitStack() as unless_ready:
+        connection: Connection = dbapi.connect(
+            f"{path.absolute().as_uri()}?{_QUERY[access]}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            timeout=GIVE_UP_SECONDS if wal_is_safe() else 0,
+            factory=dbapi.Connection if wal_is_safe() else _RetryingConnection,
+        )
+        unless_ready.callback(connection.close)
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA foreign_keys=ON")
+        # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many times: twice the
+        # commits a second.
+        connection.execute("PRAGMA wal_autocheckpoint=4000")
+        if durable:
+            # Half of what SQLite takes by itself: a process keeps several connections to the library open.
+            connection.execute("PRAGMA cache_size=-1000")
+        if sys.platform == "darwin":
+            connection.execute("PRAGMA fullfsync=ON")
+        unless_ready.pop_all()
+    return connection
+
+
+def _create_private(path: Path) -> None:
+    """Makes a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
+    with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with contextlib.suppress(AttributeError, OSError):  # Windows before 3.13
+            os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
+
+
+def preferred_journal(path: Path) -> str:
+    """Returns the journal mode that a library here should have: 'wal' where that is safe, else 'delete'."""
+    return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
+
+
+def set_journal(connection: "Connection", path: Path) -> str:
+    """Puts the file in the mode it should have, if nobody keeps it from that; returns the mode in force.
+
+    WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
+    its own before it tries again.
+    """
+    with translate_errors(path):
+        try:
+            return str(_execute(connection, f"PRAGMA journal_mode={preferred_journal(path)}").fetchone()[0])
+        except dbapi.OperationalError as error:
+            if not _is_busy(error):
+                raise
+        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+
+def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[None]:
+    """Yields for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
+
+    SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
+    1.2 ms drawn anew each time were measured to be fair and shorter.
+    """
+    deadline = time.monotonic() + (GIVE_UP_SECONDS if seconds is None else seconds)
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(random.uniform(0.0002, longest))
+        yield
+
+
+class ImmediateTransaction:
+    """Holds the write lock for the body and commits it; any exception rolls back.
+
+    Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
+    """
+
+    def __init__(self, connection: "Connection", path: Path) -> None:
+        self._connection, self._path = connection, path
+
+    def __enter__(self) -> None:
+        try:
+            _execute_with_retry(self._connection, "BEGIN IMMEDIATE")
+            if not wal_is_safe():
+                _refuse_log(self._connection)
+        except Errors as error:
+            raise library_error(error, self._path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                # With a rollback journal a commit waits for readers; in WAL mode the first try succeeds.
+                _execute_with_retry(self._connection, "COMMIT")
+        except Errors as failure:
+            error = failure
+        finally:
+            if self._connection.in_transaction:
+                with contextlib.suppress(*Errors):  # what went wrong first is what is reported
+                    self._connection.execute("ROLLBACK")
+        if isinstance(error, Errors):
+            raise library_error(error, self._path) from error
+
+
+_execute: Any = dbapi.Connection.execute
+
+
+def _execute_with_retry(connection: "Connection", statement: str, *values: Any) -> Any:
+    for _ in retry():
+        try:
+            return _execute(connection, statement, *values)
+        except dbapi.OperationalError as error:
+            if not _is_busy(error):
+                raise
+    raise LibraryBusy(
+        f"Other processes kept the library busy for {GIVE_UP_SECONDS:.0f} seconds.",
+        "Nothing was changed; try again. `evolvable doctor` shows who has it open.",
+    )
+
+
+_RetryingConnection: Any = type("_Patient", (dbapi.Connection,), {"execute": _execute_with_retry})
+"""For a rollback journal, where readers wait too: every statement waits as fairly as a write does."""
+
+
+def _refuse_log(connection: "Connection") -> None:
+    """Raises LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
+    if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
+        connection.execute("ROLLBACK")
+        raise LibraryBusy(
+            f"Another program has the library open in a mode that SQLite {dbapi.sqlite_version} cannot write safely.",
+            "Reading goes on. Install pysqlite3 for this Python, or let one installation serve all clients.",
+        )
+
+
+def _is_busy(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
+    return "locked" in str(error) or "busy" in str(error)
+
+
+_RESTORE = "Run `evolvable fsck`; restore the last `evolvable backup`."
+
+_BY_TEXT = (
+    (
+        "disk is full",
+        LibraryFull,
+        "The disk that holds {path} is full.",
+        "Free some space; nothing of the change was kept.",
+    ),
+    ("readonly", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
+    ("read-only", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
+    (
+        "unable to open",
+        LibraryReadOnly,
+        "{path} cannot be opened.",
+        "Check that its folder exists and may be read and written.",
+    ),
+    ("decode", LibraryCorrupt, "{path} is damaged.", _RESTORE),
+    ("malformed", LibraryCorrupt, "{path} is damaged.", _RESTORE),
+    (
+        "not a database",
+        LibraryCorrupt,
+        "{path} is not a library.",
+        "Restore the last `evolvable backup`, or name another folder.",
+    ),
+    (
+        "disk i/o error",
+        LibraryError,
+        "The disk that holds {path} reports an error.",
+        "Check the disk, then `evolvable fsck`.",
+    ),
+    (
+        "locked",
+        LibraryBusy,
+        "{path} is locked by another process.",
+        "Try again; `evolvable doctor` shows who has it open.",
+    ),
+)
+
+
+@contextlib.contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors inside the body into ours; everything else passes through."""
+    try:
+        yield
+    except Errors as error:
+        raise library_error(error, path) from error
+
+
+def library_error(error: Exception, path: Path) -> LibraryError:
+    """Returns the error of ours that says what SQLite's means for this file."""
+    text = str(error).lower()
+    if "disk i/o error" in text and _is_full(path):
+        text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
+    for part, kind, message, hint in _BY_TEXT:
+        if part in text:
+            return kind(message.format(path=path), hint)
+    return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")
+
+
+def _is_full(path: Path) -> bool:
+    import shutil
+
+    try:
+        return shutil.disk_usage(path.parent).free < 64 * 1024
+    except OSError:
+        return False
+
+
+MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
+"""What is written under one lock: some 10 ms."""
+
+T = TypeVar("T")
+
+
+def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yields the items in lists of at most MAX_ITEMS and, but for a single large one, MAX_BYTES together."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch

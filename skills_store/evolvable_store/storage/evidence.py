@@ -1,0 +1,420 @@
+"""Why a version is thought to help: which versions were loaded by whom, what came of it, and how far that counts.
+
+Attempts: what is known of each task in which a version was loaded, from the calls and from the transcripts.
+
+One session is one attempt at most, however often it loaded or reported, so that attempts are independent. A use whose
+session nobody knows is an attempt of its own.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from dataclasses import fields as dataclass_fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import NoSuchUse
+from evolvable_store.storage.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+class Outcome(StrEnum):
+    """What came of a task in which a resource was loaded."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    PARTIAL = "partial"
+    ABANDONED = "abandoned"
+    UNKNOWN = "unknown"
+
+
+class Usage(StrEnum):
+    """How far a loaded resource was followed."""
+
+    USED = "used"
+    PARTIALLY_USED = "partially_used"
+    IGNORED = "ignored"
+    INAPPLICABLE = "inapplicable"
+
+
+class Grade(StrEnum):
+    """How far an end counts."""
+
+    HISTORY = ""
+    """Kept, and counts nothing."""
+
+    REPORTED = "reported"
+    """A session that was served the version says so itself."""
+
+    VERIFIED = "verified"
+    """A transcript of a session that the server saw and served shows it, or a person says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One loading of one version. `search` is the id of the search that led to it, if one did.
+
+    principal: who was served. connection: the server's own name of the connection over which it was served, None where
+    the server cannot tell connections apart; no caller can choose it.
+    """
+
+    id: str
+    at: str
+    resource: int
+    version: int
+    search: str | None = None
+    session: str | None = None
+    principal: str | None = None
+    connection: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedOutcome:
+    """One reported outcome. `use` is None when it was told of a resource without a use.
+
+    grade: how far it counts. voter: of its words about a version the best and then the last one counts.
+    """
+
+    at: str
+    resource: int
+    version: int
+    outcome: Outcome
+    use: str | None = None
+    usage: Usage | None = None
+    task_type: str | None = None
+    evidence: str | None = None
+    session: str | None = None
+    principal: str | None = None
+    grade: Grade = Grade.HISTORY
+    voter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts over all versions of one resource: loadings that this library noted, and the outcomes that count by kind.
+
+    not_counted: outcomes that are kept as history.
+    """
+
+    loaded: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    partial: int = 0
+    abandoned: int = 0
+    unknown: int = 0
+    not_counted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UngradedEvidence:
+    """What the ends of a version were worth before evidence was graded; version 0: of all versions together."""
+
+    resource: int
+    version: int
+    ends: int
+    successes: int
+
+
+class EvidenceLog:
+    """The evidence of one library. Rows are only added."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    def add_use(self, use: Use) -> None:
+        """Keep a use, and that the server saw its session."""
+        with self._backend.writing() as db:
+            db.execute(f"INSERT INTO use ({_USE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(use))
+            add_client_session(db, use.session, use.connection, use.at)
+
+    def add_first_use(self, use: Use) -> bool:
+        """Keep a use unless its session has one of that resource already; return whether it was kept."""
+        with self._backend.writing() as db:
+            added = db.execute(
+                f"INSERT INTO use ({_USE}) SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS ("
+                "SELECT 1 FROM use WHERE resource = ? AND session = ? AND origin IS NULL)",
+                (*astuple(use), use.resource, use.session),
+            )
+            add_client_session(db, use.session, use.connection, use.at)
+            return bool(added.rowcount)
+
+    def served(self, resource: int, version: int, principal: str, session: str | None, connection: str | None) -> bool:
+        """Return whether this principal was served the version in this session, or over this connection."""
+        query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
+            AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
+        with self._backend.reading() as db:
+            return db.execute(query, (resource, version, principal, session, connection)).fetchone() is not None
+
+    def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
+        """Returns those of `resources` that a session has loaded."""
+        query = """SELECT DISTINCT resource FROM use
+            WHERE session = ? AND origin IS NULL AND resource IN (SELECT value FROM json_each(?))"""
+        with self._backend.reading() as db:
+            return {row[0] for row in db.execute(query, (session, json.dumps(list(resources)))).fetchall()}
+
+    def use(self, identity: str) -> Use:
+        """Returns the use with this id. Raises NoSuchUse."""
+        with self._backend.reading() as db:
+            row = db.execute(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", (identity,)).fetchone()
+        if row is None:
+            raise NoSuchUse(
+                f"There is no use {ascii(identity[:80])}.", "load_skill returns a use_id; a ref does as well."
+            )
+        return Use(*row)
+
+    def add_outcome(self, told: ReportedOutcome) -> None:
+        """Keep an outcome."""
+        fields = ", ".join(field.name for field in dataclass_fields(told))
+        with self._backend.writing() as db:
+            db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            recount_votes(db, told.voter, told.resource)
+
+    def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
+        """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
+        where = "WHERE NOT said" if unsaid else ""
+        with self._backend.reading() as db:
+            rows = db.execute(f"SELECT resource, version, ends, successes FROM regraded {where}").fetchall()
+        return [UngradedEvidence(*row) for row in rows]
+
+    def mark_regrading_reported(self) -> None:
+        """Note that a person was told what fell."""
+        with self._backend.writing() as db:
+            db.execute("UPDATE regraded SET said = 1 WHERE NOT said")
+
+    def tally(self, resource: int) -> Tally:
+        """Returns the counts of one resource."""
+        return self.tallies([resource]).get(resource, Tally())
+
+    def tallies(self, resources: Iterable[int]) -> dict[int, Tally]:
+        """Returns the counts of those of `resources` that have any."""
+        ids = json.dumps(list(resources))
+        with self._backend.reading() as db:
+            loaded: Sequence[tuple[int, int]] = db.execute(_LOADED, (ids,)).fetchall()
+            told: Sequence[tuple[int, str, int]] = db.execute(_REPORTED, (ids,)).fetchall()
+        counts: dict[int, Counter[str]] = {}
+        for resource, number in loaded:
+            counts.setdefault(resource, Counter())["loaded"] = number
+        for resource, outcome, number in told:
+            counts.setdefault(resource, Counter())[outcome] = number
+        return {resource: Tally(**count) for resource, count in counts.items()}
+
+
+_USE = "id, at, resource, version, search, session, principal, connection"
+
+
+def add_client_session(db: "Connection", session: str | None, connection: str | None, at: str) -> None:
+    """Keep that the server saw a client's session over a connection of its own."""
+    if session and connection:
+        db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
+
+
+def recount_votes(db: "Connection", voter: str | None, resource: int | None = None) -> None:
+    """Have the best and then the last word of a voter about each version count, and no other one."""
+    if voter is None:
+        return
+    where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
+    db.execute(
+        f"""UPDATE outcome SET counts = id IN (SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY resource, version ORDER BY grade DESC, at DESC, id DESC) AS place
+            FROM outcome WHERE {where}) WHERE place = 1) WHERE {where}""",
+        (voter, resource),
+    )
+
+
+# What a transcript shows is counted where no call told it already.
+_LOADED = """WITH asked AS (SELECT value FROM json_each(?1))
+    SELECT resource, count(*) FROM (
+        SELECT resource FROM use WHERE resource IN asked AND origin IS NULL
+        UNION ALL
+        SELECT resource FROM sighting s WHERE resource IN asked AND loaded AND origin IS NULL AND NOT EXISTS (
+            SELECT 1 FROM use u WHERE u.session = s.session AND u.resource = s.resource AND u.origin IS NULL)
+    ) GROUP BY resource"""
+_REPORTED = """WITH asked AS (SELECT value FROM json_each(?1))
+    SELECT resource, outcome, count(*) FROM (
+        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END AS outcome
+        FROM outcome WHERE resource IN asked AND (counts OR grade = '')
+        UNION ALL
+        SELECT resource, CASE grade WHEN '' THEN 'not_counted' ELSE outcome END FROM sighting s
+        WHERE resource IN asked AND outcome IS NOT NULL AND (grade = '' OR NOT EXISTS (
+            SELECT 1 FROM outcome o WHERE o.voter = s.session AND o.resource = s.resource AND o.grade <> ''))
+    ) GROUP BY resource, outcome"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One task. key: its session, or the use's own id. version: None where several versions are put together.
+
+    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts itself. grade: of that
+    outcome. link: the connection over which the server saw the session, None where it did not.
+    """
+
+    resource: int
+    version: int | None
+    key: str
+    at: str
+    model: str | None
+    task_type: str | None
+    loaded: bool
+    used: bool
+    outcome: Outcome | None
+    grade: Grade = Grade.HISTORY
+    link: str | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Whether its end is verified."""
+        return self.grade is Grade.VERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessCounts:
+    """Over the attempts in which a resource was used: how many ended in a way that counts, and how many well.
+
+    verified, verified_successes: of those, the verified ones, one of each connection.
+    """
+
+    ends: int = 0
+    successes: int = 0
+    verified: int = 0
+    verified_successes: int = 0
+
+    @property
+    def reported(self) -> int:
+        """The ends that count without being verified."""
+        return self.ends - self.verified
+
+
+@dataclass(frozen=True, slots=True)
+class ImpressionCount:
+    """How often a resource was shown, and when it was last; in all, and since a moment."""
+
+    times: int
+    since: int
+    last: str
+
+
+_GRADES: dict[str | None, Grade] = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
+_OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{outcome.value: outcome for outcome in Outcome}}
+
+# Of the words of one voter about a version one counts. Words about a skill that was not followed say nothing of it. An
+# end that is `known` has a grade; a session may bring several, which agree or do not.
+_ATTEMPT_FACTS = """
+    WITH asked AS (SELECT value AS id FROM json_each(?1)),
+    fact AS (
+        SELECT resource, version, voter AS key, at, NULL AS model, lower(trim(task_type)) AS task_type, 0 AS loaded,
+            1 AS used, outcome, grade, NULL AS link
+        FROM outcome WHERE counts AND coalesce(usage, 'used') IN ('used', 'partially_used') AND {among}
+        UNION ALL
+        SELECT resource, version, session, at, model, NULL, loaded, used, CASE WHEN grade <> '' THEN outcome END,
+            grade, link
+        FROM sighting WHERE origin IS NULL AND {among}
+        {more}
+    )"""
+# Neither loading nor what was said of a skill that was not followed proves anything: both are left out where only the
+# proof is asked for.
+_ATTEMPT_LOADS = """UNION ALL SELECT resource, version, coalesce(session, id), at, NULL, NULL, 1, 0, NULL, '', NULL
+    FROM use WHERE origin IS NULL AND {among}
+    UNION ALL SELECT resource, version, voter, at, NULL, lower(trim(task_type)), 0, 0, NULL, '', NULL
+    FROM outcome WHERE counts AND usage IN ('ignored', 'inapplicable') AND {among}"""
+_COUNTED = "CASE WHEN outcome IN ('succeeded', 'failed', 'partial') THEN {} END"
+_ENDS = f"""min({_COUNTED.format("outcome")}) AS least, max({_COUNTED.format("outcome")}) AS known,
+    max({_COUNTED.format("grade")}) AS grade"""
+_ATTEMPT = f"""SELECT resource, {{version}}, key, min(at), max(loaded), max(used), max(task_type), {_ENDS},
+        max(outcome), max(model), max(link)
+    FROM fact GROUP BY resource, key{{also}}"""
+
+
+def list_attempts(
+    backend: SqliteBackend, resources: Iterable[int] | None = None, *, versions: bool = False
+) -> list[Attempt]:
+    """Returns the attempts of these resources, by default of all, in the order of their time.
+
+    versions: one session that used two versions of a resource is two attempts, one of each.
+    """
+    chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
+    among = "?1 IS NULL" if resources is None else "resource IN asked"
+    facts = _ATTEMPT_FACTS.format(among=among, more=_ATTEMPT_LOADS.format(among=among))
+    query = f"{facts} {_ATTEMPT.format(**chosen)} ORDER BY min(at), key, resource, version"
+    asked = None if resources is None else json.dumps(list(resources))
+    models = _models(backend)
+    with backend.reading() as db:
+        rows = db.execute(query, (asked,)).fetchall()
+    return [
+        Attempt(
+            *(resource, version, key, at, model or models.get(key), task_type, loaded == 1, used == 1),
+            _outcome(least, known, anything),
+            _GRADES[grade] if least == known else Grade.HISTORY,
+            link,
+        )
+        for resource, version, key, at, loaded, used, task_type, least, known, grade, anything, model, link in rows
+    ]
+
+
+def count_successes(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, SuccessCounts]:
+    """Returns the proof of those of these resources that have any."""
+    facts = _ATTEMPT_FACTS.format(among="resource IN asked", more="")
+    query = f"""{facts}, attempt AS MATERIALIZED (
+            SELECT resource, key, at, link, known, grade FROM (
+                SELECT resource, key, max(at) AS at, max(link) AS link, max(used) AS used, {_ENDS}
+                FROM fact GROUP BY resource, key)
+            WHERE used AND least = known)
+        SELECT resource, 0, count(*), sum(known = 'succeeded') FROM attempt GROUP BY resource
+        UNION ALL
+        SELECT resource, 1, count(*), sum(known = 'succeeded') FROM (
+            SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
+            GROUP BY resource, coalesce(link, key))
+        GROUP BY resource"""
+    with backend.reading() as db:
+        rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
+    found: dict[int, tuple[int, ...]] = {}
+    for resource, _, ends, successes in rows:  # the verified ones come after all of them
+        found[resource] = (*found.get(resource, ()), ends, successes)
+    return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
+
+
+def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Return the verified attempts, of each connection the last one: a client names as many sessions as it likes."""
+    last = {attempt.link or attempt.key: attempt for attempt in attempts if attempt.verified}
+    return list(last.values())
+
+
+def session_connections(backend: SqliteBackend, sessions: Iterable[str]) -> set[str]:
+    """Return the connections over which the server saw these sessions."""
+    query = "SELECT connection FROM client_session WHERE session IN (SELECT value FROM json_each(?))"
+    with backend.reading() as db:
+        return {row[0] for row in db.execute(query, (json.dumps(list(sessions)),)).fetchall()}
+
+
+def count_impressions(backend: SqliteBackend, since: str) -> dict[int, ImpressionCount]:
+    """Returns by resource how often it was shown to agents; since: ISO 8601 in UTC."""
+    query = "SELECT resource, count(*), sum(at >= ?), max(at) FROM shown WHERE origin IS NULL GROUP BY resource"
+    with backend.reading() as db:
+        return {
+            resource: ImpressionCount(times, later, last)
+            for resource, times, later, last in db.execute(query, (since,))
+        }
+
+
+def baseline_successes(backend: SqliteBackend) -> SuccessCounts:
+    """Return how the sessions that the server saw ended, as far as is known, in which no resource was loaded."""
+    query = """SELECT count(*), coalesce(sum(outcome = 'succeeded'), 0) FROM taken t
+        WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed AND origin IS NULL
+        AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
+        AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
+        AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)"""
+    with backend.reading() as db:
+        return SuccessCounts(*db.execute(query).fetchone())
+
+
+def _models(backend: SqliteBackend) -> dict[str, str]:
+    with backend.reading() as db:
+        return dict(db.execute("SELECT session, model FROM taken WHERE model IS NOT NULL").fetchall())
+
+
+def _outcome(least: str | None, known: str | None, anything: str | None) -> Outcome | None:
+    if least != known:
+        return Outcome.UNKNOWN
+    return _OUTCOMES[known or anything]

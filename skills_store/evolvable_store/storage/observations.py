@@ -1,0 +1,330 @@
+"""What finished sessions showed: which versions were loaded and used in them, and how they ended.
+
+What was shown to agents as fitting their task: noted behind their back, so that no search waits for a writer.
+"""
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
+from evolvable_store.storage.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeSignal:
+    """One thing in a session that tells how it ended. kind: tests, commit or words; span: where it stands."""
+
+    kind: str
+    outcome: Outcome
+    span: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageObservation:
+    """What a session showed of one version.
+
+    at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals after its first
+    use say, None when there were none. model: whose session it was at that time.
+    """
+
+    resource: int
+    version: int
+    at: str
+    model: str | None
+    loaded: bool
+    used: bool
+    how: tuple[str, ...]
+    outcome: Outcome | None = None
+    signals: tuple[OutcomeSignal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedSession:
+    """A session that was taken in. spans: how many it had; outcome and signals: of the whole session."""
+
+    session: str
+    client: str
+    digest: str
+    spans: int
+    at: str
+    model: str | None
+    outcome: Outcome | None = None
+    signals: tuple[OutcomeSignal, ...] = ()
+
+
+class ObservationLog:
+    """The sessions that one library has taken in."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    def take(
+        self,
+        taken: IngestedSession,
+        sightings: Iterable[UsageObservation],
+        *,
+        uses: Sequence[str] = (),
+        searches: Sequence[str] = (),
+    ) -> bool:
+        """Keeps what a session showed instead of what it showed before; returns whether anything was kept.
+
+        A session that is known as it is, or known longer, is left as it stands. uses, searches: those that the
+        session made; where nobody knew whose they are, they become this session's. Its ends count only where the server
+        saw the session before.
+        """
+        with self._backend.writing() as db:
+            known = db.execute(
+                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
+            ).fetchone()
+            if known is not None and (known[0] == taken.digest or known[1] > taken.spans):
+                return False
+            link = _link(db, taken.session)
+            # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
+            witnessed = link is not None and (known is None or known[2] == 1)
+            t = taken
+            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals), witnessed)
+            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
+            for one in sightings:
+                grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
+                row = (*_row(taken.session, one), grade, link if witnessed else None)
+                db.execute(f"INSERT INTO sighting ({_SIGHTING}, grade, link) VALUES ({_MARKS})", row)
+            asked = "IN (SELECT value FROM json_each(?))"
+            for table, key, ids, more in (
+                *(("use", "id", uses, ""), ("shown", "search", searches, "")),
+                ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
+            ):
+                db.execute(
+                    f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
+                    (taken.session, json.dumps(list(ids))),
+                )
+            if uses:
+                recount_votes(db, taken.session)
+        return True
+
+    def taken(self, session: str) -> IngestedSession | None:
+        """Returns what was taken in of a session, None when nothing was."""
+        with self._backend.reading() as db:
+            row = db.execute(f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL", (session,)).fetchone()
+        if row is None:
+            return None
+        name, client, digest, spans, at, model, outcome, signals = row
+        return IngestedSession(name, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
+
+    def sightings(self, session: str) -> list[UsageObservation]:
+        """Returns what a session showed, by resource and version."""
+        with self._backend.reading() as db:
+            rows = db.execute(
+                f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
+                (session,),
+            ).fetchall()
+        return [_as_sighting(row) for row in rows]
+
+    def version_at(self, resource: int, at: str) -> int | None:
+        """Returns the version that was the head at a moment (ISO 8601 in UTC); None when it was not there."""
+        query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
+            WHERE c.resource = ? AND o.at <= ? ORDER BY c.sequence DESC LIMIT 1"""
+        with self._backend.reading() as db:
+            row: tuple[int | None] | None = db.execute(query, (resource, at)).fetchone()
+        return row[0] if row else None
+
+
+_TAKEN = "session, client, digest, spans, at, model, outcome, signals"
+_SIGHTING = "session, resource, version, at, model, loaded, used, how, outcome, signals"
+_MARKS = ", ".join("?" * 12)
+
+
+def _link(db: "Connection", session: str) -> str | None:
+    """Return the connection over which the server saw a session first, None when it never did.
+
+    A connection that tells clients apart comes before one that several share.
+    """
+    query = "SELECT connection FROM client_session WHERE session = ? ORDER BY connection LIKE 'http%', at LIMIT 1"
+    row = db.execute(query, (session,)).fetchone()
+    return row[0] if row else None
+
+
+def _grade(db: "Connection", session: str, one: UsageObservation) -> Grade:
+    """Return the grade of what a session that the server saw shows: verified where it served that very version."""
+    served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
+        AND origin IS NULL LIMIT 1"""
+    agrees = one.loaded and db.execute(served, (session, one.resource, one.version)).fetchone() is not None
+    return Grade.VERIFIED if agrees else Grade.REPORTED
+
+
+def _as_sighting(row: tuple[Any, ...]) -> UsageObservation:
+    _, resource, version, at, model, loaded, used, how, outcome, signals = row
+    seen = (loaded == 1, used == 1, tuple(how.split()))
+    return UsageObservation(resource, version, at, model, *seen, _outcome(outcome), parse_signals(signals))
+
+
+def _row(session: str, s: UsageObservation) -> tuple[object, ...]:
+    plain = (session, s.resource, s.version, s.at, s.model, int(s.loaded), int(s.used), " ".join(s.how))
+    return (*plain, s.outcome, _signals(s.signals))
+
+
+def _signals(signals: Iterable[OutcomeSignal]) -> str:
+    return json.dumps([asdict(signal) for signal in signals])
+
+
+def _outcome(text: str | None) -> Outcome | None:
+    return None if text is None else Outcome(text)
+
+
+def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
+    """Returns signals as they are stored. Raises ValueError, TypeError or KeyError for what is not."""
+    return tuple(
+        OutcomeSignal(s["kind"], Outcome(s["outcome"]), int(s["span"]), int(s["turn"])) for s in json.loads(text)
+    )
+
+
+def check_evidence(backend: SqliteBackend) -> Iterator[tuple[str, str]]:
+    """Yields (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
+    for table, key in (("shown", "search"), ("use", "id"), ("outcome", "id"), ("sighting", "session")):
+        missing = f"""SELECT {key}, resource, version FROM {table} e WHERE version < 1 OR version > (
+            SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource)"""
+        with backend.reading() as db:
+            rows = db.execute(missing).fetchall()
+        yield from ((f"{table} {row[0]}", f"version {row[2]} of resource {row[1]} is missing") for row in rows)
+    for table, column, words in (
+        ("outcome", "outcome", Outcome),
+        ("outcome", "usage", Usage),
+        ("sighting", "outcome", Outcome),
+        ("taken", "outcome", Outcome),
+    ):
+        listed = ", ".join(f"'{word}'" for word in words)
+        with backend.reading() as db:
+            query = f"SELECT coalesce(session, ''), {column} FROM {table} WHERE {column} NOT IN ({listed})"
+            rows = db.execute(query).fetchall()
+        yield from ((f"{table} of session {row[0]}", f"there is no {column} {row[1]!r}") for row in rows)
+    for table in ("sighting", "taken"):
+        with backend.reading() as db:
+            rows = db.execute(f"SELECT session, signals FROM {table}").fetchall()
+        for session, signals in rows:
+            try:
+                parse_signals(signals)
+            except (ValueError, TypeError, KeyError):
+                yield f"{table} of session {session}", "its signals cannot be read"
+
+
+COLLECT_SECONDS = 0.2
+"""How long rows are collected, so that they are written in one commit."""
+
+_END_SECONDS = 5.0
+
+MAX_KNOWN = 10_000
+"""Sessions that are remembered as written."""
+
+_IMPRESSION = "search, resource, version, at, session"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Impression:
+    """One version that a search showed. at: ISO 8601 in UTC."""
+
+    search: str
+    resource: int
+    version: int
+    at: str
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """A client's session that the server saw. connection: as of a use."""
+
+    session: str
+    connection: str
+    at: str
+
+
+class ImpressionLog:
+    """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+        self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
+        self._known: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._writing = threading.Lock()
+
+    def note(self, rows: list[Impression]) -> None:
+        """Has the rows written soon, each search and resource once. A library that cannot be written notes nothing."""
+        if self._backend.read_only or not rows:
+            return
+        for row in rows:
+            self._waiting.put(row)
+        self._start()
+
+    def note_session(self, session: str, connection: str, at: str) -> None:
+        """Have it written soon that the server saw a session over this connection; each pair is written once."""
+        if self._backend.read_only or (session, connection) in self._known:
+            return
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known.add((session, connection))
+        self._waiting.put(ClientSession(session, connection, at))
+        self._start()
+
+    def flush(self) -> None:
+        """Writes what is waiting. Raises LibraryBusy and the like."""
+        with self._writing:
+            rows: list[Impression] = []
+            sessions: list[ClientSession] = []
+            while not self._waiting.empty():
+                row = self._waiting.get()
+                if isinstance(row, Impression):
+                    rows.append(row)
+                else:
+                    sessions.append(row)
+            sessions = self._unknown(sessions)
+            if rows or sessions:
+                values = [(row.search, row.resource, row.version, row.at, row.session) for row in rows]
+                with self._backend.writing() as db:
+                    db.executemany("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", map(astuple, sessions))
+                    db.executemany(f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)", values)
+
+    def _unknown(self, sessions: list["ClientSession"]) -> list["ClientSession"]:
+        # A hook's process is new each time, so most of these are written already, and no writer need wait for it.
+        query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
+        with self._backend.reading() as db:
+            return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write_on, name="shown", daemon=True)
+                self._writer.start()
+
+    def close(self) -> None:
+        """Writes what is waiting, as far as that is possible."""
+        self._closing.set()
+        if self._writer is not None:
+            self._writer.join(_END_SECONDS)
+
+    def _write_on(self) -> None:
+        """Writes what comes until nothing is left; `note` starts another thread when something comes again."""
+        while True:
+            self._closing.wait(COLLECT_SECONDS)
+            try:
+                self.flush()
+            except EvolvableError as error:
+                _log.debug("what was shown was not written: %s", error)
+            with self._lock:
+                if self._waiting.empty():
+                    self._writer = None
+                    return

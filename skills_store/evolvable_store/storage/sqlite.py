@@ -1,0 +1,458 @@
+"""The default backend: one SQLite file that many processes read and write at once."""
+
+import contextlib
+import json
+import os
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    LibraryBusy,
+    LibraryCorrupt,
+    LibraryReadOnly,
+    NoLibrary,
+)
+from evolvable_store.objects import TOMBSTONES, Manifest, Version, blob_hash, unpack
+from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
+from evolvable_store.paths import Registered, TrustedFolders, check_home, every_folder, no_homes
+from evolvable_store.resource import Kind
+from evolvable_store.storage import connection as driver
+from evolvable_store.storage import migrations, protocol
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+FILE = "library.db"
+
+PAGE_SIZE = 2048
+"""Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a fifth smaller."""
+
+JOURNAL_SECONDS = 2.0
+"""How long opening tries to get the journal mode that is right; after that it goes on with the one there is."""
+
+# The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
+_LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
+# A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
+_HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
+    FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
+_NAMED_HEAD = f"""{_HEAD} WHERE r.id = (SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)
+    AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
+_STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
+    FROM change WHERE sequence = ({_LAST.format("?1")}) AND resource = ?1"""
+_CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
+    FROM change c JOIN resource r ON r.id = c.resource"""
+_VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
+_MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
+    (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
+_OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, principal, via, arrived
+    FROM operation"""
+_SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
+
+
+class SqliteBackend:
+    """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
+
+    def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
+        """Opens `home`/library.db; with `create`, makes it when it is missing.
+
+        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
+        LibraryReadOnly.
+        """
+        check_home(home, registered, create=create)
+        self.path = home / FILE
+        self.journal = ""
+        self.trusted_folders: TrustedFolders = every_folder
+        self._access: driver.Access = "write"
+        self._idle: list[Connection] = []
+        self._writer: Connection | None = None
+        self._write_lock = threading.RLock()
+        # Which id a name has never changes, so it is looked up once.
+        self._ids: dict[tuple[str, str, str], int] = {}
+        if not self.path.exists():
+            if not create:
+                raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
+        elif not create and not self._is_filled():
+            raise LibraryCorrupt(
+                f"{self.path} is not a library: it is empty.",
+                "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
+            )
+        self._open_first()
+        _open_backends.add(self)
+
+    def _is_filled(self) -> bool:
+        # Another process may be about to make it.
+        return any(not self.path.is_file() or self.path.stat().st_size for _ in driver.retry(1.0, longest=0.02))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the library lies where it cannot be written."""
+        return self._access in ("read", "immutable")
+
+    def _open_first(self) -> None:
+        if not self.path.exists() or _writable(self.path):
+            self._open_writable()
+            return
+        try:
+            self._open_as("read")
+        except LibraryReadOnly:
+            # Reading a log needs shared memory, which cannot be made here; a cleanly closed library has no log.
+            for log in (self.path.with_name(f"{FILE}-wal"), self.path.with_name(f"{FILE}-journal")):
+                if log.exists() and log.stat().st_size:
+                    raise LibraryReadOnly(
+                        f"{self.path} cannot be written, and its newest changes are still in {log.name}.",
+                        "Copy the whole folder to where it can be written, and open it there.",
+                    ) from None
+            self._open_as("immutable")
+
+    def _open_writable(self) -> None:
+        with self._in_turn():
+            for _ in driver.retry(JOURNAL_SECONDS, longest=0.02):
+                self._open_as("create")
+                if self.journal == driver.preferred_journal(self.path):
+                    return
+                self.close()  # an open connection, even an idle one, keeps others from leaving WAL mode too
+            self._open_as("create")
+
+    def _open_as(self, access: driver.Access) -> None:
+        connection = driver.connect(self.path, durable=True, access=access)
+        with contextlib.ExitStack() as unless_ready:
+            unless_ready.callback(connection.close)
+            migrations.schema_version(connection, self.path)  # what is not ours is refused before anything is written
+            if access == "create":
+                connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
+                self.journal = driver.set_journal(connection, self.path)
+            migrations.migrate(connection, self.path)
+            unless_ready.pop_all()
+        self._access = "write" if access == "create" else access
+        self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Lets one process after another open the file where it may have to leave WAL mode."""
+        if driver.wal_is_safe():
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        try:
+            lock = self.path.with_name("opening.lock")
+            with FileLock(lock, timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005, mode=0o600):
+                yield
+        except Timeout as error:
+            raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator["Connection"]:
+        """Lends a connection for a few statements; SQLite's errors come out as ours."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = driver.connect(self.path, durable=True, access=self._access)
+        try:
+            yield connection
+        except _UNUSABLE as error:
+            raise _as_library_error(error, self.path) from error
+        finally:
+            # Many at once are opened and closed again: each keeps its pages in memory and two files open.
+            if len(self._idle) < driver.MAX_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
+        if self.read_only:
+            raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
+        with self._write_lock:
+            writer = self._writer
+            if writer is None:
+                writer = self._writer = driver.connect(self.path, durable=True, access="write")
+                # Our own retry waits fairly; SQLite's handler would not (see driver.attempts).
+                writer.execute("PRAGMA busy_timeout=0")
+                # With a rollback journal, spilling into the file before the commit would have to wait for readers.
+                writer.execute("PRAGMA cache_spill=OFF")
+            try:
+                with driver.ImmediateTransaction(writer, self.path):
+                    yield writer
+            except _UNUSABLE as error:
+                raise _as_library_error(error, self.path) from error
+            finally:
+                if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
+                    self._writer = None
+                    writer.close()
+
+    def before_fork(self) -> None:
+        """Waits for the write in flight and closes what is idle: SQLite's connections must not cross a fork."""
+        self._write_lock.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        """Lets writes go on, in the parent and in the child; each opens its own connections."""
+        self._write_lock.release()
+
+    def close(self) -> None:
+        """Closes every connection; the last process to do so folds the log into the file."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        with self._write_lock:
+            if self._writer is not None and not self._writer.in_transaction:
+                self._writer.close()
+                self._writer = None
+
+    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        with self.reading() as db:
+            head = _head(db, kind, scope, name, self._ids)
+        if head is not None:
+            self._ids[(kind, scope, name)] = head.id
+        return head
+
+    def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
+        where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
+        with self.reading() as db:
+            query = f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope"
+            return [_as_head(row) for row in db.execute(query, (kind, scope)).fetchall()]
+
+    def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
+        with self.reading() as db:
+            query = f"{_HEAD} WHERE r.id IN (SELECT value FROM json_each(?))"
+            return {row[0]: _as_head(row) for row in db.execute(query, (json.dumps(list(ids)),)).fetchall()}
+
+    def version(self, resource: int, number: int) -> Version | None:
+        with self.reading() as db:
+            row = db.execute(f"{_VERSION} AND latest = ?", (resource, number)).fetchone()
+            return Version(*row) if row else None
+
+    def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
+        query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
+        top = 2**40 if below is None else below
+        with self.reading() as db:
+            return [Version(*row) for row in db.execute(query, (resource, top, limit)).fetchall()]
+
+    def manifest(self, resource: int, number: int) -> Manifest | None:
+        with self.reading() as db:
+            return _manifest(db, resource, number)
+
+    def blob(self, sha256: str) -> bytes | None:
+        with self.reading() as db:
+            return _blob(db, sha256, self.path)
+
+    def operation(self, identity: int) -> Operation | None:
+        with self.reading() as db:
+            row = db.execute(f"{_OPERATION} WHERE id = ?", (identity,)).fetchone()
+            return _as_operation(row) if row else None
+
+    def operations(self, limit: int, session: str | None = None) -> list[Operation]:
+        where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
+        with self.reading() as db:
+            rows = db.execute(f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", (*values, limit)).fetchall()
+            return [_as_operation(row) for row in rows]
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        query = f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?"
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (after, limit)).fetchall()]
+
+    def changes_of(self, operations: Sequence[int]) -> list[Change]:
+        # An operation's changes stand in a row in the log.
+        query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last
+            WHERE o.id IN (SELECT value FROM json_each(?)) ORDER BY c.sequence"""
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (json.dumps(list(operations)),)).fetchall()]
+
+    def changes_to(self, resource: int, after: int) -> list[Change]:
+        query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
+        with self.reading() as db:
+            return [_as_change(row) for row in db.execute(query, (resource, after)).fetchall()]
+
+    def sequence(self) -> int:
+        with self.reading() as db:
+            return int(db.execute(_SEQUENCE).fetchone()[0])
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Callable[[], int]]:
+        """Lends a function whose result differs from its last one when anybody has committed in between."""
+        with self.reading() as db:
+            yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator["SqliteWriter"]:
+        with self.writing() as db:
+            writer = SqliteWriter(db, self.path, self._ids)
+            yield writer
+        self._ids.update(writer.found)
+
+
+class SqliteWriter:
+    """The Writer protocol over one open transaction."""
+
+    def __init__(self, connection: "Connection", path: Path, ids: dict[tuple[str, str, str], int]) -> None:
+        self.db, self._path, self._ids = connection, path, ids
+        # Kept by the backend after the commit: a rollback takes back the ids that it made.
+        self.found: dict[tuple[str, str, str], int] = {}
+
+    def head(self, kind: Kind, scope: str, name: str) -> Head | None:
+        head = _head(self.db, kind, scope, name, self._ids)
+        if head is not None:
+            self.found[(kind, scope, name)] = head.id
+        return head
+
+    def manifest(self, resource: int, number: int) -> Manifest | None:
+        return _manifest(self.db, resource, number)
+
+    def blob(self, sha256: str) -> bytes | None:
+        return _blob(self.db, sha256, self._path)
+
+    def sequence(self) -> int:
+        return int(self.db.execute(_SEQUENCE).fetchone()[0])
+
+    def add_blob(self, sha256: str, size: int, packed: bytes, codec: str) -> None:
+        self.db.execute(
+            """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
+            DO UPDATE SET codec = excluded.codec, data = excluded.data
+            WHERE blob.codec = 'absent' AND excluded.codec IN ('zlib', 'raw')""",
+            (sha256, size, codec, packed),
+        )
+
+    def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
+        insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?)"
+        identity = self.db.execute(insert, (kind, scope, name)).lastrowid
+        assert identity is not None
+        return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
+
+    def add_change(self, head: Head, operation: int, before: int | None, manifest: Manifest | None) -> None:
+        h = head
+        text = None if manifest is None else manifest.to_json()
+        self.db.execute(
+            "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text),
+        )
+
+    def add_operation(self, identity: int, last: int, intent: Intent, arrived: bool = False) -> None:
+        evidence = json.dumps(intent.evidence) if intent.evidence else None
+        undoes = json.dumps(intent.undoes) if intent.undoes else None
+        self.db.execute(
+            "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+                *(intent.principal, intent.via or None, int(arrived)),
+            ),
+        )
+
+    def add_signature(self, operation: int, key: str, signature: bytes) -> None:
+        self.db.execute("INSERT INTO signature VALUES (?, ?, ?)", (operation, key, signature))
+
+    def bind(
+        self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+    ) -> None:
+        row = (folder, directory, resource, version, signature, conflict)
+        self.db.execute("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+        query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
+        return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
+
+    def add_move(self, note: protocol.MoveNote, stands: Mapping[int, protocol.ChannelState]) -> int | None:
+        return protocol.add_move(self.db, note, stands)
+
+    def follow(self, note: protocol.MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+        protocol.follow_policy(self.db, note, moved)
+
+
+_UNUSABLE = (*driver.Errors, ValueError, TypeError, OverflowError)
+"""What comes of a statement or of reading its rows when the file, or an argument, is not as it should be."""
+
+
+def _as_library_error(error: Exception, path: Path) -> EvolvableError:
+    if isinstance(error, driver.Errors):
+        return driver.library_error(error, path)
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
+    return LibraryCorrupt(
+        f"{path} holds what no Evolvable wrote: {error}.", "Run `evolvable fsck`; restore the last `evolvable backup`."
+    )
+
+
+_open_backends: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+_forking_backends: list[SqliteBackend] = []
+
+
+def _before_fork() -> None:
+    for backend in list(_open_backends):
+        backend.before_fork()
+        _forking_backends.append(backend)
+
+
+def _after_fork() -> None:
+    while _forking_backends:
+        _forking_backends.pop().after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
+    known = ids.get((kind, scope, name))
+    if known is None:
+        row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
+        return _as_head(row) if row else None
+    row = db.execute(_STATE, (known,)).fetchone()
+    if row is None:
+        raise ValueError(f"{kind} {name} is known, but not where it points")
+    after, latest, tree, hash_, frozen, sequence = row
+    return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
+
+
+def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
+    row = db.execute(_MANIFEST, (resource, number)).fetchone()
+    if row is None:
+        return None
+    manifest = Manifest.from_json(row[0])
+    if (manifest.tree, *row[2:]) != (row[1], resource, number):
+        raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
+    return manifest
+
+
+def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
+    row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+    if row is None:
+        return None
+    try:
+        data = unpack(*row)
+    except zlib.error:
+        data = b""
+    if blob_hash(data) != sha256 and (row[1] not in TOMBSTONES or not data):
+        raise LibraryCorrupt(
+            f"Blob {sha256[:12]} in {path} does not match its hash.",
+            "Run `evolvable fsck` to see what is affected; restore the last `evolvable backup`.",
+        )
+    return data
+
+
+def _as_head(row: Any) -> Head:
+    identity, kind, scope, name, version, latest, tree, hash_, frozen, sequence = row
+    return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
+
+
+def _as_operation(row: Any) -> Operation:
+    evidence = tuple(json.loads(row[5])) if row[5] else ()
+    undoes = tuple(json.loads(row[6])) if row[6] else ()
+    principal = Principal(row[7]) if row[7] else None
+    intent = Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes, principal, row[8] or "")
+    return Operation(row[0], intent, bool(row[9]))
+
+
+def _as_change(row: Any) -> Change:
+    return Change(row[0], row[1], Kind(row[2]), *row[3:7])

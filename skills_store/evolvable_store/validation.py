@@ -1,0 +1,299 @@
+"""Everything that is wrong with a resource, all of it at once, before any of it is taken in."""
+
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from evolvable_store.errors import InvalidRef
+from evolvable_store.frontmatter import (
+    MAX_DESCRIPTION,
+    NO_FRONTMATTER,
+    NO_MAPPING,
+    UNTERMINATED,
+    Defect,
+    Document,
+    Severity,
+    parse_document,
+)
+from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
+from evolvable_store.paths import path_problem
+from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
+from evolvable_store.workingcopy.tree_reader import FolderContents, is_ignored
+
+__all__ = ["Problem", "Severity", "main_path", "find_problems", "blocking_problems"]
+
+SKILL_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+"""The six keys of the Agent Skills specification."""
+
+MAX_COMPATIBILITY = 500
+"""Characters."""
+
+MAX_BODY_LINES = 500
+"""Lines of a skill's body that the specification recommends at most."""
+
+_TAG = re.compile(r"<[/!?]?[A-Za-z]")
+_ANY_TOOL = {"*", "Bash", "Bash(*)", "Bash(:*)"}
+_AGENT_FOLDERS = {".claude", ".codex", ".agents", ".cursor", ".gemini", ".vscode", ".claude-plugin", ".mcp.json"}
+_INSTRUCTIONS = {"claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md"}
+_SECRET_FOLDERS = {".ssh", ".aws", ".gnupg"}
+_SECRET_FILE = re.compile(
+    r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|id_(?:rsa|dsa|ecdsa|ed25519)|.*\.(?:pem|key|p12|pfx)"
+)
+_NO_SECRET = (".example", ".sample", ".template")
+_PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
+
+
+MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
+"""Characters and lines of a memory, which a model reads whole at the beginning of a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the file at `path`, or with the resource as a whole where `path` is ''."""
+
+    severity: Severity
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+def find_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
+    """Returns every problem of the files that are to be the resource `name`; none when all is well.
+
+    `name` is the one the resource would get: its folder's. Never raises for content.
+    """
+    return [
+        *_path_problems(files),
+        *_size_problems(files),
+        *(problem for path in files for problem in _content_problems(path, files[path].data)),
+        *_main_problems(kind, name, files),
+    ]
+
+
+def named_problems(path: str) -> list[Problem]:
+    """Return what the name of a file alone gives to warn of."""
+    return list(_content_problems(path, b""))
+
+
+def blocking_problems(problems: Sequence[Problem], strict: bool) -> list[Problem]:
+    """Returns those problems that stop a door.
+
+    strict: an agent's change or an import from elsewhere, stopped by errors too; otherwise a person's own folder.
+    """
+    return [p for p in problems if p.severity is Severity.REFUSE or (strict and p.severity is Severity.ERROR)]
+
+
+def main_path(kind: Kind, name: str, files: Container[str]) -> str:
+    """Returns the path of the main file among these: `skill.md` too where there is no SKILL.md; '' for none."""
+    path = main_file(kind, name)
+    if path in files:
+        return path
+    return "skill.md" if kind is Kind.SKILL and "skill.md" in files else ""
+
+
+def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
+    """Returns why the main file, which is there, was not read; empty when one was read, or none is there."""
+    if main_path(kind, name, reading.files):
+        return ""
+    if "." in reading.left_out:
+        return f"it is {reading.left_out['.']}"
+    expected = main_file(kind, name).casefold()
+    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
+
+
+def _path_problems(files: Files) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    written = {path.casefold() for path in files}
+    for path in files:
+        reason = path_problem(path)
+        if reason:
+            yield Problem(Severity.REFUSE, path, f"its path is refused: {reason}")
+            continue
+        parts = path.split("/")
+        if any(map(is_ignored, parts)):
+            # Written into a folder it would not be read back, and look deleted.
+            yield Problem(Severity.ERROR, path, "names like this are left out of every version")
+        for end in range(1, len(parts) + 1):
+            part = "/".join(parts[:end])
+            twin = seen.setdefault(part.casefold(), part)
+            if twin != part:
+                yield Problem(Severity.REFUSE, path, f"{part} and {twin} differ only by case")
+            elif end < len(parts) and part.casefold() in written:
+                yield Problem(Severity.REFUSE, path, f"{part} is a file and a folder")
+
+
+def _size_problems(files: Files) -> Iterator[Problem]:
+    if len(files) > MAX_FILES:
+        yield Problem(Severity.REFUSE, "", f"it has {len(files):,} files, the limit is {MAX_FILES}")
+    total = sum(len(file.data) for file in files.values())
+    if total > MAX_RESOURCE:
+        yield Problem(Severity.REFUSE, "", f"its files have {total:,} bytes together, the limit is {MAX_RESOURCE:,}")
+    for path, file in files.items():
+        if len(file.data) > MAX_FILE:
+            text = f"it has {len(file.data):,} bytes, the limit for one file is {MAX_FILE:,}"
+            yield Problem(Severity.REFUSE, path, text)
+
+
+def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
+    parts = path.split("/")
+    secret = _SECRET_FILE.fullmatch(parts[-1]) and not parts[-1].endswith(_NO_SECRET)
+    if secret or _SECRET_FOLDERS.intersection(parts):
+        yield Problem(Severity.WARNING, path, "it may hold secrets; every version of it is kept")
+    planted = _AGENT_FOLDERS.intersection(parts)
+    if planted:
+        yield Problem(Severity.WARNING, path, f"it configures an agent ({min(planted)}), which no resource needs to")
+    if parts[-1].casefold() in _INSTRUCTIONS:
+        yield Problem(Severity.WARNING, path, "agents take a file of this name as instructions, wherever it lies")
+    if data.startswith(_PROGRAMS) or (data.startswith(b"MZ") and b"\0" in data[:64]):
+        yield Problem(Severity.WARNING, path, "it is a compiled program; nobody can review it")
+
+
+def _main_problems(kind: Kind, name: str, files: Files) -> Iterator[Problem]:
+    expected, path = main_file(kind, name), main_path(kind, name, files)
+    if not path:
+        like = next((other for other in files if other.casefold() == expected.casefold()), "")
+        advice = f"; rename {like}" if like else ""
+        yield Problem(Severity.REFUSE, "", f"it has no {expected}{advice}")
+        return
+    if path != expected:
+        yield Problem(Severity.ERROR, path, f"it should be called {expected}")
+    if len(files[path].data) > MAX_FILE:
+        return
+    document = parse_document(files[path].data)
+    for defect in _defects(kind, name, document):
+        yield Problem(defect.severity, path, defect.text)
+    if document.fields.get("name") != name and (reason := _name_reason(kind, name)):
+        yield Problem(Severity.ERROR, "", reason)
+
+
+def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
+    """Yields what was found while reading, and then what the rules of the kind say."""
+    if kind is Kind.MEMORY:
+        yield from _cap_rule(name, document)
+        yield from (_as_warning(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))
+        return
+    yield from document.defects
+    if document.fields or not any(d.severity is not Severity.WARNING for d in document.defects):
+        for rule in _RULES[kind]:
+            yield from rule(name, document)
+
+
+def _cap_rule(name: str, document: Document) -> Iterator[Defect]:
+    most, most_lines = MEMORY_CAPS.get(name, (MAX_FILE, MAX_FILE))
+    length, lines = len(document.body), document.body.count("\n")
+    if length > most:
+        yield Defect(Severity.ERROR, f"it has {length:,} characters; a memory is read whole, the limit is {most:,}")
+    if lines > most_lines:
+        yield Defect(Severity.ERROR, f"it has {lines:,} lines; a memory is read whole, the limit is {most_lines}")
+
+
+def _as_warning(defect: Defect) -> Defect:
+    """Memory follows no specification: what would be an error is only a warning."""
+    return Defect(Severity.WARNING, defect.text) if defect.severity is Severity.ERROR else defect
+
+
+def _name_reason(kind: Kind, name: str) -> str:
+    try:
+        check_name(kind, name)
+    except InvalidRef as error:
+        return error.text
+    return ""
+
+
+def _name_rule(name: str, document: Document) -> Iterator[Defect]:
+    value = document.fields.get("name", "")
+    if not isinstance(value, str):
+        return
+    if not value:
+        yield Defect(Severity.ERROR, "it has no name")
+    elif len(value) > MAX_NAME:
+        yield Defect(Severity.ERROR, f"its name has {len(value):,} characters, the limit is {MAX_NAME}")
+    elif reason := _name_reason(Kind.SKILL, value):
+        yield Defect(Severity.ERROR, f"its name breaks the rule: {reason}")
+    elif value != name:
+        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {ascii(name)[1:-1]}")
+
+
+def _description_rule(name: str, document: Document) -> Iterator[Defect]:
+    value = document.fields.get("description", "")
+    if isinstance(value, str) and not value.strip():
+        yield Defect(Severity.ERROR, "it has no description")
+
+
+def _skill_description_rule(name: str, document: Document) -> Iterator[Defect]:
+    value = document.fields.get("description")
+    if not isinstance(value, str):
+        return
+    if len(value) > MAX_DESCRIPTION:
+        text = f"its description has {len(value):,} characters, the limit is {MAX_DESCRIPTION:,}"
+        yield Defect(Severity.ERROR, text)
+    if tag := _TAG.search(value):
+        shown = ascii(value[tag.start() : tag.start() + 20])
+        yield Defect(Severity.ERROR, f"its description has an XML or HTML tag ({shown})")
+
+
+def _keys_rule(name: str, document: Document) -> Iterator[Defect]:
+    unknown = [key for key in document.fields if key not in SKILL_KEYS]
+    if unknown:
+        listed = ", ".join(ascii(key[:40])[1:-1] for key in unknown[:10])
+        more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+        yield Defect(Severity.WARNING, f"it has keys that the specification does not know: {listed}{more}")
+    for key in ("license", "compatibility", "allowed-tools"):
+        if key in document.fields and not isinstance(document.fields[key], str):
+            yield Defect(Severity.WARNING, f"its {key} is not a text")
+    compatibility = document.fields.get("compatibility")
+    if isinstance(compatibility, str) and len(compatibility) > MAX_COMPATIBILITY:
+        text = f"its compatibility has {len(compatibility):,} characters, the limit is {MAX_COMPATIBILITY}"
+        yield Defect(Severity.WARNING, text)
+
+
+def _metadata_rule(name: str, document: Document) -> Iterator[Defect]:
+    metadata = document.fields.get("metadata", {})
+    if not isinstance(metadata, dict):
+        yield Defect(Severity.WARNING, "its metadata is not a mapping")
+        return
+    others = [ascii(key[:40])[1:-1] for key, value in metadata.items() if not isinstance(value, str)]
+    if others:
+        yield Defect(Severity.WARNING, f"its metadata has values that are not texts: {', '.join(others[:10])}")
+    evolvable = str(metadata.get("evolvable", "true")).strip()
+    if evolvable.lower() not in ("true", "false"):
+        text = f'its metadata says evolvable: {ascii(evolvable[:40])}; only "false" freezes a resource'
+        yield Defect(Severity.WARNING, text)
+
+
+def _capability_rule(name: str, document: Document) -> Iterator[Defect]:
+    fields = document.fields
+    if "hooks" in fields:
+        yield Defect(Severity.WARNING, "its hooks run commands on the machine of whoever uses it")
+    tools = fields.get("allowed-tools")
+    texts = re.split(r"[\s,]+", tools) if isinstance(tools, str) else tools if isinstance(tools, list) else []
+    free = [text for text in texts if isinstance(text, str) and text in _ANY_TOOL]
+    if free:
+        yield Defect(Severity.WARNING, f"its allowed-tools let it run any command without asking ({free[0]})")
+    if fields.get("permissionMode") == "bypassPermissions":
+        yield Defect(Severity.WARNING, "its permissionMode lets it do anything without asking")
+
+
+def _body_rule(name: str, document: Document) -> Iterator[Defect]:
+    body = document.body.strip()
+    lines = body.count("\n") + 1
+    if not body:
+        yield Defect(Severity.WARNING, "it has nothing after its frontmatter")
+    elif lines > MAX_BODY_LINES:
+        text = f"its body has {lines:,} lines; over {MAX_BODY_LINES} should move to other files"
+        yield Defect(Severity.WARNING, text)
+
+
+Rule = Callable[[str, Document], Iterator[Defect]]
+"""The resource's name and its document -> what breaks this rule."""
+
+_COMMON: tuple[Rule, ...] = (_name_rule, _description_rule, _metadata_rule, _capability_rule)
+_RULES: dict[Kind, tuple[Rule, ...]] = {
+    Kind.SKILL: (*_COMMON, _skill_description_rule, _keys_rule, _body_rule),
+    Kind.AGENT: (*_COMMON, _body_rule),
+    Kind.PROMPT: (*_COMMON, _body_rule),
+    Kind.TOOL: _COMMON,
+    Kind.ENVIRONMENT: _COMMON,
+}

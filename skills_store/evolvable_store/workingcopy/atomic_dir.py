@@ -1,0 +1,397 @@
+"""Writes a whole folder so that no reader sees half of it, and a crash at any instant leaves the old or the new."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evolvable_store.errors import Refused
+from evolvable_store.objects import File, Files, make_manifest
+from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files
+from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, exchange, is_link, rename, rename_new
+from evolvable_store.workingcopy.staging_dir import (
+    OpenStagingDirectory,
+    RecoveryNote,
+    Slot,
+    StagingDirectory,
+    clear_part,
+    is_abandoned,
+    list_stems,
+    new_note,
+    open_root,
+    open_staging,
+    staging_for,
+    sync_directory,
+    sync_folder,
+    unknown_entries,
+)
+from evolvable_store.workingcopy.tree_reader import FolderContents, read_folder, read_single
+
+__all__ = [
+    "RecoveredDirectory",
+    "ReplacedDirectory",
+    "StagingDirectory",
+    "discard",
+    "open_root",
+    "open_staging",
+    "read_back",
+    "remove_folder",
+    "remove_single",
+    "staging_for",
+    "still_holds",
+    "sweep",
+    "unknown_entries",
+    "write_folder",
+    "write_single",
+]
+
+SINGLE = "AGENT.md"
+"""What a file is called that stands for a whole folder: agents are the one kind that clients keep in single files."""
+
+_IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
+
+
+KeepUntracked = Callable[[PathAt, str], object]
+"""Takes a directory that was removed and its name below the root, and moves away what is to be kept of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedDirectory:
+    """A folder that was replaced or removed; it lies at `old` until a sweep has made sure that nothing is lost."""
+
+    old: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredDirectory:
+    """A replaced folder that holds more than it was believed to: somebody wrote into it at the last moment.
+
+    files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
+    belong to no version and could not go back to `target`, because something else has their place. Every sweep
+    returns it again until `discard(old)`.
+    """
+
+    target: Path
+    files: dict[str, File]
+    old: Path
+    believed: str
+    stuck: tuple[str, ...]
+
+
+def write_folder(
+    target: Path, files: Files, staging: StagingDirectory, *, believed: str, now: float
+) -> ReplacedDirectory | None:
+    """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
+
+    staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
+    before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. What the old folder had
+    besides tracked files is moved over, and the permissions of what stays are kept. Durable when it returns.
+    Raises Refused when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may have,
+    OSError when the disk refuses; then `target` is as it was.
+    """
+    written = make_manifest(files).tree
+    with open_staging(staging) as place:
+        at = _check_target(target, place)
+        return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now)
+
+
+def write_single(
+    target: Path, file: File, staging: StagingDirectory, *, believed: str, now: float
+) -> ReplacedDirectory | None:
+    """Makes `target` a file with this content, in one step as `write_folder` does.
+
+    The trees, `believed` too, are those of a folder that holds this file alone, as SINGLE.
+    """
+    written = make_manifest({SINGLE: file}).tree
+    with open_staging(staging) as place:
+        at = _check_target(target, place, single=True)
+        return _write(at, lambda new: build_single(new, file, at), place, believed, written, now)
+
+
+def _write(
+    target: PathAt,
+    build: Callable[[PathAt], None],
+    place: OpenStagingDirectory,
+    believed: str,
+    written: str,
+    now: float,
+) -> ReplacedDirectory | None:
+    slot = Slot.fresh(place, target.path.name)
+    note = new_note(target, now=now, inode=0, believed=believed, written=written)
+    try:
+        # First a note, so that what is built is known as ours; it is durable before anything is replaced.
+        slot.write_note(note, durable=False)
+        build(slot.new)
+        note = replace(note, inode=slot.new.lstat().st_ino)
+        slot.write_note(note)
+        rename(slot.new, slot.ready)
+        _sync_above(slot.ready)
+        target.make_parents()
+        _put(slot, note)
+    except OSError:
+        _give_up(slot)
+        raise
+    return _finish(slot, note)
+
+
+def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
+    """Takes `target` away; returns where it lies now, None when there was nothing.
+
+    Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
+    version, a folder with that alone stays; what programs make again by themselves goes with the rest.
+    """
+    with open_staging(staging) as place:
+        return _remove(_check_target(target, place), (_move_away, replace_files), place, believed, now)
+
+
+def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
+    """Takes the file `target` away, as `remove_folder` a folder; the trees are as for `write_single`."""
+    with open_staging(staging) as place:
+        return _remove(_check_target(target, place, single=True), (_move_away,), place, believed, now)
+
+
+def _remove(
+    target: PathAt, ways: tuple["SwapMethod", ...], place: OpenStagingDirectory, believed: str, now: float
+) -> ReplacedDirectory | None:
+    if not target.exists():
+        return None
+    slot = Slot.fresh(place, target.path.name)
+    note = new_note(target, now=now, inode=0, believed=believed, written="")
+    try:
+        slot.write_note(note)
+        _first_possible(ways, slot, note)
+    except FileNotFoundError:
+        _give_up(slot)
+        return None
+    except OSError:
+        _give_up(slot)
+        raise
+    return _finish(slot, note)
+
+
+def discard(old: Path, staging: StagingDirectory) -> None:
+    """Delete a replaced folder: its content is safe in the library."""
+    with open_staging(staging) as place:
+        Slot.of(old, place).clear()
+
+
+def still_holds(old: Path, tree: str) -> bool:
+    """Returns whether the tracked files of a replaced folder or file make this tree."""
+    try:
+        return make_manifest(read_back(old).files).tree == tree
+    except FileNotFoundError:
+        return False
+
+
+def read_back(old: Path) -> FolderContents:
+    """Returns what lies in a replaced folder; of a replaced file, it as SINGLE. Raises FileNotFoundError."""
+    single = old.is_file() and not old.is_symlink()
+    return read_single(old, SINGLE, real=True) if single else read_folder(old, real=True)
+
+
+def sweep(
+    staging: StagingDirectory,
+    now: float,
+    keep_seconds: float = 60.0,
+    still_as_believed: Callable[[Path, str], bool] = still_holds,
+    keep: KeepUntracked | None = None,
+    only: str | None = None,
+) -> list[RecoveredDirectory]:
+    """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
+
+    Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
+    are deleted after `keep_seconds` if they hold what they were believed to; anything in them that belongs to no
+    version is moved to the target first. Can run in several processes at once, beside writers. What the disk refuses
+    now is left for the next sweep.
+
+    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
+    before the rest is deleted. only: look at the swaps of this directory alone.
+    """
+    found: list[RecoveredDirectory] = []
+    known = list_stems(staging.notes)
+    if not known:
+        return found
+    with open_staging(staging) as place:
+        for stem in known:
+            with suppress(OSError, Refused):
+                recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed, keep, only)
+                if recovered:
+                    found.append(recovered)
+    return found
+
+
+def _sweep_slot(
+    slot: Slot,
+    now: float,
+    keep_seconds: float,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: KeepUntracked | None,
+    only: str | None,
+) -> RecoveredDirectory | None:
+    note = slot.read_note()
+    if note is None:
+        clear_part(slot, now)
+        return None
+    if only is not None and note.target != only:
+        return None
+    slot.delete(slot.gone)
+    at_work = not slot.old.exists() or slot.ready.exists()
+    if at_work and not is_abandoned(note, now):
+        return None
+    _settle(slot, note)
+    if not slot.old.exists():
+        slot.clear()
+        return None
+    return _sweep_old(slot, note, abs(now - note.at) > keep_seconds, still_as_believed, keep)
+
+
+def _check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
+    """Return the path of what is to be replaced. Raise Refused when that is something else than it should be."""
+    at = place.target(place.staging.name_of(target))
+    for above in reversed(at.parents):
+        if above.exists() and is_link(above.lstat()):
+            raise Refused(f"{above} is a symbolic link; nothing is written below it.", "Remove the link.")
+    try:
+        status = at.lstat()
+    except FileNotFoundError:
+        return at
+    right, wanted = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
+    if is_link(status) or not right(status.st_mode):
+        what = "a symlink" if is_link(status) else f"not a {wanted}"
+        raise Refused(
+            f"{target} is {what}; it is not replaced.", f"Give the {wanted} that it stands for, or remove it."
+        )
+    return at
+
+
+def _sync_above(path: PathAt) -> None:
+    """Make the name durable."""
+    if path.parents:
+        sync_folder(path.parents[0])
+    else:
+        sync_directory(path.base)
+
+
+def _put(slot: Slot, note: RecoveryNote) -> None:
+    """Brings the folder that is ready to its target; what was there goes to `slot.old`."""
+    target = slot.target(note)
+    for attempt in range(8):
+        try:
+            if target.exists():
+                single = slot.ready.is_file()
+                ways = (_exchange, _two_renames) if single else (_exchange, _two_renames, replace_files)
+                _first_possible(ways, slot, note)
+            else:
+                rename_new(slot.ready, target)
+            return
+        except (FileExistsError, FileNotFoundError):
+            # Somebody made or removed the target in between.
+            if attempt == 7 or not slot.ready.exists():
+                raise
+
+
+SwapMethod = Callable[[Slot, RecoveryNote], None]
+
+
+def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
+    """Goes the first of these ways that the system can; Windows can only go the last, as files may be open."""
+    for way in ways if os.name == "posix" else ways[-1:]:
+        try:
+            return way(slot, note)
+        except OSError as error:
+            if error.errno not in _IMPOSSIBLE or way is ways[-1]:
+                raise
+    return None
+
+
+def _exchange(slot: Slot, note: RecoveryNote) -> None:
+    target = slot.target(note)
+    exchange(slot.ready, target)
+    try:
+        rename(slot.ready, slot.old)
+    except OSError:
+        exchange(slot.ready, target)
+        raise
+
+
+def _two_renames(slot: Slot, note: RecoveryNote) -> None:
+    target = slot.target(note)
+    rename(target, slot.old)
+    try:
+        rename_new(slot.ready, target)
+    except OSError:
+        rename_new(slot.old, target)
+        raise
+
+
+def _move_away(slot: Slot, note: RecoveryNote) -> None:
+    rename(slot.target(note), slot.old)
+
+
+def _finish(slot: Slot, note: RecoveryNote) -> ReplacedDirectory | None:
+    target = slot.target(note)
+    _sync_above(target)
+    if not slot.old.exists():
+        slot.clear()
+        return None
+    move_untracked(slot.old, target, successor=bool(note.written))
+    return ReplacedDirectory(slot.old.path)
+
+
+def _give_up(slot: Slot) -> None:
+    """Removes what a failed swap left, if the target was not touched; else it is the sweep's."""
+    slot.delete(slot.new)
+    note = slot.read_note()
+    if slot.old.exists():
+        return
+    if note is None or note.drop is not None or not slot.ready.exists() or _is_ours(slot, note):
+        slot.clear()
+
+
+def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
+    """Returns whether what is ready is what was built, not what it was exchanged for."""
+    return slot.ready.lstat().st_ino == note.inode
+
+
+def _settle(slot: Slot, note: RecoveryNote) -> None:
+    """Undoes or finishes a swap whose process died in the middle."""
+    slot.delete(slot.new)
+    if not slot.ready.exists():
+        return
+    if note.drop is not None:
+        replace_files(slot, note)
+    elif slot.old.exists():
+        target = slot.target(note)
+        if not target.exists():
+            rename_new(slot.old, target)
+        slot.delete(slot.ready)
+    elif _is_ours(slot, note):
+        slot.delete(slot.ready)
+    else:
+        rename(slot.ready, slot.old)
+
+
+def _sweep_old(
+    slot: Slot,
+    note: RecoveryNote,
+    due: bool,
+    still_as_believed: Callable[[Path, str], bool],
+    keep: KeepUntracked | None,
+) -> RecoveredDirectory | None:
+    target = slot.target(note)
+    stuck = move_untracked(slot.old, target, successor=bool(note.written))
+    if not due:
+        return None
+    if not stuck and any(still_as_believed(slot.old.path, tree) for tree in (note.believed, note.written) if tree):
+        if keep is not None and not note.written:
+            keep(slot.old, note.target)
+        slot.clear()
+        return None
+    reading = read_back(slot.old.path)
+    # Another sweep may have been deleting it while it was read here; it renames first.
+    if "." in reading.left_out or not slot.old.exists():
+        return None
+    return RecoveredDirectory(target.path, reading.files, slot.old.path, note.believed, stuck)

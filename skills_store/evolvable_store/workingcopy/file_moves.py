@@ -1,0 +1,433 @@
+"""Writes files into a new folder, durably, with the owner and the permissions of the folder that it will replace.
+
+Takes a person's untracked files from a replaced folder to its successor.
+
+The last resort where no whole folder can be renamed (Windows, lower layers of overlays): one file after the other.
+
+Readers may see a mix meanwhile; a crash in between is finished by the next sweep.
+
+Files that an undo, a removal or a checkout took out of a watched folder and that no version holds.
+
+A resource's own files are in its versions. What lies beside them (ignored names, files over a limit, links) belongs to
+no version, so it is moved to the library's home when its directory is taken away, and can be put back.
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from evolvable_store.errors import InvalidArgument, NotFound
+from evolvable_store.objects import EXECUTABLE, MAX_FILE, File, Files
+from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, PathAt, copy_file, move, open_real, rename, rename_new
+from evolvable_store.workingcopy.staging_dir import RecoveryNote, Slot, is_inside, sync_folder
+from evolvable_store.workingcopy.tree_reader import is_disposable, tracked_paths, untracked_paths
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
+    """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk.
+
+    A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
+    can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
+    Raises OSError.
+    """
+    above = {str(parent) for path in files for parent in PurePosixPath(path).parents} - {"."}
+    folders = sorted(above, key=lambda path: path.count("/"))
+    folder.mkdir()
+    for path in folders:
+        (folder / path).mkdir()
+    for name, file in files.items():
+        _write(folder / name, file, like / name, like)
+    for path in reversed(folders):
+        _adopt_folder(folder / path, like, like / path)
+        sync_folder(folder / path)
+    _adopt_folder(folder, like, like)
+    sync_folder(folder)
+
+
+def build_single(path: PathAt, file: File, like: PathAt) -> None:
+    """Makes the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
+    parents = like.parents
+    _write(path, file, like, parents[0] if parents else None)
+
+
+def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None) -> None:
+    """like: the folder that is replaced, None for the root itself."""
+    fd = path.open(_WRITE, file.mode)
+    with open(fd, "wb") as stream:
+        stream.write(file.data)
+        stream.flush()
+        same = _status(same_path, stat.S_ISREG)
+        above = same_path.base.status() if like is None else _status(like, stat.S_ISDIR)
+        _set_owner(path, os.fstat(fd), same or above)
+        if same:
+            readable = stat.S_IMODE(same.st_mode) & 0o666 | stat.S_IRUSR
+            mode = readable | (readable & 0o444) >> 2 if file.mode == EXECUTABLE else readable
+            os.chmod(fd if BY_DESCRIPTOR else os.fspath(path), mode)
+        os.fsync(fd)
+
+
+def _adopt_folder(path: PathAt, like: PathAt, same_path: PathAt) -> None:
+    same = _status(same_path, stat.S_ISDIR)
+    _set_owner(path, path.lstat(), same or _status(like, stat.S_ISDIR))
+    if same:
+        path.chmod_directory(stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU)
+
+
+def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None) -> None:
+    """Gives the path the owner and group of `like`, as far as this process may."""
+    if like and hasattr(os, "chown") and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
+        with suppress(OSError):
+            path.chown(-1, like.st_gid)
+            path.chown(like.st_uid, -1)
+
+
+def _status(path: PathAt, wanted: Callable[[int], bool]) -> os.stat_result | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status if wanted(status.st_mode) else None
+
+
+def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
+    """Moves what belongs to no version from `old` to `target`; returns the paths that cannot go.
+
+    Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
+    what no program would make again, and the rest stays. Can be called again, and by several processes at once.
+    """
+    if not old.is_dir():
+        return ()  # a file alone brings nothing along
+    alone = not successor or not target.exists()
+    stuck = []
+    for path in untracked_paths(old):
+        disposable = is_disposable(path.rpartition("/")[2])
+        if alone and (disposable or _is_bare(old / path)):
+            continue
+        if not _move_new(old / path, target / path, target) and not disposable:
+            stuck.append(path)
+    return tuple(stuck)
+
+
+def _is_bare(path: PathAt) -> bool:
+    """Returns whether it is an empty folder."""
+    return path.is_dir() and not path.names()
+
+
+def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
+    """Moves a file or a folder into the folder `top`, replacing nothing; returns whether nothing stayed behind."""
+    try:
+        top.mkdir(exist_ok=True)
+        target.make_parents()
+        rename_new(source, target)
+    except FileExistsError:
+        with suppress(OSError):
+            return _merge_directories(source, target, top)
+    except OSError:
+        pass
+    return not source.exists()
+
+
+def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
+    """Moves what lies in one folder into another; a file goes only if the other is equal."""
+    modes = [path.lstat().st_mode for path in (source, target) if path.exists()]
+    if len(modes) == 2 and all(map(stat.S_ISDIR, modes)):
+        moved = [_move_new(source / name, target / name, top) for name in source.names()]
+        if all(moved):
+            source.rmdir()
+        return all(moved)
+    small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
+    if len(modes) == 2 and small and _is_equal(source, target):
+        source.unlink()
+    return not source.exists()
+
+
+def _is_equal(one: PathAt, other: PathAt) -> bool:
+    """Return whether two files hold the same bytes; one of them is at most MAX_FILE long."""
+    with ExitStack() as stack:
+        # Should somebody put a pipe there now, opening it must not wait for its other end.
+        fds = [path.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) for path in (one, other)]
+        streams = [stack.enter_context(open(fd, "rb")) for fd in fds]
+        data = [stream.read(MAX_FILE + 1) for stream in streams]
+    return data[0] == data[1]
+
+
+def replace_files(slot: Slot, note: RecoveryNote) -> None:
+    """Brings every file of `slot.ready` into the target, main file last, and takes away what is not there any more.
+
+    What was there before ends up in `slot.old`. Can be called again after a crash at any instant, with the note as it
+    then is. Raises OSError when a file cannot be replaced; then all are as they were, if the disk lets it.
+    """
+    target = slot.target(note)
+    drop = note.drop
+    if drop is None:
+        drop = [path for path in tracked_paths(target) if not (slot.ready / path).exists()]
+        slot.write_note(replace(note, drop=drop))
+    slot.ready.mkdir(exist_ok=True)
+    slot.old.mkdir(exist_ok=True)
+    done: list[str] = []
+    try:
+        _replace_each(slot, target, drop, done)
+    except OSError:
+        if note.drop is None:
+            _undo(slot, target, drop, done)
+        raise
+    _sync_tree(target)
+    slot.delete(slot.ready)
+
+
+def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
+    for path in drop:
+        done.append(path)
+        _set_aside(target / path, slot.old / path)
+        _prune(target, path)
+    files = _main_last(slot.ready)
+    for path in files:
+        _make_room(target, path, slot.old, done)
+        done.append(path)
+        _back_up(target / path, slot.old / path)
+        rename(slot.ready / path, target / path)
+    if not files:
+        _remove_folder(target, slot.old)
+
+
+def _remove_folder(target: PathAt, old: PathAt) -> None:
+    """Removes the folder itself, unless there is more in it than what programs make again by themselves."""
+    for path in untracked_paths(target):
+        if is_disposable(path.rpartition("/")[2]):
+            with suppress(OSError):  # a folder of a lower layer cannot be moved
+                _set_aside(target / path, old / path)
+    with suppress(OSError):
+        target.rmdir()
+
+
+def _main_last(folder: PathAt) -> list[str]:
+    """Returns the paths of all files below, those like SKILL.md at the end."""
+    paths = _files_below(folder)
+    return sorted(paths, key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path))
+
+
+def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
+    for name in folder.names():
+        if (folder / name).is_dir():
+            yield from _files_below(folder / name, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _back_up(path: PathAt, kept: PathAt) -> None:
+    """Keeps what is at `path` as `kept` too; it stays where it is if it is a file."""
+    if kept.exists() or not path.exists():
+        return
+    if not path.is_file():
+        _set_aside(path, kept)
+        return
+    kept.make_parents()
+    try:
+        path.link_to(kept)
+    except OSError:
+        part = PathAt(kept.base, f"{kept.name}.part.tmp")
+        copy_file(path, part)
+        rename(part, kept)
+
+
+def _set_aside(path: PathAt, kept: PathAt) -> None:
+    if path.exists() and not kept.exists():
+        kept.make_parents()
+        rename(path, kept)
+
+
+def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
+    """Makes the folders above `path`; moves away a link or a file that stands where one must be."""
+    target.mkdir(exist_ok=True)
+    parts = path.split("/")
+    for depth in range(1, len(parts)):
+        above = "/".join(parts[:depth])
+        folder = target / above
+        if folder.exists() and not folder.is_dir():
+            done.append(above)
+            _set_aside(folder, old / above)
+        folder.mkdir(exist_ok=True)
+
+
+def _prune(target: PathAt, path: str) -> None:
+    """Removes the folders between `target` and `path` that are empty now."""
+    with suppress(OSError):
+        for folder in (target / path).parents:
+            if folder == target:
+                return
+            folder.rmdir()
+
+
+def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
+    """Puts everything back; what resists stays for the sweep."""
+    try:
+        for path in reversed(done):
+            put, ready, kept = target / path, slot.ready / path, slot.old / path
+            if put.is_dir():
+                _prune(target, f"{path}/x")
+            elif path not in drop and put.exists() and not ready.exists():
+                rename(put, ready)
+            if kept.exists():
+                put.make_parents()
+                rename(kept, put)
+    except OSError:
+        return
+    slot.delete(slot.old)
+
+
+def _sync_tree(target: PathAt) -> None:
+    with suppress(FileNotFoundError):
+        for name in target.names():
+            if (target / name).is_dir():
+                _sync_tree(target / name)
+        sync_folder(target)
+
+
+RETENTION_SECONDS = 30 * 86_400.0
+"""How long an entry is kept."""
+
+MAX_BYTES = 2 * 2**30
+"""What all entries together may hold; the oldest go first, the newest stays whatever its size."""
+
+_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    """One directory that was taken out of a watched folder.
+
+    folder: the watched folder. directory: its name below it, with `/`. at: seconds. size: bytes. files: how many.
+    """
+
+    id: str
+    folder: str
+    directory: str
+    at: float
+    files: int
+    size: int
+
+
+class Trash:
+    """The trash of one library's home. Several processes may use it at once."""
+
+    def __init__(self, home: Path) -> None:
+        self._place = home / "trash"
+
+    def put(self, old: PathAt, folder: Path, directory: str, now: float) -> TrashEntry | None:
+        """Move a directory that was taken away into the trash; return the entry, None when versions hold all of it.
+
+        Raise OSError when it cannot be moved; then it is where it was.
+        """
+        if not old.is_dir() or not untracked_paths(old):
+            return None
+        self._place.mkdir(mode=0o700, exist_ok=True)
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        entry = self._place / f"{stamp}-{secrets.token_hex(4)}"
+        entry.mkdir(mode=0o700)
+        files, size = _extent(old)
+        made = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
+        try:
+            (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
+            with open_real(entry.resolve()) as place:
+                move(old, place / "content")
+        except OSError:
+            if old.exists():
+                shutil.rmtree(entry, ignore_errors=True)
+            raise
+        self.expire(now)
+        return made
+
+    def entries(self) -> list[TrashEntry]:
+        """Return what is in the trash, newest first; entries that cannot be read are left out."""
+        with suppress(OSError):
+            names = sorted(os.listdir(self._place), reverse=True)
+            return [entry for name in names if (entry := self._read(name)) is not None]
+        return []
+
+    def newest_of(self, folder: Path, directory: str) -> TrashEntry | None:
+        """Return the newest entry of a directory of a watched folder, None when there is none."""
+        wanted = (os.fspath(folder), directory)
+        return next((entry for entry in self.entries() if (entry.folder, entry.directory) == wanted), None)
+
+    def put_back(self, identity: str, target: PathAt, *, all_files: bool = True) -> list[str]:
+        """Move the files of an entry to `target`, replacing nothing; return the paths that had to stay.
+
+        target: made when it does not exist. all_files: also those that versions hold. The entry goes when nothing is
+        left in it. Raise NotFound, OSError.
+        """
+        entry = self._read(identity)
+        if entry is None:
+            raise NotFound(f"There is nothing {identity!r} in the trash.", "`evolvable trash` lists what is in it.")
+        with open_real((self._place / identity).resolve()) as place:
+            content = place / "content"
+            target.make_parents()
+            target.mkdir(exist_ok=True)
+            paths = content.names() if all_files else untracked_paths(content)
+            stuck = [path for path in paths if not _put_back(content / path, target / path)]
+            empty = all_files and not stuck or not untracked_paths(content)
+        if empty:
+            self.delete(identity)
+        return stuck
+
+    def delete(self, identity: str) -> None:
+        """Delete an entry. Raise InvalidArgument for something that is no entry's name."""
+        if not _ID.fullmatch(identity):
+            raise InvalidArgument(f"{identity[:40]!r} is not the name of an entry.", "`evolvable trash` lists them.")
+        shutil.rmtree(self._place / identity, ignore_errors=True)
+
+    def expire(self, now: float) -> None:
+        """Delete entries over the retention, and the oldest while all together are over the limit."""
+        kept = 0
+        for position, entry in enumerate(self.entries()):
+            kept += entry.size
+            if abs(now - entry.at) > RETENTION_SECONDS or (position and kept > MAX_BYTES):
+                self.delete(entry.id)
+
+    def _read(self, name: str) -> TrashEntry | None:
+        if not _ID.fullmatch(name):
+            return None
+        try:
+            fields = json.loads((self._place / name / "entry.json").read_text(encoding="utf-8"))
+            entry = TrashEntry(**{**fields, "id": name})
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None
+        texts = isinstance(entry.folder, str) and isinstance(entry.directory, str) and is_inside(entry.directory)
+        numbers = all(isinstance(value, (int, float)) for value in (entry.at, entry.files, entry.size))
+        return entry if texts and numbers and (self._place / name / "content").is_dir() else None
+
+
+def _put_back(source: PathAt, target: PathAt) -> bool:
+    """Move a file or directory to a place that does not exist; merge directories. Return whether all of it went."""
+    with suppress(OSError):
+        target.make_parents()
+        if not target.exists():
+            move(source, target)
+        elif source.is_dir() and target.is_dir():
+            moved = [_put_back(source / name, target / name) for name in source.names()]
+            return all(moved)
+        return not source.exists()
+    return False
+
+
+def _extent(folder: PathAt) -> tuple[int, int]:
+    """Return how many files lie below a folder, and their bytes; links are counted, never followed."""
+    files = size = 0
+    with suppress(OSError):
+        for name in folder.names():
+            status = (folder / name).lstat()
+            if stat.S_ISDIR(status.st_mode):
+                below = _extent(folder / name)
+                files, size = files + below[0], size + below[1]
+            else:
+                files, size = files + 1, size + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
+    return files, size

@@ -1,0 +1,282 @@
+"""Read commits and trees of a git object database without running git.
+
+git runs programs that a repository names (`core.fsmonitor`, filters, hooks), so nothing here starts it. The database is
+hostile input: every size and depth is bounded, and whatever is damaged raises GitDamaged.
+"""
+
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_OBJECT = 32 * 2**20
+"""Bytes of one object that are inflated."""
+
+MAX_DELTAS = 64
+"""Deltas on top of one another; git itself writes at most 50."""
+
+MAX_PACKS = 1_000
+MAX_ALTERNATES = 16
+
+_IDS = 8 + 1024
+"""Where the ids begin in a pack index: behind its signature and the counts by first byte."""
+
+_NEAR = 64  # ids that are read at once
+_TYPES = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
+
+
+class GitDamaged(Exception):
+    """A repository cannot be read: it is damaged, or holds what this reader does not know."""
+
+
+def read_bounded(path: Path, limit: int) -> bytes | None:
+    """Return the bytes of a regular file, None when there is none. Raise GitDamaged when it is longer than `limit`."""
+    try:
+        # Never wait for a pipe that somebody put there.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise GitDamaged(f"{path}: {error}") from None
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            raise GitDamaged(f"{path} is no file of at most {limit:,} bytes")
+        try:
+            return stream.read(limit + 1)[:limit]
+        except OSError as error:
+            raise GitDamaged(f"{path}: {error}") from None
+
+
+class ObjectDatabase:
+    """The objects of one repository, loose and packed, with those of its alternates."""
+
+    def __init__(self, folder: Path, id_size: int) -> None:
+        """folder: `objects` of the common directory. id_size: bytes of an id, 20 (sha1) or 32 (sha256)."""
+        self._id_size = id_size
+        self._folders = list(_with_alternates(folder))
+        self._packs: list[_Pack] | None = None
+
+    def read(self, identity: bytes, wanted: str) -> bytes:
+        """Return the content of an object of the type `wanted`. Raise GitDamaged."""
+        kind, data = self._object(identity, MAX_DELTAS)
+        if kind != wanted:
+            raise GitDamaged(f"{identity.hex()} is a {kind}, not a {wanted}")
+        return data
+
+    def _object(self, identity: bytes, depth: int) -> tuple[str, bytes]:
+        name = identity.hex()
+        for folder in self._folders:
+            packed = read_bounded(folder / name[:2] / name[2:], MAX_OBJECT)
+            if packed is not None:
+                return _parse_loose(packed)
+        for pack in self._all_packs():
+            offset = pack.offset_of(identity)
+            if offset is not None:
+                return self._packed(pack, offset, depth)
+        raise GitDamaged(f"{name} is missing")
+
+    def _all_packs(self) -> "list[_Pack]":
+        if self._packs is None:
+            found = [
+                path for folder in self._folders for path in _list_folder(folder / "pack") if path.suffix == ".idx"
+            ]
+            if len(found) > MAX_PACKS:
+                raise GitDamaged(f"{len(found):,} packs")
+            self._packs = [_Pack(path, self._id_size) for path in found]
+        return self._packs
+
+    def _packed(self, pack: "_Pack", offset: int, depth: int) -> tuple[str, bytes]:
+        if depth <= 0:
+            raise GitDamaged("too many deltas")
+        kind, size, data = pack.entry(offset)
+        if kind in _TYPES:
+            return _TYPES[kind], _inflate(data, size)
+        if kind == _OFFSET_DELTA:
+            back, used = _parse_offset(data)
+            if not 0 < back <= offset:
+                raise GitDamaged("a delta against nothing")
+            base_kind, base = self._packed(pack, offset - back, depth - 1)
+        elif kind == _REFERENCE_DELTA:
+            used = self._id_size
+            base_kind, base = self._object(data[:used], depth - 1)
+        else:
+            raise GitDamaged(f"object type {kind}")
+        return base_kind, _apply_delta(base, _inflate(data[used:], size))
+
+
+class _Pack:
+    """One pack with its index, version 2. Both are read in pieces: an index may have hundreds of megabytes."""
+
+    def __init__(self, index: Path, id_size: int) -> None:
+        self._index, self._path, self._id_size = index, index.with_suffix(".pack"), id_size
+        head = _read_range(index, 0, _IDS)
+        if head[:8] != b"\xfftOc\x00\x00\x00\x02" or len(head) < _IDS:
+            raise GitDamaged(f"{index.name} is no pack index of version 2")
+        self._fanout = struct.unpack(">256I", head[8:])
+        self._count = self._fanout[255]
+
+    def offset_of(self, identity: bytes) -> int | None:
+        """Return where an object begins in the pack, None when it is not in it."""
+        low = self._fanout[identity[0] - 1] if identity[0] else 0
+        high = min(self._fanout[identity[0]], self._count)
+        while high - low > _NEAR:
+            middle = (low + high) // 2
+            found = _read_range(self._index, _IDS + middle * self._id_size, self._id_size)
+            low, high = (middle, high) if found <= identity else (low, middle)
+        ids = _read_range(self._index, _IDS + low * self._id_size, max(0, high - low) * self._id_size)
+        for number in range(len(ids) // self._id_size):
+            if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
+                return self._offset(low + number)
+        return None
+
+    def _offset(self, number: int) -> int:
+        offsets = _IDS + self._count * (self._id_size + 4)
+        (offset,) = struct.unpack(">I", _read_range(self._index, offsets + 4 * number, 4))
+        if offset < 2**31:
+            return int(offset)
+        place = offsets + 4 * self._count + 8 * (offset - 2**31)
+        return int(struct.unpack(">Q", _read_range(self._index, place, 8))[0])
+
+    def entry(self, offset: int) -> tuple[int, int, bytes]:
+        """Return the type, the size when inflated, and the packed bytes that begin here (and more behind them)."""
+        head = _read_range(self._path, offset, 32)
+        if not head:
+            raise GitDamaged("an offset behind the end of a pack")
+        kind, size, shift, used = head[0] >> 4 & 7, head[0] & 15, 4, 1
+        while head[used - 1] & 0x80:
+            if used >= len(head) or shift > 60:
+                raise GitDamaged("a size without an end")
+            size |= (head[used] & 0x7F) << shift
+            shift, used = shift + 7, used + 1
+        if size > MAX_OBJECT:
+            raise GitDamaged(f"an object of {size:,} bytes")
+        return kind, size, _read_range(self._path, offset + used, size + size // 1000 + 1024)
+
+
+def _read_range(path: Path, offset: int, length: int) -> bytes:
+    """Return so many bytes of a file from an offset on, fewer at its end. Raise GitDamaged."""
+    try:
+        with open(path, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise GitDamaged(f"{path.name} is no file")
+            stream.seek(offset)
+            return stream.read(length)
+    except (OSError, OverflowError, ValueError) as error:
+        raise GitDamaged(f"{path.name}: {error}") from None
+
+
+def _with_alternates(folder: Path) -> Iterator[Path]:
+    """Yield the object folders, each once: this one, and those that it and they name as alternates."""
+    waiting, known = [folder], set[Path]()
+    while waiting and len(known) < MAX_ALTERNATES:
+        here = waiting.pop(0)
+        if here in known:
+            continue
+        known.add(here)
+        yield here
+        named = read_bounded(here / "info" / "alternates", 65_536) or b""
+        waiting += [here / os.fsdecode(line) for line in named.splitlines() if line and b"\0" not in line]
+
+
+def _list_folder(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise GitDamaged(f"{folder}: {error}") from None
+
+
+def _parse_loose(packed: bytes) -> tuple[str, bytes]:
+    data = _inflate(packed, None)
+    head, zero, content = data.partition(b"\0")
+    kind, _, size = head.partition(b" ")
+    if not zero or not size.isdigit() or len(size) > 12 or int(size) != len(content):
+        raise GitDamaged("a loose object without a header")
+    return kind.decode("ascii", "replace"), content
+
+
+def _inflate(packed: bytes, size: int | None) -> bytes:
+    limit = MAX_OBJECT if size is None else size
+    try:
+        data = zlib.decompressobj().decompress(packed, limit + 1)
+    except zlib.error as error:
+        raise GitDamaged(f"an object cannot be inflated: {error}") from None
+    if len(data) > limit or size is not None and len(data) != size:
+        raise GitDamaged("an object has another size than it says")
+    return data
+
+
+def _parse_offset(data: bytes) -> tuple[int, int]:
+    """Return how far back the base of a delta begins, and how many bytes said so."""
+    value, used = -1, 0
+    while True:
+        if used >= len(data) or used > 9:
+            raise GitDamaged("an offset without an end")
+        value, used = (value + 1) << 7 | data[used] & 0x7F, used + 1
+        if not data[used - 1] & 0x80:
+            return value, used
+
+
+def _apply_delta(base: bytes, delta: bytes) -> bytes:
+    """Return what a delta makes of its base."""
+    source, place = _varint(delta, 0)
+    target, place = _varint(delta, place)
+    if source != len(base) or target > MAX_OBJECT:
+        raise GitDamaged("a delta of another base")
+    made = bytearray()
+    while place < len(delta):
+        code, place = delta[place], place + 1
+        if code & 0x80:
+            start = length = 0
+            for bit in range(7):
+                if code >> bit & 1:
+                    if place >= len(delta):
+                        raise GitDamaged("a delta that ends early")
+                    if bit < 4:
+                        start |= delta[place] << 8 * bit
+                    else:
+                        length |= delta[place] << 8 * (bit - 4)
+                    place += 1
+            length = length or 0x10000
+            piece = base[start : start + length]
+        elif code:
+            length = code
+            piece, place = delta[place : place + length], place + length
+        else:
+            raise GitDamaged("a delta with an unknown instruction")
+        made += piece
+        if len(piece) != length or len(made) > target:
+            raise GitDamaged("a delta that copies what is not there")
+    if len(made) != target:
+        raise GitDamaged("a delta that ends early")
+    return bytes(made)
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 60:
+            raise GitDamaged("a number without an end")
+        value |= (data[place] & 0x7F) << shift
+        shift, place = shift + 7, place + 1
+        if not data[place - 1] & 0x80:
+            return value, place
+
+
+def tree_entries(tree: bytes, id_size: int) -> dict[bytes, tuple[int, bytes]]:
+    """Return the entries of a tree, name -> (mode, id). Raise GitDamaged."""
+    entries: dict[bytes, tuple[int, bytes]] = {}
+    place = 0
+    while place < len(tree):
+        zero = tree.find(b"\0", place)
+        mode, space, name = tree[place:zero].partition(b" ") if zero >= 0 else (b"", b"", b"")
+        place = zero + 1 + id_size
+        if not space or not name or place > len(tree) or len(mode) > 6 or mode.strip(b"01234567"):
+            raise GitDamaged("a tree with a damaged entry")
+        entries[name] = (int(mode, 8), tree[zero + 1 : place])
+    return entries

@@ -1,0 +1,403 @@
+"""The hidden folder beside a watched root where folders are built, and where replaced ones wait before deletion.
+
+The staging folder lies in a work tree, so its content is hostile input: a repository can bring any entry. Which
+entries are ours, and which folder each of them belongs to, is decided only by recovery notes in the library's home.
+An entry without a note is left alone and reported by `unknown_entries`.
+
+A swap has a stem `<name>.<process>-<random>`, a note `<stem>.json` in the home, and these entries, each optional:
+  .new    being built; never of use after a crash
+  .ready  built; until an exchange it is ours, after it the replaced folder
+  .old    the replaced folder
+  .gone   being deleted
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evolvable_store.errors import Refused
+from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt, open_real, rename
+
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
+_UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
+_INSIDE = ".evolvable"
+
+
+@dataclass(frozen=True, slots=True)
+class StagingDirectory:
+    """The staging folder of one watched root, and the folder in the library's home that holds its recovery notes.
+
+    inode: of the root when it was looked at, 0 for any.
+    """
+
+    root: Path
+    path: Path
+    notes: Path
+    inode: int = 0
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def name_of(self, target: Path) -> str:
+        """Return the name of a directory below the root, as a note records it. Raise Refused when it is not below."""
+        with suppress(ValueError):
+            name = Path(os.path.abspath(target)).relative_to(os.path.abspath(self.root)).as_posix()
+            if is_inside(name):
+                return name
+        raise Refused(f"{target} is not below {self.root}; it is not written.", "Name a directory of this folder.")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStagingDirectory:
+    """A watched root and its staging folder, both open: whatever happens to their paths, these two are written."""
+
+    staging: StagingDirectory
+    root: Directory
+    directory: Directory
+
+    def target(self, name: str) -> PathAt:
+        """Return the path of a directory below the root. Raise Refused when the name leaves the root."""
+        if not is_inside(name):
+            raise Refused(f"{name[:80]!r} is not a directory below {self.staging.root}.", "Nothing was written.")
+        return self.root / name
+
+
+@contextmanager
+def open_root(root: Path) -> Iterator[Directory]:
+    """Open a watched root. Raise Refused when it is a symbolic link or lies below one; OSError."""
+    with _refusing_links(root), open_real(root) as directory:
+        yield directory
+
+
+@contextmanager
+def open_staging(staging: StagingDirectory) -> Iterator[OpenStagingDirectory]:
+    """Open a watched root and its staging folder.
+
+    Raise Refused when one of them is a symbolic link or lies below one, or another directory has the root's place
+    than was looked at; OSError when they cannot be opened.
+    """
+    with ExitStack() as stack:
+        root = stack.enter_context(open_root(staging.root))
+        with _refusing_links(staging.root):
+            inside = staging.path.parent == staging.root
+            parent = root if inside else stack.enter_context(open_real(staging.path.parent))
+            directory = stack.enter_context((parent / staging.path.name).open_directory())
+        if staging.inode not in (0, root.status().st_ino):
+            raise Refused(
+                f"{staging.root} was replaced by another directory just now; nothing was written.",
+                "Nothing to do: the next sync looks at it again.",
+            )
+        yield OpenStagingDirectory(staging, root, directory)
+
+
+@contextmanager
+def _refusing_links(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _through_link(root, error) from None
+        raise
+
+
+def _through_link(root: Path, error: OSError) -> Refused:
+    where = f"{error.filename} is" if error.filename else "it is, or lies below,"
+    return Refused(
+        f"{root} is not written: {where} a symbolic link now.",
+        "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+    )
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a relative path with `/` names something below its folder, on every system."""
+    parts = name.split("/")
+    return (
+        all(part not in ("", ".", "..") for part in parts)
+        and not any(char in name for char in "\\\0")
+        and not (os.name == "nt" and ":" in name)
+    )
+
+
+def staging_for(root: Path, notes: Path) -> StagingDirectory:
+    """Return the staging folder of a watched root; make it with mode 0700 when it does not exist.
+
+    It is `.<name>.evolvable` beside the root, so that a watcher of the root sees nothing of it; where that is not
+    possible (the parent is not ours to write, or on another file system) `.evolvable` inside. A rename from it into
+    the root is atomic. notes: the folder for recovery notes, in the library's home; made when it does not exist.
+    Raise Refused when the staging folder can be made in neither place, or the root lies below a symbolic link.
+    """
+    path, inode = None, 0
+    with suppress(OSError), open_root(root) as directory:
+        inode = directory.status().st_ino
+        path = _first_usable(root, directory)
+    if path is None:
+        raise Refused(
+            f"Nothing can be written into {root} or beside it.",
+            "Make room, or give yourself the right to write; until then its resources are served from the library "
+            "alone.",
+        )
+    notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return StagingDirectory(root, path, notes, inode)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryNote:
+    """What a swap is about, kept in the library's home for recovery after a crash.
+
+    target: relative to the watched root, with `/`. at: seconds. host, process: who does
+    it. inode: of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and of the
+    new folder. drop: None, or (where files are replaced one by one) the paths to take away.
+    """
+
+    target: str
+    at: float
+    host: str
+    process: int
+    inode: int
+    believed: str
+    written: str
+    drop: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The entries of one swap."""
+
+    place: OpenStagingDirectory
+    stem: str
+
+    @classmethod
+    def fresh(cls, place: OpenStagingDirectory, name: str) -> "Slot":
+        """Returns an unused slot for a folder of this name."""
+        shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        return cls(place, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
+
+    @classmethod
+    def of(cls, old: Path, place: OpenStagingDirectory) -> "Slot":
+        """Return the slot that one of its entries belongs to."""
+        return cls(place, old.stem)
+
+    @property
+    def new(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.new"
+
+    @property
+    def ready(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.ready"
+
+    @property
+    def old(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.old"
+
+    @property
+    def gone(self) -> PathAt:
+        return self.place.directory / f"{self.stem}.gone"
+
+    @property
+    def note(self) -> Path:
+        return self.place.staging.notes / f"{self.stem}.json"
+
+    @property
+    def part(self) -> Path:
+        return self.place.staging.notes / f"{self.stem}.part"
+
+    def target(self, note: RecoveryNote) -> PathAt:
+        """Return the folder that the swap is about. Raise Refused as `OpenStaging.target`."""
+        return self.place.target(note.target)
+
+    def write_note(self, note: RecoveryNote, *, durable: bool = True) -> None:
+        """Write the note, whole or not at all; when `durable`, it survives a power failure."""
+        with open(self.part, "x", encoding="utf-8") as stream:
+            json.dump(asdict(note), stream)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        os.replace(self.part, self.note)
+        if durable:
+            sync_folder(self.place.staging.notes)
+
+    def read_note(self) -> RecoveryNote | None:
+        """Return the note, or None when there is none that can be read."""
+        try:
+            return _as_note(json.loads(self.note.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def delete(self, folder: PathAt) -> None:
+        """Deletes a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
+        if folder != self.gone:
+            self.gone.remove_tree()
+            try:
+                rename(folder, self.gone)
+            except OSError:
+                return
+        self.gone.remove_tree()
+
+    def clear(self) -> None:
+        """Deletes all of the slot; the note stays as long as a folder could not be deleted."""
+        for folder in (self.new, self.ready, self.old, self.gone):
+            self.delete(folder)
+        if not any(folder.exists() for folder in (self.new, self.ready, self.old)):
+            self.part.unlink(missing_ok=True)
+            self.note.unlink(missing_ok=True)
+
+
+def new_note(target: PathAt, *, now: float, inode: int, believed: str, written: str) -> RecoveryNote:
+    """Returns the note of a swap that this process makes."""
+    return RecoveryNote(target.name, now, _host(), os.getpid(), inode, believed, written)
+
+
+def list_stems(notes: Path) -> list[str]:
+    """Return the stem of every swap that has a recovery note in the home, finished or being written, sorted."""
+    try:
+        names = os.listdir(notes)
+    except FileNotFoundError:
+        return []
+    found = {name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")}
+    return sorted(stem for stem in found if stem)
+
+
+def unknown_entries(root: Path, notes: Path) -> list[Path]:
+    """Return the entries of the staging folders of a root that no recovery note of this library explains, sorted.
+
+    They come from another library, an older version, or a repository. They are never read, moved or deleted.
+    """
+    known, found = set(list_stems(notes)), []
+    for folder in _places(root):
+        with suppress(OSError), open_real(folder, readable=True) as directory:
+            names = os.listdir(folder if directory.fd is None else directory.fd)
+            found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known]
+    return sorted(found)
+
+
+def _places(root: Path) -> tuple[Path, Path]:
+    return root.parent / f".{root.name}.evolvable", root / _INSIDE
+
+
+def _as_note(fields: object) -> RecoveryNote:
+    """Return the note that these JSON fields are. Raise ValueError for anything else."""
+    if not isinstance(fields, dict) or set(fields) != {*RecoveryNote.__dataclass_fields__}:
+        raise ValueError("not the fields of a note")
+    texts = all(type(fields[key]) is str for key in ("target", "host", "believed", "written"))
+    numbers = type(fields["at"]) in (int, float) and all(type(fields[key]) is int for key in ("process", "inode"))
+    drop = fields["drop"]
+    paths = drop is None or isinstance(drop, list) and all(type(path) is str and is_inside(path) for path in drop)
+    if not (texts and numbers and paths and is_inside(fields["target"])):
+        raise ValueError("a field of the note has a wrong value")
+    return RecoveryNote(**fields)
+
+
+def is_abandoned(note: RecoveryNote, now: float) -> bool:
+    """Returns whether nobody works on this swap any more.
+
+    The process is dead, or (on another host, or where one cannot ask) enough time has passed; a clock that was set
+    back counts as passed time.
+    """
+    age = abs(now - note.at)
+    if os.name != "posix" or note.host != _host():
+        return age > _UNKNOWN_SECONDS
+    return age > _ALIVE_SECONDS or not _alive(note.process)
+
+
+def clear_part(slot: Slot, now: float) -> None:
+    """Delete a note that was never finished, once its writer has had time to; nothing else of the slot exists."""
+    process = slot.stem.rpartition(".")[2].partition("-")[0]
+    alive = os.name == "posix" and process.isdecimal() and _alive(int(process))
+    with suppress(FileNotFoundError):
+        if abs(now - slot.part.stat().st_mtime) > (_ALIVE_SECONDS if alive else _UNKNOWN_SECONDS):
+            slot.part.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path | PathAt) -> None:
+    """Makes the names in a folder durable, where the system can."""
+    if os.name != "posix":
+        return
+    if isinstance(folder, PathAt):
+        with folder.open_directory() as directory:
+            sync_directory(directory)
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync_directory(Directory(folder, fd))
+    finally:
+        os.close(fd)
+
+
+def sync_directory(directory: Directory) -> None:
+    """Make the names in an open directory durable, where the system can. Raise OSError."""
+    if directory.fd is None:
+        return
+    # The directory itself may have been opened for the sole purpose of looking names up, which cannot be synced.
+    try:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else ""
+
+
+def _alive(process: int) -> bool:
+    if process <= 0:
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _first_usable(root: Path, directory: Directory) -> Path | None:
+    """Return the first place where a staging folder is or can be made, None for none."""
+    beside, inside = _places(root)
+    with suppress(OSError), open_real(root.parent) as parent:
+        if _reaches(parent, directory) and _usable(parent / beside.name):
+            return beside
+    with suppress(OSError):
+        if _usable(directory / _INSIDE):
+            return inside
+    return None
+
+
+def _usable(staging: PathAt) -> bool:
+    """Make the folder when it does not exist; return whether it is ours. Raise OSError, for a link or a file too."""
+    if not staging.exists():
+        staging.mkdir(mode=0o700)
+        with open((staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+            stream.write(b"*\n")
+    with staging.open_directory() as directory:
+        status = directory.status()
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+            return False
+        if BY_DESCRIPTOR and stat.S_IMODE(status.st_mode) & 0o022:
+            # Others could put something else in the place of what was built here.
+            staging.chmod_directory(0o700)
+        where = "." if directory.fd is not None else os.fspath(directory.path)
+        return os.access(where, os.W_OK | os.X_OK, dir_fd=directory.fd)
+
+
+def _reaches(parent: Directory, root: Directory) -> bool:
+    """Returns whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
+    if parent.status().st_dev != root.status().st_dev:
+        return False
+    name = f".probe.{secrets.token_hex(6)}"
+    try:
+        rename(parent / name, root / name)
+    except OSError as error:
+        return error.errno != errno.EXDEV
+    return True

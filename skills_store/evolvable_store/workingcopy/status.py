@@ -1,0 +1,397 @@
+"""Finds the directories below a folder that hold resources, and the single files that are one.
+
+An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource.
+Never raises for what lies there.
+
+The one symbolic link in a watched folder that is followed: from one folder of the person's own into another.
+
+People keep one copy of a skill and link it into the folders of several clients. Such a link is the other folder's
+resource: its edits are seen there, and it is written there, so nothing is ever written through the link itself.
+
+Decides, from what a directory holds and what the library says, the one next step that brings them together.
+
+Looks at what the directories of one folder hold, and passes over those that have not changed.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+from evolvable_store.objects import File, Files, Manifest, make_manifest
+from evolvable_store.operation import Head
+from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_file, slugify
+from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.atomic_dir import SINGLE
+from evolvable_store.workingcopy.openat import first_link, is_link
+from evolvable_store.workingcopy.tree_reader import (
+    FolderContents,
+    Signature,
+    is_ignored,
+    read_folder,
+    read_single,
+    signature,
+    single_signature,
+)
+
+SINGLE_SUFFIX = ".md"
+
+MAX_DEPTH = 4
+"""How deep below the folder resources are looked for."""
+
+
+LINK = "it is a symbolic link, and those are not followed; watch the folder that it points into"
+"""Why a symbolic link to a resource is left out."""
+
+
+@dataclass(slots=True)
+class DiscoveredResources:
+    """Directories with a resource, relative to the folder with `/`; and those left out, each with the reason.
+
+    A single file that is a resource counts as a directory.
+    """
+
+    directories: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
+    """Returns what is found below `folder`, or below `prefix` in it (which ends with `/`).
+
+    A directory that holds a resource is not searched further. Hidden and ignored names are passed over; a symbolic
+    link is not followed, and left out when it leads to a resource.
+    """
+    found = DiscoveredResources()
+    _search(folder, kind, prefix, found)
+    return found
+
+
+def is_single(kind: Kind, directory: str) -> bool:
+    """Returns whether the resource at this path is a single file and no directory, by its name."""
+    return kind is Kind.AGENT and directory.endswith(SINGLE_SUFFIX)
+
+
+def single_name(kind: Kind, name: str) -> str:
+    """Returns what a new resource's directory is called; of an agent, its file."""
+    return f"{name}{SINGLE_SUFFIX}" if kind is Kind.AGENT else name
+
+
+def holds_main(place: str, kind: Kind) -> bool:
+    """Returns whether a directory has the main file of a resource of this kind, in any case of its letters.
+
+    A single file has to begin with frontmatter: beside agents there may be a README.md.
+    """
+    if is_single(kind, place):
+        return _has_frontmatter(place)
+    main = main_file(kind, os.path.basename(place))
+    if os.path.exists(os.path.join(place, main)):
+        return True
+    try:
+        return any(name.casefold() == main.casefold() for name in os.listdir(place))
+    except OSError:
+        return False
+
+
+def _search(folder: str, kind: Kind, prefix: str, found: DiscoveredResources) -> None:
+    for entry in _entries(os.path.join(folder, prefix), kind):
+        directory = f"{prefix}{entry.name}"
+        if entry.is_symlink():
+            if holds_main(entry.path, kind):
+                found.left_out[directory] = LINK
+        elif holds_main(entry.path, kind):
+            if _is_text(entry.name):
+                found.directories.append(directory)
+            else:
+                found.left_out[ascii(directory)] = "its name is not Unicode"
+        elif directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
+            _search(folder, kind, f"{directory}/", found)
+
+
+def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        hidden = entry.name.startswith(".") or is_ignored(entry.name)
+        if not hidden and (is_single(kind, entry.name) or os.path.isdir(entry.path)):
+            yield entry
+
+
+def _has_frontmatter(path: str) -> bool:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False  # nobody may wait here for the other end of a pipe
+        with open(path, "rb") as stream:
+            return stream.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
+    except OSError:
+        return False
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[WatchedFolder]) -> str:
+    """Return why a symbolic link in a watched folder is not followed; '' when it is another folder's resource.
+
+    It is when both folders are of the user's scope and of one kind, neither lies in a repository, and link and target
+    are direct children of them. folders: all that are watched.
+    """
+    if "/" in directory or not _is_own(folder):
+        return LINK
+    target = _target(folder.path / directory)
+    if target is None or target.parent == folder.path:
+        return LINK
+    other = next((other for other in folders if other.path == target.parent), None)
+    if other is None:
+        return f"it is a symbolic link to {target}, which is not watched; `evolvable init {target.parent}` takes it in"
+    single = is_single(folder.kind, target.name)
+    right = other.kind is folder.kind and _is_own(other) and single == is_single(folder.kind, directory)
+    return "" if right and _is_plain(target, single) else LINK
+
+
+def _is_own(folder: WatchedFolder) -> bool:
+    """Return whether a person took the folder in for every project, and no repository brings its content."""
+    above = (folder.path, *folder.path.parents)
+    return folder.scope == USER_SCOPE and not any(os.path.lexists(place / ".git") for place in above)
+
+
+def _target(link: Path) -> Path | None:
+    """Return where a link leads, its own last step excepted; None where that cannot be told."""
+    try:
+        led = link.parent / os.readlink(link)
+        return Path(os.path.realpath(led.parent)) / led.name if led.name not in ("", ".", "..") else None
+    except (OSError, ValueError):
+        return None
+
+
+def _is_plain(target: Path, single: bool) -> bool:
+    try:
+        status = os.lstat(target)
+    except OSError:
+        return False
+    return not is_link(status) and (stat.S_ISREG if single else stat.S_ISDIR)(status.st_mode)
+
+
+class SyncStep(Enum):
+    """What has to happen with one directory."""
+
+    NOTHING = "nothing"
+    BIND = "the directory holds the head"
+    SNAPSHOT = "a person's edit becomes a version"
+    MERGE = "both sides changed"
+    CHECKOUT = "the head is written out"
+    REMOVE_DIRECTORY = "the resource was removed from the library"
+    TOMBSTONE = "the person deleted the directory"
+    FORGET = "resource and directory are both gone"
+    RENAME = "another resource of the scope has the name"
+
+
+def decide_step(
+    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
+) -> SyncStep:
+    """Returns the step for one directory.
+
+    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
+    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
+    scope is bound to it.
+    """
+    living = head is not None and head.version is not None
+    known = binding.version if binding else None
+    if tree is None:
+        return _without_directory(binding, known, living)
+    if head is None:
+        return SyncStep.SNAPSHOT
+    if not living:
+        untouched = known is not None and tree == tree_of(known)
+        return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
+    if tree == head.tree:
+        return SyncStep.BIND
+    if known is None:
+        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    if known == head.version:
+        return SyncStep.SNAPSHOT
+    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
+    assert head.version is not None
+    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
+    return SyncStep.CHECKOUT if ours else SyncStep.MERGE
+
+
+def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
+    if binding is None:
+        return SyncStep.NOTHING
+    if known is None:
+        return SyncStep.CHECKOUT if living else SyncStep.NOTHING
+    return SyncStep.TOMBSTONE if living else SyncStep.FORGET
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """One directory as it was seen: what the library knows of it, and what it holds."""
+
+    directory: str
+    binding: Binding | None
+    head: Head | None
+    reading: FolderContents | None
+    tree: str | None
+    name: str
+    taken_ns: int
+
+    @property
+    def signature(self) -> str:
+        if self.reading is None:
+            return ""
+        seen = Signature(self.reading.signature, self.reading.newest)
+        return seen.digest if seen.trusted(self.taken_ns) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSurvey:
+    """All directories of a folder. left_out: those with a resource that cannot be taken in, and why.
+
+    gone: several were known, and not one is there any more, as when a disk is not mounted.
+    """
+
+    directories: set[str]
+    left_out: dict[str, str]
+    gone: bool
+
+
+class StatusReader:
+    """The eyes of a working copy.
+
+    `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
+    could not be taken in; they are passed over until they change.
+    """
+
+    def __init__(self, store: Store, bindings: Bindings, folder: WatchedFolder) -> None:
+        self._store, self._bindings, self._folder = store, bindings, folder
+        self.missing: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+
+    def directories_at(self, places: Iterable[str]) -> set[str]:
+        """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
+        bound = self._bindings.of_folder(self._folder)
+        found: set[str] = set()
+        for place in places:
+            parts = place.split("/")
+            above = ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
+            inside = next((d for d in above if d in bound or self._is_resource(d)), None)
+            if inside is not None:
+                found.add(inside)
+            else:
+                found.update(directory for directory in bound if directory.startswith(f"{place}/"))
+                hidden = any(part.startswith(".") or is_ignored(part) for part in parts)
+                if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
+                    found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
+        return found
+
+    def _is_resource(self, directory: str) -> bool:
+        place = self._folder.path / directory
+        hidden = any(part.startswith(".") or is_ignored(part) for part in directory.split("/"))
+        return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
+
+    def everything(self) -> FolderSurvey:
+        """Returns all directories that hold a resource or are known to have held one."""
+        found = discover(str(self._folder.path), self._folder.kind)
+        linked = self.linked(found.left_out)
+        left_out = {directory: self._link_problem(directory, why) for directory, why in found.left_out.items()}
+        found.left_out = {directory: why for directory, why in left_out.items() if directory not in linked}
+        bound = self._bindings.of_folder(self._folder)
+        held = [directory for directory, binding in bound.items() if binding.version is not None]
+        gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
+        return FolderSurvey(
+            {*bound, *found.directories}, found.left_out, len(held) > 1 and not found.directories and gone
+        )
+
+    def linked(self, directories: Iterable[str]) -> set[str]:
+        """Returns those directories that are links to resources of another folder; see root_links."""
+        links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
+        return {directory for directory in links if not self._link_problem(directory, LINK)}
+
+    def _link_problem(self, directory: str, why: str) -> str:
+        return link_problem(self._folder, directory, self._bindings.folders()) if why == LINK else why
+
+    def looks(self, directories: Sequence[str]) -> Iterator[DirectoryState]:
+        """Yields those directories that need a step; the cheap check by stat lets the others pass."""
+        bindings = self._bindings.of_directories(self._folder, directories)
+        heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        for directory in directories:
+            binding = bindings.get(directory)
+            head = heads[binding.resource] if binding else None
+            taken_ns, now = time.time_ns(), self.signature(directory)
+            if now is not None:
+                self.missing.pop(directory, None)
+            if self._unchanged(directory, binding, head, now):
+                continue
+            name = head.name if head else self._name(os.path.basename(directory))
+            if head is None and name:
+                head = self._store.head_or_none(Ref(self._folder.kind, name, self._folder.scope))
+            yield self.look(directory, binding, head, name, now, taken_ns)
+
+    def _name(self, directory: str) -> str:
+        is_memory = self._folder.kind is Kind.MEMORY and directory in MEMORY_NAMES
+        single = is_single(self._folder.kind, directory)
+        return directory if is_memory else slugify(directory.removesuffix(SINGLE_SUFFIX) if single else directory)
+
+    def signature(self, directory: str) -> Signature | None:
+        """Returns the fingerprint of what is there now, None for nothing; of a link on the way, its own."""
+        place = self._folder.path / directory
+        link = first_link(place) if "/" in directory else None
+        if link is not None:
+            return signature(link)
+        return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
+
+    def _read(self, directory: str, binding: Binding | None, head: Head | None, now: Signature) -> FolderContents:
+        place = self._folder.path / directory
+        if not is_single(self._folder.kind, directory):
+            return read_folder(place, now, real=True)
+        reading = read_single(place, SINGLE, real=True)
+        number = (binding.version if binding else None) or (head.latest if head else 0)
+        return replace(reading, files=self.whole(head, number, reading.files)) if head and number else reading
+
+    def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
+        """Returns a single file with the others that its resource has in this version: nobody can see or change them
+        where only the one lies."""
+        if not files:
+            return {}
+        others = {path: entry for path, entry in self._store.manifest(head, number).items() if path not in files}
+        return {**self._store.files_of(Manifest(others)), **files}
+
+    def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
+        if now is not None and self.refused.get(directory) == now.digest:
+            return True
+        if binding is None or head is None:
+            return False
+        if now is None:
+            return binding.version is None and head.version is None
+        return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
+
+    def look(
+        self,
+        directory: str,
+        binding: Binding | None,
+        head: Head | None,
+        name: str,
+        now: Signature | None,
+        taken_ns: int,
+    ) -> DirectoryState:
+        """Returns what the directory holds now; `now` is its signature, taken at `taken_ns`."""
+        reading = None
+        if now is not None:
+            with contextlib.suppress(FileNotFoundError):
+                reading = self._read(directory, binding, head, now)
+        tree = make_manifest(reading.files).tree if reading else None
+        if reading and not reading.files and binding is not None and binding.version is None:
+            tree = None  # what a removal left behind of the person's is no content
+        return DirectoryState(directory, binding, head, reading, tree, name, taken_ns)

@@ -1,0 +1,678 @@
+"""Keeps one folder on disk and the library in step, in both directions, without ever losing a person's edit.
+
+Every sync starts by looking at what the folder holds now. What differs from the version it was known to hold is a
+person's edit and becomes a version before anything is written. Contents are compared by hash, so our own writes are
+recognised whichever process made them, and what a crash left half done is mended by the next look.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
+from evolvable_store.merge import MergeResult, merge_files
+from evolvable_store.objects import Files, Manifest, make_manifest
+from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
+from evolvable_store.storage.bindings import Binding, Bindings, HeldDirectories, HeldDirectory, WatchedFolder
+from evolvable_store.storage.proposals import Draft
+from evolvable_store.store import Store
+from evolvable_store.transaction import Transaction
+from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path, unread_main
+from evolvable_store.workingcopy.atomic_dir import (
+    SINGLE,
+    RecoveredDirectory,
+    StagingDirectory,
+    discard,
+    open_staging,
+    read_back,
+    remove_folder,
+    remove_single,
+    staging_for,
+    still_holds,
+    sweep,
+    write_folder,
+    write_single,
+)
+from evolvable_store.workingcopy.file_moves import Trash
+from evolvable_store.workingcopy.incoming import (
+    DirectoryIssue,
+    HeldContent,
+    HoldDecision,
+    HoldPolicy,
+    ImportedDirectory,
+    IncomingDirectory,
+    OriginResolver,
+    SyncReport,
+)
+from evolvable_store.workingcopy.openat import PathAt, first_link
+from evolvable_store.workingcopy.staging_dir import is_inside
+from evolvable_store.workingcopy.status import (
+    DirectoryState,
+    StatusReader,
+    SyncStep,
+    decide_step,
+    is_single,
+    single_name,
+)
+
+LOCK_SECONDS = 30.0
+"""How long a sync waits for another process that works on the same folder."""
+
+BATCH = 200
+"""Directories whose edits become one operation."""
+
+KEEP_SECONDS = 60.0
+"""How long a replaced directory is kept, for readers that still have it open."""
+
+_MAX_TRIES = 8
+
+_ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
+"""Which actor a principal's operations name; every other change on disk counts as a human's."""
+
+_TEMPORARY = ("unreadable", "it keeps changing")
+"""How reasons begin for which a file was left out that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A directory whose content is to become a version of `ref`. how: as in Taken. identity: who answers for it."""
+
+    look: DirectoryState
+    ref: Ref
+    how: str
+    identity: Identity
+
+    @property
+    def expected(self) -> int:
+        head = self.look.head
+        return (head.version if head is not None and head.ref == self.ref else None) or 0
+
+
+class WorkingCopy:
+    """One folder of one library. Any number of processes may sync the same folder; they take turns."""
+
+    def __init__(
+        self,
+        store: Store,
+        folder: WatchedFolder,
+        *,
+        grace: float = 0.0,
+        identity: Identity | None = None,
+        gate: HoldPolicy | None = None,
+    ) -> None:
+        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+
+        identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
+        git holds is a repository's, whoever imports it. gate: decides which contents are held; without one, none.
+        """
+        self.store, self.folder, self.grace = store, folder, grace
+        self._identity = identity or Identity(Principal.UNKNOWN, "file")
+        self._gate, self._origins = gate, OriginResolver(folder)
+        self._held_files = HeldDirectories(store.backend)
+        self._held: dict[str, HeldDirectory] = {}
+        self._bindings = Bindings(store.backend)
+        self._looker = StatusReader(store, self._bindings, folder)
+        self._removals = True
+        self._trash = Trash(store.home)
+
+    def sync(
+        self,
+        directories: Iterable[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        removals: bool = True,
+    ) -> SyncReport:
+        """Brings folder and library together and returns what was done.
+
+        directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
+        otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
+        longer than LOCK_SECONDS, and the library's own errors; a directory that cannot be read or written is
+        reported, not raised.
+        """
+        sync = SyncReport(self.folder)
+        self._removals = removals
+        if not os.path.isdir(self.folder.path):
+            sync.stale = True
+            self._looker.missing.clear()
+            return sync
+        if first_link(self.folder.path) is not None:
+            # Whoever put the link there decides what it leads to; nothing is read or removed because of it.
+            sync.stale = True
+            sync.refused.append(
+                DirectoryIssue(".", ("the folder is a symbolic link now, or lies below one; not followed",))
+            )
+            return sync
+        with self._lock():
+            self._recover(sync)
+            self._held = self._held_files.of_folder(self.folder)
+            if directories is None:
+                survey = self._looker.everything()
+                directories, sync.stale = survey.directories, survey.gone
+                sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
+            wanted = sorted(self._without_links(set(directories))) if not sync.stale else []
+            for start in range(0, len(wanted), BATCH):
+                self._sync_batch(wanted[start : start + BATCH], sync)
+                if progress:
+                    progress(min(start + BATCH, len(wanted)), len(wanted))
+        return sync
+
+    def directories_at(self, places: Iterable[str]) -> set[str]:
+        """Returns the directories of resources that these paths below the folder lie in, are, or contain."""
+        return self._looker.directories_at(places)
+
+    def _without_links(self, directories: set[str]) -> set[str]:
+        """Return the directories without those that are links to another folder's resources; these are not bound."""
+        linked = self._looker.linked(filter(is_inside, directories))
+        for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
+            self._bindings.unbind(binding)
+        # A row of the library's file may say anything; only names below the folder are looked at.
+        return {directory for directory in directories - linked if is_inside(directory)}
+
+    def place(self, head: Head) -> SyncReport:
+        """Writes a resource that no directory holds yet into the folder, under its name; never over anything."""
+        sync = SyncReport(self.folder)
+        directory = single_name(head.kind, head.name)
+        if self._looker.linked([directory]):
+            return sync  # it is written into the folder that the link leads to
+        if directory in self._held_files.of_folder(self.folder):
+            return self.sync([directory])  # what lies there waited for this decision
+        if os.path.lexists(self.folder.path / directory):
+            sync.refused.append(
+                DirectoryIssue(directory, (f"it is in the way of {head.ref}, which is not written here",))
+            )
+            return sync
+        with self._lock():
+            # With no version: it is written as soon as the folder is there, if not now.
+            self._bindings.bind([Binding(self.folder.id, directory, head.id, None, "")])
+            sync.stale = not os.path.isdir(self.folder.path)
+            if not sync.stale:
+                self._sync_batch([directory], sync)
+        return sync
+
+    def _staging(self) -> StagingDirectory:
+        """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
+        # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
+        return staging_for(self.folder.path, recovery_notes(self.store.home, self.folder))
+
+    def _keep(self, old: PathAt, directory: str) -> None:
+        self._trash.put(old, self.folder.path, directory, time.time())
+
+    def _bring_back(self, directory: str) -> None:
+        """Put back what belongs to no version of a directory that was taken away and is written again."""
+        with contextlib.suppress(EvolvableError, OSError):
+            staging = self._staging()
+            sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
+            entry = self._trash.newest_of(self.folder.path, directory)
+            if entry is not None:
+                with open_staging(staging) as place:
+                    self._trash.put_back(entry.id, place.target(directory), all_files=False)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        from filelock import FileLock, Timeout  # a server answers before it follows folders
+
+        place = self.store.home / "locks"
+        place.mkdir(mode=0o700, exist_ok=True)
+        try:
+            with FileLock(
+                place / f"folder-{self.folder.id}.lock", timeout=LOCK_SECONDS, poll_interval=0.005, mode=0o600
+            ):
+                yield
+        except Timeout:
+            raise LibraryBusy(
+                f"Another process has worked on {self.folder.path} for {LOCK_SECONDS:.0f} seconds.",
+                "Try again; `evolvable doctor` shows who has the library open.",
+            ) from None
+
+    # Stepping
+
+    def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
+        for _ in range(_MAX_TRIES):
+            try:
+                again = self._try_batch(directories, sync)
+            except VersionConflict:
+                continue  # another process moved a head between our look and our write: look again
+            if not again:
+                return
+            directories = again
+        why = "other processes change it all the time; it is looked at again"
+        sync.refused += [DirectoryIssue(directory, (why,)) for directory in directories]
+
+    def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
+        """Takes one step for each directory; returns those that have to be looked at again after the others."""
+        edits: list[_Edit] = []
+        bound: list[Binding] = []
+        later: list[tuple[DirectoryState, SyncStep]] = []
+        again: list[str] = []
+        names: set[str] = set()
+        for look in self._looker.looks(directories):
+            step = self._decide_held(look, sync) or self._decide(look)
+            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._fit(look, sync):
+                continue
+            if step is SyncStep.BIND:
+                bound.append(self._binding(look, look.head, look.tree, sync))
+            elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
+                ref = self._ref_for(look, step, names)
+                if ref.name in names:
+                    again.append(look.directory)  # a second directory of one resource is merged into the first
+                    continue
+                names.add(ref.name)
+                edit = _Edit(look, ref, "new" if step is SyncStep.RENAME else _edit_kind(look), self._origin(look, ref))
+                if not self._hold(edit, sync):
+                    edits.append(edit)
+            elif step is not SyncStep.NOTHING:
+                later.append((look, step))
+        self._bindings.bind(bound)
+        for identity in dict.fromkeys(edit.identity for edit in edits):
+            self._snapshot([edit for edit in edits if edit.identity == identity], sync)
+        for look, step in later:
+            self._one(look, step, sync)
+        return again
+
+    def _decide(self, look: DirectoryState) -> SyncStep:
+        head = look.head
+
+        def tree_of(number: int) -> str:
+            assert head is not None
+            return head.tree if number == head.latest else self.store.version(head, number).tree
+
+        return decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
+
+    def _decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
+        """Return the step for a directory that is held, None for one that is not, or no longer."""
+        held = self._held.get(look.directory)
+        if held is None:
+            return None
+        living = look.head is not None and look.head.version is not None
+        if look.tree != held.tree or living and look.head is not None and look.head.tree == look.tree:
+            # It was edited, taken away, or is what the library has: it is decided on as any other directory.
+            self._release(look.directory)
+            return None
+        if held.approved:
+            self._release(look.directory)
+            return SyncStep.CHECKOUT if living else None
+        sync.held.append(HeldContent(look.directory, self._ref_of(look), held.proposal))
+        return SyncStep.NOTHING
+
+    def _release(self, directory: str) -> None:
+        self._held_files.release(self.folder, [directory])
+        self._held.pop(directory, None)
+
+    def _ref_of(self, look: DirectoryState) -> Ref:
+        return look.head.ref if look.head is not None else Ref(self.folder.kind, look.name, self.folder.scope)
+
+    def _origin(self, look: DirectoryState, ref: Ref) -> Identity:
+        """Return who answers for what a directory holds."""
+        assert look.reading is not None
+        known = self.store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
+        return self._origins.identity(look.directory, known, look.reading.files, self._identity)
+
+    def _hold(self, edit: _Edit, sync: SyncReport) -> bool:
+        """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
+        look, head = edit.look, edit.look.head
+        if edit.identity.principal not in _ACTORS:
+            return False
+        assert look.reading is not None and look.tree is not None
+        before = self.store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
+        arrival = IncomingDirectory(
+            self.folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity
+        )
+        holding = self._gate(arrival) if self._gate else None
+        if head is not None and head.frozen and head.ref == edit.ref:
+            holding = holding or HoldDecision("a person froze it")
+        if holding is None:
+            return False
+        self._hold_back(arrival, edit.expected, look.tree, holding, sync)
+        return True
+
+    def _hold_back(
+        self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport
+    ) -> None:
+        draft = Draft(arrival.ref, base, arrival.files, holding.reason, findings=holding.findings)
+        proposal = self._held_files.hold(
+            self.folder, arrival.directory, tree, draft, self.store.now(), arrival.identity
+        )
+        sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
+
+    def _is_taken(self, look: DirectoryState) -> bool:
+        """Returns whether a directory other than this one, in any folder, holds the resource of this name."""
+        if look.head is None or (look.binding is not None and look.binding.version is not None):
+            return False
+        return any(
+            b.version is not None and (b.folder, b.directory) != (self.folder.id, look.directory) and self._is_there(b)
+            for b in self._bindings.of_resources([look.head.id])
+        )
+
+    def _is_there(self, binding: Binding) -> bool:
+        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
+        return binding.folder != self.folder.id or os.path.lexists(self.folder.path / binding.directory)
+
+    def _fit(self, look: DirectoryState, sync: SyncReport) -> bool:
+        """Returns whether the directory may be taken in; reports every problem it has, stopping or not."""
+        assert look.reading is not None
+        kind, name = self.folder.kind, Path(look.directory).name
+        if not look.name:
+            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {ascii(name)}",)))
+            return False
+        main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
+        if main not in look.reading.files:
+            # In the middle of a save, or no resource at all: what is known stays as it is.
+            why = unread_main(kind, look.name, look.reading)
+            if why:
+                self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+                sync.refused.append(DirectoryIssue(look.directory, (why,)))
+            elif look.binding is not None and look.binding.version is not None:
+                sync.refused.append(DirectoryIssue(look.directory, (f"{main}: is missing",)))
+            return False
+        if cut := look.reading.cut_short:
+            # A part of a resource is no version of it: what is known stays as it is.
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(DirectoryIssue(look.directory, (cut,)))
+            return False
+        unread = self._unread(look)
+        if unread:
+            sync.refused.append(DirectoryIssue(look.directory, unread))
+            return False
+        found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
+        stops = blocking_problems(found, strict=False)
+        if stops:
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
+            return False
+        self._warn(look, found, sync)
+        return True
+
+    def _unread(self, look: DirectoryState) -> tuple[str, ...]:
+        """Returns why files of the known version cannot be read now; a file that is not read is not deleted."""
+        assert look.reading is not None
+        failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_TEMPORARY)}
+        if not failed or look.head is None or not look.head.latest:
+            return ()
+        known = self.store.manifest(look.head)
+        return tuple(
+            f"{path}: {why}; the directory is taken in when it can be read"
+            for path, why in failed.items()
+            if path in known
+        )
+
+    def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
+        assert look.reading is not None
+        texts = [str(problem) for problem in found]
+        texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
+        linked = "it has another name by a hard link, and may be a private file"
+        texts += [f"{path}: {linked}" for path in look.reading.linked]
+        if texts:
+            sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
+
+    def _ref_for(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
+        kind, scope = self.folder.kind, self.folder.scope
+        if look.binding is not None and look.head is not None and step is SyncStep.SNAPSHOT:
+            return look.head.ref
+        name, number = look.name, 1
+        taken = step is SyncStep.RENAME or look.head is None and name in names
+        while taken:
+            number += 1
+            name = f"{look.name[: MAX_NAME - 4].rstrip('-')}-{number}"
+            taken = name in names or self._exists(Ref(kind, name, scope))
+        return Ref(kind, name, scope)
+
+    def _exists(self, ref: Ref) -> bool:
+        return self.store.head_or_none(ref) is not None
+
+    def _snapshot(self, edits: Sequence[_Edit], sync: SyncReport) -> None:
+        if not edits:
+            return
+        try:
+            with self._transaction(_reason(self.folder, edits), identity=edits[0].identity) as tx:
+                for edit in edits:
+                    assert edit.look.reading is not None
+                    tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
+                    tx.bind(self.folder.id, edit.look.directory, edit.look.signature)
+        except Invalid as error:
+            # One that nobody foresaw must not keep the others out.
+            if len(edits) == 1:
+                sync.refused.append(DirectoryIssue(edits[0].look.directory, (error.text,)))
+            else:
+                for edit in edits:
+                    self._snapshot([edit], sync)
+            return
+        for edit, written in zip(edits, tx.written, strict=True):
+            assert written.version is not None
+            who = edit.identity.principal
+            sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
+            if edit.ref.name != edit.look.name:
+                other = f"the library has another {edit.ref.kind} of this name; this one is kept as {edit.ref}"
+                sync.warnings.append(DirectoryIssue(edit.look.directory, (other,)))
+
+    def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
+        who = identity or self._identity
+        actor = _ACTORS.get(who.principal, Actor.HUMAN)
+        return self.store.transaction(actor, reason, evidence=evidence, identity=who)
+
+    def _one(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
+        try:
+            if step is SyncStep.TOMBSTONE:
+                self._tombstone(look, sync)
+            elif step is SyncStep.FORGET:
+                assert look.binding is not None
+                self._bindings.bind([self._bound(look.binding.resource, look.directory, None, "")])
+            elif step is SyncStep.REMOVE_DIRECTORY:
+                self._remove_directory(look, sync)
+            elif step is SyncStep.CHECKOUT:
+                assert look.head is not None
+                self._write(look, look.head, self.store.files(look.head), sync)
+            elif step is SyncStep.MERGE:
+                self._merge(look, sync)
+        except OSError as error:
+            why = f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
+            sync.refused.append(DirectoryIssue(look.directory, (why,)))
+        except VersionConflict:
+            raise
+        except EvolvableError as error:
+            sync.refused.append(DirectoryIssue(look.directory, (error.text,)))
+
+    def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
+        since = self._looker.missing.setdefault(look.directory, time.monotonic())
+        if first_link(self.folder.path / look.directory) is not None:
+            # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
+            sync.missing.append(look.directory)
+            return
+        if not self._removals or time.monotonic() - since < self.grace:
+            sync.missing.append(look.directory)
+            return
+        self._looker.missing.pop(look.directory, None)
+        assert look.binding is not None and look.head is not None
+        others = [b for b in self._bindings.of_resources([look.head.id]) if b != look.binding and b.version]
+        if others:
+            # The resource lives on in another folder; only this directory is gone.
+            self._bindings.unbind(look.binding)
+        else:
+            with self._transaction(f"deleted from {self.folder.path}") as tx:
+                tx.remove(look.head.ref, expected_version=look.head.version)
+                tx.bind(self.folder.id, look.directory, "")
+        sync.removed.append(look.directory)
+
+    def _remove_directory(self, look: DirectoryState, sync: SyncReport) -> None:
+        assert look.head is not None and look.tree is not None
+        place, believed = self.folder.path / look.directory, self._believed(look)
+        remove = remove_single if self._is_single(look.directory) else remove_folder
+        replaced = remove(place, self._staging(), believed=believed, now=time.time())
+        self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
+        sync.removed.append(look.directory)
+        if replaced is not None and not still_holds(replaced.old, believed):
+            self._take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
+
+    def _is_single(self, directory: str) -> bool:
+        return is_single(self.folder.kind, directory)
+
+    def _believed(self, look: DirectoryState) -> str:
+        """Returns the tree of what lies on the disk, as a swap knows it; '' for nothing."""
+        if look.tree is None or look.reading is None or not self._is_single(look.directory):
+            return look.tree or ""
+        return make_manifest({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
+
+    def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
+        place, staging = self.folder.path / look.directory, self._staging()
+        blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
+        if blocked:
+            raise Refused(
+                f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
+                "Move it away, then `evolvable sync`.",
+            )
+        believed, now = self._believed(look), time.time()
+        if self._is_single(look.directory):
+            replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now)
+        else:
+            replaced = write_folder(place, files, staging, believed=believed, now=now)
+        self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
+        sync.written.append(look.directory)
+        if look.tree is None and not self._is_single(look.directory):
+            self._bring_back(look.directory)
+        if replaced is not None and believed and not still_holds(replaced.old, believed):
+            # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
+            self._take_late(look.directory, head, believed, read_back(replaced.old).files, replaced.old, sync)
+
+    def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
+        assert look.head is not None and look.reading is not None and look.binding is not None
+        assert look.binding.version is not None
+        if not self._fit(look, sync):
+            return
+        identity = self._origin(look, look.head.ref)
+        if self._hold(_Edit(look, look.head.ref, "merged", identity), sync):
+            return
+        self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=identity)
+
+    def _merge_in(
+        self,
+        look: DirectoryState,
+        head: Head,
+        base: int,
+        theirs: Files,
+        sync: SyncReport,
+        kept: Path | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        """Makes a version of the head plus what `theirs` changed since `base`, and writes it out.
+
+        kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
+        """
+        merged = _merge_resource(head, self.store.files(head, base), self.store.files(head), theirs)
+        conflict, outcome = "", "merged"
+        if merged.conflicts:
+            paths = ", ".join(merged.conflicts)
+            conflict = f"{paths}: also changed in version {head.version}; the edit on disk was kept (base {base})"
+            outcome = f"conflict in {paths}, the edit on disk was kept"
+        reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
+        with self._transaction(reason, [f"conflict: {conflict}"] if conflict else [], identity) as tx:
+            tx.put(head.ref, merged.files, expected_version=head.version)
+        if kept is not None:
+            discard(kept, self._staging())
+        new = self.store.head(head.ref)
+        if conflict:
+            sync.conflicts.append(DirectoryIssue(look.directory, (conflict,)))
+        if tx.written[0].changed:
+            assert new.version is not None
+            who = (identity or self._identity).principal
+            sync.taken.append(ImportedDirectory(look.directory, head.ref, new.version, "merged", who))
+        self._write(look, new, merged.files, sync, conflict)
+
+    def _recover(self, sync: SyncReport) -> None:
+        """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
+        found: list[RecoveredDirectory] = []
+        with contextlib.suppress(EvolvableError, OSError):
+            found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep)
+        bindings = self._bindings.of_folder(self.folder) if found else {}
+        for late in found:
+            with contextlib.suppress(EvolvableError, OSError, ValueError):
+                directory = late.target.relative_to(self.folder.path).as_posix()
+                binding = bindings.get(directory)
+                heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
+                head = next(iter(heads.values()), None)
+                safe = head is not None and not late.stuck
+                if not safe or not self._take_late(directory, head, late.believed, late.files, late.old, sync):
+                    kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
+                    sync.refused.append(DirectoryIssue(directory, (kept,)))
+
+    def _take_late(
+        self, directory: str, head: Head | None, believed: str, files: Files, old: Path, sync: SyncReport
+    ) -> bool:
+        """Makes a version of what was written into a replaced directory; returns whether that could be done."""
+        assert head is not None
+        head = self.store.head_or_none(head.ref)
+        assert head is not None
+        base = self._version_of(head, believed, self._is_single(directory))
+        taken_ns, now = time.time_ns(), self._looker.signature(directory)
+        look = self._looker.look(directory, None, head, head.name, now, taken_ns)
+        if base is None or not files:
+            return False
+        if self._is_single(directory):
+            files = self._looker.whole(head, base, files)
+        if head.version is None and look.tree is None:
+            with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
+                tx.put(head.ref, files, expected_version=0)
+            discard(old, self._staging())
+            new = self.store.head(head.ref)
+            sync.taken.append(ImportedDirectory(directory, head.ref, new.latest, "returned"))
+            self._write(look, new, files, sync)
+            return True
+        if head.version is None or look.tree != head.tree:
+            return False
+        self._merge_in(look, head, base, files, sync, old)
+        return True
+
+    def _version_of(self, head: Head, tree: str, single: bool) -> int | None:
+        for past in self.store.backend.versions(head.id, 50):
+            if tree == (self._single_tree(head, past.number) if single else past.tree):
+                return past.number
+        return None
+
+    def _single_tree(self, head: Head, number: int) -> str:
+        entries = self.store.manifest(head, number)
+        return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
+
+    def _binding(self, look: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport) -> Binding:
+        assert head is not None
+        if look.binding is None:
+            sync.bound.append(look.directory)
+        conflict = look.binding.conflict if look.binding and look.binding.version == head.version else ""
+        return self._bound(head.id, look.directory, head.version, look.signature, conflict)
+
+    def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
+        return Binding(self.folder.id, directory, resource, version, mark, conflict)
+
+
+def recovery_notes(home: Path, folder: WatchedFolder) -> Path:
+    """Return where the recovery notes of a watched folder lie."""
+    return home / "recovery" / f"folder-{folder.id}"
+
+
+def _edit_kind(look: DirectoryState) -> str:
+    if look.binding is None and (look.head is None or look.head.version is None):
+        return "new" if look.head is None else "returned"
+    return "returned" if look.head is not None and look.head.version is None else "edited"
+
+
+def _merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
+    """Returns the merge; where it would make the resource wrong that was right on both sides, a conflict."""
+    merged = merge_files(base, ours, theirs)
+    main = main_path(head.kind, head.name, merged.files)
+    if main in merged.conflicts or not main:
+        return merged
+    wrong = [
+        bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
+        for files in (merged.files, ours, theirs)
+    ]
+    if wrong != [True, False, False]:
+        return merged
+    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+
+
+def _reason(folder: WatchedFolder, edits: Sequence[_Edit]) -> str:
+    hows = {edit.how for edit in edits}
+    what = {"new": "taken in from", "returned": "returned to", "edited": "edited in"}
+    verb = what[hows.pop()] if len(hows) == 1 else "changed in"
+    return f"{verb} {folder.path}"

@@ -1,0 +1,486 @@
+"""Reads one resource's folder from disk, where anything can lie and everything can change while it is read."""
+
+import errno
+import fnmatch
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
+from evolvable_store.paths import MAX_DEPTH, path_problem
+from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
+
+DISPOSABLE = (
+    *(".DS_Store", "Thumbs.db", "desktop.ini", "4913", "__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+)
+"""Ignored names of things that a program makes again by itself."""
+
+IGNORED = (
+    *DISPOSABLE,
+    *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
+    *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".nfs*", ".fuse_hidden*", ".git", ".hg", ".svn"),
+)
+"""Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
+
+MAX_SEEN = 4 * MAX_FILES
+"""Entries after which a walk stops; what lies behind is left out."""
+
+RACY_NS = 2 * 10**9
+"""A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
+
+_ATTEMPTS = 3
+_POSIX = os.name == "posix"
+_READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+_ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
+_SYMLINK, _IGNORED, _EMPTY, _UNREADABLE = "a symlink", "ignored", "an empty folder", "unreadable"
+_STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
+_TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    """What a folder held at one moment.
+
+    files: path -> file; always fit for `manifest_of`. left_out: path -> why it is not in `files` (ignored names and
+    empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
+    signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
+    name outside, by a hard link.
+    """
+
+    files: dict[str, File]
+    left_out: dict[str, str]
+    signature: str
+    newest: int
+    linked: tuple[str, ...] = ()
+
+    @property
+    def cut_short(self) -> str:
+        """Why these files are only a part of what lies there, '' when their number was no reason to leave one out."""
+        reasons = set(self.left_out.values())
+        return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any file, 0 for none."""
+
+    digest: str
+    newest: int
+
+    def trusted(self, taken_ns: int) -> bool:
+        """Returns whether an equal digest later means equal content, when this was taken at `taken_ns`."""
+        return self.newest < taken_ns - RACY_NS
+
+
+@lru_cache(maxsize=4096)
+def is_ignored(name: str) -> bool:
+    """Returns whether an entry of this name (one component of a path) is never part of a resource."""
+    return bool(_IGNORED_NAMES.match(name))
+
+
+@lru_cache(maxsize=4096)
+def is_disposable(name: str) -> bool:
+    """Returns whether an entry of this name is ignored, and no loss when its resource is removed."""
+    return bool(_DISPOSABLE_NAMES.match(name))
+
+
+def _names(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, patterns)), re.IGNORECASE)
+
+
+_IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
+
+
+def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> FolderContents:
+    """Returns the files of `folder` as they were at one moment, and what was left out and why.
+
+    Follows no symlink (not even `folder` itself), opens nothing but regular files, never blocks, reads no file over
+    its limit. When something changes meanwhile it reads again, three times at most. before: the fingerprint, where it
+    has just been taken. real: no component of the path may be a link either, as in a work tree, where anybody can
+    put one at any moment. Raises FileNotFoundError when there is no folder.
+    """
+    for _ in range(_ATTEMPTS):
+        before = before or signature(folder)
+        if before is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
+        files, left_out, linked = _read(folder, real)
+        reading = FolderContents(files, left_out, before.digest, before.newest, linked)
+        after = signature(folder)
+        if before == after:
+            break
+        before = after
+    return reading
+
+
+def signature(folder: Path) -> Signature | None:
+    """Returns the fingerprint of what `read_folder` would look at, or None when there is no folder.
+
+    It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
+    change; that equal means unchanged holds only when it is `trusted`.
+    """
+    top = os.fspath(folder)
+    lines: list[str] = []
+    try:
+        own = os.lstat(top)
+        if is_link(own):
+            return Signature(_digest([_line(".", own)]), _changed_ns(own))
+        newest = _sign(top, "", lines)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return Signature(_digest([_UNREADABLE]), 0)
+    return Signature(_digest(lines), newest)
+
+
+def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
+    """Returns what `read_folder` would of a folder that holds this file alone, under `name`.
+
+    real: as for `read_folder`. Raises FileNotFoundError when there is no file.
+    """
+    seen = single_signature(file)
+    found: File | str = ""
+    if seen:
+        try:
+            with _open_folder(file.parent, real) as place:
+                found = _read_file(place, file.name)
+        except OSError as error:
+            found = _error_reason(error)
+    if seen is None or found == "":
+        raise FileNotFoundError(errno.ENOENT, "there is no file", str(file))
+    if isinstance(found, File):
+        linked = (name,) if os.lstat(file).st_nlink > 1 else ()
+        return FolderContents({name: found}, {}, seen.digest, seen.newest, linked)
+    return FolderContents({}, {name: found}, seen.digest, seen.newest)
+
+
+def single_signature(file: Path) -> Signature | None:
+    """Returns the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
+    try:
+        status = os.lstat(file)
+    except OSError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    return Signature(_digest([_line(".", status)]), _changed_ns(status))
+
+
+def tracked_paths(folder: Path | PathAt) -> list[str]:
+    """Returns the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
+    return [found.path for found in _survey(folder) if not found.reason]
+
+
+def untracked_paths(folder: Path | PathAt) -> list[str]:
+    """Returns the paths, as the system names them, of all entries that are not `tracked`, the outermost only.
+
+    These are ignored names, empty folders and everything left out: what a new version does not bring along.
+    """
+    return [found.path for found in _survey(folder) if found.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFolder:
+    """An open folder. Names are looked up in it, wherever its path leads meanwhile, if the system can do that."""
+
+    path: str
+    fd: int | None
+
+    def open(self, name: str, flags: int) -> int:
+        if self.fd is None:
+            return os.open(os.path.join(self.path, name), flags)
+        return os.open(name, flags, dir_fd=self.fd)
+
+    def stat(self, entry: "os.DirEntry[str]") -> os.stat_result:
+        # On Windows a listing may be older than the file it lists.
+        return os.lstat(entry.path) if self.fd is None else entry.stat(follow_symlinks=False)
+
+    def readable(self, name: str) -> bool:
+        if self.fd is None:
+            return os.access(os.path.join(self.path, name), os.R_OK)
+        return os.access(name, os.R_OK, dir_fd=self.fd, effective_ids=os.access in os.supports_effective_ids)
+
+    @contextmanager
+    def enter(self, name: str) -> Iterator["_OpenFolder"]:
+        path = os.path.join(self.path, name)
+        if not _POSIX:
+            yield _OpenFolder(path, None)
+            return
+        fd = self.open(name, _ENTER)
+        try:
+            yield _OpenFolder(path, fd)
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class _WalkEntry:
+    """One entry of a walk: a file to read (reason ''), or something to leave out whole."""
+
+    path: str
+    reason: str
+    place: _OpenFolder
+    name: str
+    links: int = 1
+
+
+@dataclass(slots=True)
+class _WalkLimits:
+    """What a walk has taken so far, and so what it still may take."""
+
+    seen: int = 0
+    files: int = 0
+    size: int = 0
+    folded: dict[str, str] = field(default_factory=dict)
+
+    def folder(self, path: str) -> str:
+        """Returns why a folder is left out, or ''."""
+        self.seen += 1
+        return _STOPPED if self.seen > MAX_SEEN else _folder_problem(path)
+
+    def file(self, path: str, status: os.stat_result) -> str:
+        """Returns why a file is left out, or '' and counts it."""
+        self.seen += 1
+        if self.seen > MAX_SEEN:
+            return _STOPPED
+        reason = _unfit(status) or _bad_path(path)
+        if reason:
+            return reason
+        twin = self.folded.get(path.casefold())
+        if twin:
+            return f"a case twin of {twin}"
+        if self.files >= MAX_FILES:
+            return _TOO_MANY
+        if self.size + status.st_size > MAX_RESOURCE:
+            return f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
+        self.folded[path.casefold()] = path
+        self.files += 1
+        self.size += status.st_size
+        return ""
+
+
+def _read(folder: Path, real: bool) -> tuple[dict[str, File], dict[str, str], tuple[str, ...]]:
+    files: dict[str, File] = {}
+    left_out: dict[str, str] = {}
+    linked: list[str] = []
+    size = 0
+    with closing(_walk_top(folder, real)) as walk:
+        for found in walk:
+            reason = found.reason
+            if not reason:
+                outcome = _read_file(found.place, found.name)
+                if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
+                    files[found.path] = outcome
+                    size += len(outcome.data)
+                    if found.links > 1:
+                        linked.append(found.path)
+                    continue
+                reason = outcome if isinstance(outcome, str) else "it keeps changing"
+            if reason not in (_IGNORED, _EMPTY, ""):
+                left_out[_shown(found.path)] = reason
+            if reason == _STOPPED:
+                break
+    return files, left_out, tuple(linked)
+
+
+def _survey(folder: Path | PathAt) -> Iterator[_WalkEntry]:
+    for found in _walk_top(folder):
+        if found.path == ".":
+            return
+        if found.reason or found.place.readable(found.name):
+            yield found
+        else:
+            yield _WalkEntry(found.path, _UNREADABLE, found.place, found.name)
+
+
+@contextmanager
+def _open_folder(folder: Path | PathAt, real: bool) -> Iterator[_OpenFolder]:
+    """Open a folder that is no link. Raise OSError."""
+    if isinstance(folder, PathAt):
+        with folder.open_directory() as directory:
+            yield _OpenFolder(os.fspath(folder), directory.fd)
+    elif real:
+        with open_real(folder, readable=True) as directory:
+            yield _OpenFolder(os.fspath(folder), directory.fd)
+    else:
+        with _OpenFolder("", None).enter(os.fspath(folder)) as place:
+            yield place
+
+
+def _walk_top(folder: Path | PathAt, real: bool = False) -> Generator[_WalkEntry, None, None]:
+    path = os.fspath(folder)
+    outside = _OpenFolder("", None)
+    try:
+        if is_link(folder.lstat()):
+            yield _WalkEntry(".", _SYMLINK, outside, path)
+            return
+        with _open_folder(folder, real) as place:
+            yield from _walk(place, "", _WalkLimits())
+    except OSError as error:
+        reason = _error_reason(error)
+        if reason:
+            yield _WalkEntry(".", reason, outside, path)
+
+
+def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_WalkEntry]:
+    """Yields every entry below `place`: ignored ones, then files, then what lies in each folder.
+
+    The order decides which files are taken when there are too many; `_sign` keeps the same.
+    """
+    ignored, files, folders = _listing(place.path if place.fd is None else place.fd)
+    for entry in ignored:
+        yield _WalkEntry(prefix + entry.name, _IGNORED, place, entry.name)
+    for entry in files:
+        path = prefix + entry.name
+        try:
+            status = place.stat(entry)
+            yield _WalkEntry(path, tally.file(path, status), place, entry.name, status.st_nlink)
+        except FileNotFoundError:
+            continue
+    for entry in folders:
+        path = prefix + entry.name
+        reason = tally.folder(path)
+        if reason:
+            yield _WalkEntry(path, reason, place, entry.name)
+        else:
+            yield from _walk_folder(place, entry.name, path, tally)
+
+
+def _walk_folder(place: _OpenFolder, name: str, path: str, tally: _WalkLimits) -> Iterator[_WalkEntry]:
+    empty = True
+    try:
+        with place.enter(name) as inner:
+            for found in _walk(inner, path + "/", tally):
+                empty = False
+                yield found
+    except OSError as error:
+        empty = False
+        reason = _error_reason(error)
+        if reason:
+            yield _WalkEntry(path, reason, place, name)
+    if empty:
+        yield _WalkEntry(path, _EMPTY, place, name)
+
+
+def _sign(top: str, prefix: str, lines: list[str]) -> int:
+    """Adds a line for each entry of the folder at `top`; returns the newest change among them."""
+    newest = 0
+    _, files, folders = _listing(top)
+    for entry in files:
+        try:
+            status = entry.stat(follow_symlinks=False) if _POSIX else os.lstat(entry.path)
+        except FileNotFoundError:
+            continue
+        newest = max(newest, _changed_ns(status))
+        lines.append(_line(prefix + entry.name, status))
+        if len(lines) > MAX_SEEN:
+            return newest
+    for entry in folders:
+        path = prefix + entry.name
+        lines.append(path)
+        if len(lines) > MAX_SEEN:
+            return newest
+        if not _folder_problem(path):
+            try:
+                newest = max(newest, _sign(entry.path, path + "/", lines))
+            except OSError as error:
+                lines[-1] += f"\0{_error_reason(error)}"
+    return newest
+
+
+_Entries = list["os.DirEntry[str]"]
+
+
+def _listing(where: str | int) -> tuple[_Entries, _Entries, _Entries]:
+    """Returns the entries of a folder: ignored, others, folders; documents first, so that they are never cut off."""
+    ignored: _Entries = []
+    files: _Entries = []
+    folders: _Entries = []
+    with os.scandir(where) as entries:
+        for entry in entries:
+            if is_ignored(entry.name):
+                ignored.append(entry)
+            elif entry.is_dir(follow_symlinks=False) and not _is_junction(entry):
+                folders.append(entry)
+            else:
+                files.append(entry)
+    files.sort(key=lambda entry: (not entry.name.endswith(".md"), entry.name))
+    folders.sort(key=lambda entry: entry.name)
+    return ignored, files, folders
+
+
+def _read_file(place: _OpenFolder, name: str) -> File | str:
+    """Returns the file, or why it cannot be had, or '' when it is gone."""
+    for _ in range(_ATTEMPTS):
+        try:
+            with open(place.open(name, _READ), "rb") as stream:
+                before = os.fstat(stream.fileno())
+                reason = _unfit(before)
+                if reason:
+                    return reason
+                data = stream.read(MAX_FILE + 1)
+                after = os.fstat(stream.fileno())
+        except OSError as error:
+            return _error_reason(error)
+        if len(data) == before.st_size and _line(name, before) == _line(name, after):
+            return File(data, EXECUTABLE if before.st_mode & stat.S_IXUSR else PLAIN)
+    return "it keeps changing"
+
+
+def _unfit(status: os.stat_result) -> str:
+    if is_link(status):
+        return _SYMLINK
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file"
+    if status.st_size > MAX_FILE:
+        return f"too large: it has {status.st_size:,} bytes, the limit is {MAX_FILE:,}"
+    return ""
+
+
+def _error_reason(error: OSError) -> str:
+    """Returns a reason for the reader, '' when the thing is simply gone."""
+    if isinstance(error, FileNotFoundError):
+        return ""
+    if error.errno in (errno.ELOOP, errno.EMLINK):
+        return _SYMLINK
+    if isinstance(error, NotADirectoryError):
+        return "not a folder any more"
+    return f"{_UNREADABLE}: {error.strerror}"
+
+
+def _bad_path(path: str) -> str:
+    reason = path_problem(path)
+    return f"a bad path: {reason}" if reason else ""
+
+
+@lru_cache(maxsize=4096)
+def _folder_problem(path: str) -> str:
+    if path.count("/") + 2 > MAX_DEPTH:
+        return f"a bad path: more than {MAX_DEPTH} components"
+    return _bad_path(path)
+
+
+def _is_junction(entry: "os.DirEntry[str]") -> bool:
+    return not _POSIX and is_link(os.lstat(entry.path))
+
+
+def _changed_ns(status: os.stat_result) -> int:
+    """When the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
+    return status.st_ctime_ns if _POSIX else status.st_mtime_ns
+
+
+def _line(path: str, s: os.stat_result) -> str:
+    return f"{path}\0{s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino} {s.st_mode}"
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
+
+
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
