@@ -16,10 +16,10 @@ from unittest import mock
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
-from evolvable_tools.editing import Edit
+from evolvable_tools.approval_policy import NOTHING
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.scan.door import NOTHING
+from evolvable_tools.verbs import edit as resources
+from evolvable_tools.verbs.edit import TextEdit
 
 MOST_MS = 2.0
 """Milliseconds that the checks may add at the median."""
@@ -46,9 +46,9 @@ def unchecked() -> Iterator[None]:
 
 def update(library: Library, number: int) -> float:
     """Make one small change; return the milliseconds it took."""
-    edit = Edit("SKILL.md", f"Step {number} of", f"Step {number + 1} of")
+    edit = TextEdit("SKILL.md", f"Step {number} of", f"Step {number + 1} of")
     began = time.perf_counter()
-    made = resources.update(library, AGENT, PDF, "next", edits=[edit])
+    made = resources.update_resource(library, AGENT, PDF, "next", edits=[edit])
     assert made.version is not None, made.warnings
     return (time.perf_counter() - began) * 1000
 
@@ -61,7 +61,7 @@ def main() -> int:
     updates = 60 if options.quick else options.updates
     checked, bare = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
-        resources.update(library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True)
+        resources.update_resource(library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True)
         for number in range(updates + 5):
             one = update(library, 2 * number)
             with unchecked():

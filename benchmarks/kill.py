@@ -77,7 +77,7 @@ def checkout(home: Path, worker: str) -> None:
             with store.transaction(Actor.AGENT, token) as tx:
                 tx.put(ref, files(ref.name, token))
             print(token, flush=True)
-            copies.write_out([ref])
+            copies.checkout([ref])
 
 
 class Child:

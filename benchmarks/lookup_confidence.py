@@ -34,15 +34,12 @@ from support import Row, conclude, progress
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index, IndexEntry
 from evolvable_store.store import Store
-from evolvable_tools.embedding.client import shortened
-from evolvable_tools.embedding.similar import Similar
-from evolvable_tools.lookup.confidence import Signals, signals
-from evolvable_tools.lookup.fusion import fuse
-from evolvable_tools.lookup.means import FITS
-from evolvable_tools.lookup.stage import Pending, Query
-from evolvable_tools.lookup.text import content_of
+from evolvable_tools.embedding import SimilarResources
+from evolvable_tools.embedding.embedder_client import truncate_task
+from evolvable_tools.retrieval import FITS, PendingNeighbours, SearchQuery
+from evolvable_tools.retrieval.hybrid import ConfidenceFeatures, confidence_features, content_of, fuse
 
-NAMES = tuple(field.name for field in fields(Signals))
+NAMES = tuple(field.name for field in fields(ConfidenceFeatures))
 
 HANDFULS = {1: 200, 2: 120, 5: 60}
 """Libraries so small that taking the right repository out leaves next to nothing, and how many of each are drawn."""
@@ -76,7 +73,7 @@ class Embedder:
     @classmethod
     def of(cls, model: Path, cache: Path, queries: Sequence[Record]) -> "Embedder":
         tasks = [query["text"] for query in queries]
-        vectors = cached([shortened(task) for task in tasks], model, cache)
+        vectors = cached([truncate_task(task) for task in tasks], model, cache)
         return cls(model, cache, dict(zip(tasks, vectors, strict=True)))
 
 
@@ -108,11 +105,11 @@ class Compared:
 
     cosines: dict[int, float]
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         """Returns the cosines of these and of the nearest."""
         nearest = nlargest(limit, self.cosines, key=self.cosines.__getitem__)
         known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
-        return Similar(cosines=known, nearest=tuple(nearest), said="", available=True)
+        return SimilarResources(cosines=known, nearest=tuple(nearest), said="", available=True)
 
 
 def _entries(index: Index) -> Iterator[IndexEntry]:
@@ -124,11 +121,11 @@ def _entries(index: Index) -> Iterator[IndexEntry]:
 
 def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple[float, ...]] | None:
     """Returns the name of the best match and its signals, None where nothing is found."""
-    pending: Pending | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
-    fused = fuse(index, Query(task, Kind.SKILL, ("user",), _DEPTH), pending)
+    pending: PendingNeighbours | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
+    fused = fuse(index, SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), pending)
     if not fused.hits:
         return None
-    return fused.hits[0].scored.entry.name, astuple(signals(fused, 0, content_of(fused.ranking)))
+    return fused.hits[0].scored.entry.name, astuple(confidence_features(fused, 0, content_of(fused.ranking)))
 
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:

@@ -28,11 +28,11 @@ from labelled_sessions import FAILED, PASSED, Do, Labelled, Say, agent, edit, la
 
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.review import reviewing
-from evolvable_tools.review.settings import ReviewSettings
-from evolvable_tools.review.signals import LEARNABLE, signals
-from evolvable_tools.sessions.reading import read_session
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.review import service
+from evolvable_tools.review.review_config import ReviewSettings
+from evolvable_tools.review.session_signals import LEARNABLE, signals
+from evolvable_tools.sessions.parser import read_session
 
 MAX_SECONDS, MAX_MB = 3.0, 300
 """What the review of 10 MB may take before anybody is asked."""
@@ -125,13 +125,11 @@ def measured(kind: str, megabytes: float, folder: Path) -> Cost:
     lines = sum(1 for line in path.open("rb") if json.loads(line))
     peer = time.perf_counter() - started
     marks: dict[str, float] = {}
-    for module, name in ((reviewing, "read_session"), (reviewing, "record_uses")):
+    for module, name in ((service, "read_session"), (service, "record_uses")):
         setattr(module, name, _timed(getattr(module, name), name, marks))
     started, cpu = time.perf_counter(), time.process_time()
     with Library.open(folder / "home", create=True) as library:
-        answer = reviewing.review_session(
-            library, Caller(Actor.AGENT), ReviewSettings(Redactor()), transcript_path=path
-        )
+        answer = service.review_session(library, Caller(Actor.AGENT), ReviewSettings(Redactor()), transcript_path=path)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     assert answer.packet is not None, answer.why
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.findings import Scan, Severity
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan import FindingSeverity, Scan
+from evolvable_tools.scan.scanner import scan
 
 HOSTILE = Path(__file__).parents[1] / "tests" / "data" / "hostile_skills.json"
 
@@ -37,7 +37,7 @@ def main() -> int:
 
 def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
     """Prints what the scan says of real skills, new and as they grow; returns asked, blocked, all, median ms."""
-    rules: dict[Severity, Counter[str]] = {severity: Counter() for severity in Severity}
+    rules: dict[FindingSeverity, Counter[str]] = {severity: Counter() for severity in FindingSeverity}
     asked, blocked, grown, times, sizes = 0, 0, 0, [], []
     for text in list(texts(corpus))[::step]:
         begin = time.process_time()

@@ -25,8 +25,8 @@ from evolvable_tools.evolve.programs import part_of, program_of
 from evolvable_tools.evolve.roles import judge
 from evolvable_tools.evolve.rollout import Rollout
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.providers.headless import CLAUDE_CODE, CODEX, CommandThinker
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel
+from evolvable_tools.redaction.redactor import Redactor
 
 WORD = re.compile(r"kestrel-[0-9a-f]{12}")
 LISTED = re.compile(r"\(file: (r\d+)/(canary-word/SKILL\.md)\)")
@@ -172,7 +172,7 @@ def as_brain(binary: Path, place: Place, kind: str) -> Iterator[Check]:
         else:
             command = (str(binary), *CODEX[1:-1], *_provider(model), "-")
             environment |= {"SCRIPT_KEY": "dummy", "CODEX_HOME": str(place.home)}
-        thinker = CommandThinker(command, 120.0, folder=place.project, environment=environment)
+        thinker = CommandModel(command, 120.0, folder=place.project, environment=environment)
         brain = Thinking(thinker, redactor=Redactor(), scripted=True)
         question = judge.question("What is six times seven?", "the answer is forty-two", expected="42")
         answer = asyncio.run(brain.ask(question))

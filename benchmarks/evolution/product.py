@@ -28,7 +28,7 @@ from evolvable_tools.evolve.run import Journal, Run
 from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Split, Task
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 _NAME = "rules"
 _LINE = "- rule: base\n"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from evolvable_tools.measures import wilson
+from evolvable_tools import metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Line:
     @property
     def false_interval(self) -> tuple[float, float]:
         """Wilson's interval of the share of false promotions."""
-        return wilson.interval(self.false, self.runs)
+        return metrics.wilson_interval(self.false, self.runs)
 
 
 HEAD = (
@@ -69,7 +69,7 @@ def _row(line: Line) -> str:
 
 def share(count: int, of: int) -> str:
     """Returns a share with its interval."""
-    low, high = wilson.interval(count, of)
+    low, high = metrics.wilson_interval(count, of)
     return f"{count / of:.1%} [{low:.1%}, {high:.1%}]"
 
 

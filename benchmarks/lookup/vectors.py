@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.search.vector_store import Vectors, digest_text
-from evolvable_tools.embedding.onnx_embedder import OnnxEmbedder
+from evolvable_tools.embedding.local_models import OnnxEmbedder
 from lookup.data import Library
 
 MOST_TOKENS = 256

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan.scanner import scan
 
 EDITS = Path(__file__).with_name("edits.jsonl")
 MOST_HELD = 0.20

@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.findings import Scan
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan import Scan
+from evolvable_tools.scan.scanner import scan
 
 HOSTILE = Path(__file__).with_name("hostile")
 OF_A_DIFFERENCE = {"prohibition-removed", "prohibition-weakened", "capability", "program-edit"}

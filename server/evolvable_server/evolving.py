@@ -17,7 +17,7 @@ from evolvable_server.redaction import Redaction
 if TYPE_CHECKING:
     from evolvable_tools.evolve.means import EvolveMeans
     from evolvable_tools.evolve.run_folder import RunFolder
-    from evolvable_tools.sandbox import Choice
+    from evolvable_tools.sandbox import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
 _CREDENTIALS = ".credentials.json", "auth.json"
@@ -54,13 +54,13 @@ def evolve_means(
     )
 
 
-def sandbox_choice(config: Config) -> "Choice":
+def sandbox_choice(config: Config) -> "SandboxChoice":
     """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
-    from evolvable_tools.sandbox import Choice
+    from evolvable_tools.sandbox import SandboxChoice
 
     named = config.person.sandbox.get("container", ())
     container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
-    return Choice(container, config.home / "evolve" / "sandbox.json")
+    return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
 def start_driver(home: Path, folder: "RunFolder") -> int:

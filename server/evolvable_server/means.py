@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from evolvable_server.config import EMBEDDER, JUDGE, Config, thinking_environment
 from evolvable_server.naming import of_role
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.embedding.embedder import installed
-from evolvable_tools.lookup.means import FITS, Means
+from evolvable_tools.embedding import installed_spec
+from evolvable_tools.retrieval import FITS, SearchDependencies
 
 if TYPE_CHECKING:
-    from evolvable_tools.embedding.client import SharedEmbedder
-    from evolvable_tools.providers.claude_api import AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker
+    from evolvable_tools.embedding.embedder_client import SharedEmbedder
+    from evolvable_tools.llm.anthropic_model import AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
 
 OURS = ("auto", "off", "caller")
 """Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
 
 
 @contextlib.contextmanager
-def opened(config: Config, *, serving: bool = False) -> Iterator[Means]:
+def opened(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
     """Yields what a lookup may use; nothing of it is started or loaded before it is asked.
 
     serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
@@ -31,7 +31,7 @@ def opened(config: Config, *, serving: bool = False) -> Iterator[Means]:
     fits = FITS if config.fits is None else config.fits
     caller, client = serving and config.judge != "off", serving and config.judge == "auto"
     try:
-        yield Means(embedder, thinker, caller, client, fits)
+        yield SearchDependencies(embedder, thinker, caller, client, fits)
     finally:
         for one in (embedder, thinker):
             if one is not None:
@@ -40,29 +40,29 @@ def opened(config: Config, *, serving: bool = False) -> Iterator[Means]:
 
 def embedder_of(config: Config, *, propose: bool) -> "SharedEmbedder | None":
     """Returns the embedder that the settings name, by default the one that is installed."""
-    spec = installed() if config.embedder == "auto" else config.embedder
+    spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return None
-    from evolvable_tools.embedding.client import SharedEmbedder
+    from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
     with named(EMBEDDER):
         return SharedEmbedder(config.home, spec, propose=propose)
 
 
-def thinker_of(config: Config) -> "AnthropicThinker | CommandThinker | None":
+def thinker_of(config: Config) -> "AnthropicModel | CommandModel | None":
     """Returns who judges: the Anthropic API or a command, where the settings name one. Raises Refused for a command
     that the person did not name."""
     if config.judge in OURS:
         return None
-    from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker
+    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
 
     provider, _, model = config.judge.partition(":")
     if provider == "anthropic":
-        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, proxy=config.person.models.get("proxy"))
+        return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=config.person.models.get("proxy"))
     with named(JUDGE):
         folder, environment = neutral(config.home), thinking_environment(config)
-        return CommandThinker(thinking_command(config, "judges", config.judge), folder=folder, environment=environment)
+        return CommandModel(thinking_command(config, "judges", config.judge), folder=folder, environment=environment)
 
 
 def thinking_command(config: Config, role: str, who: str) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def thinking_command(config: Config, role: str, who: str) -> tuple[str, ...]:
 
     Raise Refused for any other.
     """
-    from evolvable_tools.providers.headless import command_of
+    from evolvable_tools.llm.command_model import command_of
 
     return command_of(who) if who in ("claude", "codex") else of_role(config, role, person=True).get(who).words
 

@@ -6,12 +6,12 @@ from evolvable_server.clients.memory_copies import MemoryCopy, brought_up, switc
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.memory import checked_out
+from evolvable_tools.verbs.memory_facts import memories_for_clients
 
 
 def text_of(library: Library) -> str:
     """Returns what clients read: the memories of the user, and how to treat them."""
-    return checked_out(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
+    return memories_for_clients(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
 
 
 def bring_up(home: Path, library: Library) -> list[MemoryCopy]:

@@ -2,7 +2,7 @@
 
 from evolvable_server.config import Config
 from evolvable_server.person import ROLES
-from evolvable_tools.named_commands import NamedCommand, NamedCommands
+from evolvable_tools.llm import NamedCommand, NamedCommands
 
 
 def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:

@@ -191,9 +191,9 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
 
 def signed_settings(table: Mapping[str, Any]) -> bytes:
     """Return what the signature of a configuration covers."""
-    from evolvable_tools.approvals_lock import canonical
+    from evolvable_tools.approvals_lock import canonical_form
 
-    return canonical(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
+    return canonical_form(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
 
 
 def _lock_key(table: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evolvable_tools.sessions.redact import Redactor
-    from evolvable_tools.sessions.user_patterns import UserPatterns
+    from evolvable_tools.redaction.redactor import Redactor
+    from evolvable_tools.redaction.secret_patterns import UserPatterns
 
 FILE = "redact.txt"
 MAX_BYTES = 1_000_000
@@ -33,7 +33,7 @@ class Redaction:
         now = _signature(self._path)
         with self._turn:
             if self._made is None or now != self._seen:
-                from evolvable_tools.sessions.redact import Redactor  # late: it takes a while to compile
+                from evolvable_tools.redaction.redactor import Redactor  # late: it takes a while to compile
 
                 own, problems = own_patterns(self._path.parent)
                 for problem in problems:
@@ -44,7 +44,7 @@ class Redaction:
 
 def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
     """Returns a person's own patterns, none without the file, and what is wrong, with file and line."""
-    from evolvable_tools.sessions.user_patterns import UserPatterns, read_patterns
+    from evolvable_tools.redaction.secret_patterns import UserPatterns, read_patterns
 
     path = home / FILE
     try:

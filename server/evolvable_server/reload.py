@@ -18,7 +18,7 @@ from evolvable_store.operation import Change
 from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.release_channel import Channel
 from evolvable_tools.library import Library
-from evolvable_tools.shown import changes_seen, moves_seen
+from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
 
 if TYPE_CHECKING:
     from evolvable_store.workingcopy.incoming import SyncReport
@@ -218,9 +218,9 @@ class Reloader:
         for refusal in (*sync.refused, *sync.conflicts):
             self._say(f"{sync.folder.path}/{refusal.directory}: {'; '.join(refusal.problems)}")
         if sync.taken:
-            from evolvable_tools import leaks  # late: its patterns take a while to compile
+            from evolvable_tools import secret_leaks  # late: its patterns take a while to compile
 
-            for line in leaks.told(leaks.leaks(self._library)):
+            for line in secret_leaks.leak_messages(secret_leaks.leaks(self._library)):
                 self._say(f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _say(self, text: str) -> None:

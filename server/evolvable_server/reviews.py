@@ -15,11 +15,10 @@ from evolvable_server.redaction import Redaction
 
 if TYPE_CHECKING:
     from evolvable_store.resource import Kind
-    from evolvable_tools.policies import Policy
-    from evolvable_tools.providers.claude_api import AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker
-    from evolvable_tools.review.budgets import Budget
-    from evolvable_tools.review.settings import ReviewSettings
+    from evolvable_tools.approval_policy import ApprovalPolicy
+    from evolvable_tools.llm.anthropic_model import AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
+    from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
 
 TIMEOUT = 180.0
 """Seconds for a thought about a whole session."""
@@ -36,7 +35,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
     # Late: a server answers its first question without them.
     from evolvable_server.clients.memory_copies import without_ours
-    from evolvable_tools.review.settings import ReviewSettings
+    from evolvable_tools.review.review_config import ReviewSettings
 
     _, _, budget = budget_limits(config)
     machine = read_machine(config.project)
@@ -66,31 +65,31 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             thinker.close()
 
 
-def budget_limits(config: Config) -> "tuple[Budget, Budget, Budget]":
+def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
     """Return the budget of the person's configuration, what the environment asks for, and what holds: the lower.
 
     Raise InvalidArgument for a setting that says none.
     """
-    from evolvable_tools.review.budgets import budget_of, lower
+    from evolvable_tools.review.review_config import parse_budget, stricter_budget
 
     with named("budgets.review of the person's configuration"):
-        floor = budget_of(str(config.person.budgets.get("review", "")))
+        floor = parse_budget(str(config.person.budgets.get("review", "")))
     with named(REVIEW_BUDGET):
-        asked = budget_of(config.review_budget, floor)
-    return floor, asked, lower(floor, asked)
+        asked = parse_budget(config.review_budget, floor)
+    return floor, asked, stricter_budget(floor, asked)
 
 
-def policies(config: Config) -> "Mapping[Kind, Policy]":
+def policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
     """Return what becomes of proposals, by kind: the stricter of the person's configuration and the environment.
 
     Raise InvalidArgument for a setting that says none.
     """
-    from evolvable_tools.policies import policies_of, stricter_policies
+    from evolvable_tools.approval_policy import parse_policies, stricter_policies
 
     with named("review_policy of the person's configuration"):
-        floor = policies_of(config.person.review_policy)
+        floor = parse_policies(config.person.review_policy)
     with named(REVIEW_POLICY):
-        return stricter_policies(floor, policies_of(config.review_policy))
+        return stricter_policies(floor, parse_policies(config.review_policy))
 
 
 def _transcript(folders: Sequence[Path], session: str) -> Path | None:
@@ -115,20 +114,20 @@ def lazy_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "
     return settings
 
 
-def _thinker(config: Config) -> "AnthropicThinker | CommandThinker | None":
+def _thinker(config: Config) -> "AnthropicModel | CommandModel | None":
     if config.review in ("off", "handoff"):
         return None
-    from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-    from evolvable_tools.providers.headless import CommandThinker
+    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
 
     who, _, model = config.review.partition(":")
     if who == "anthropic":
         proxy = config.person.models.get("proxy")
-        return AnthropicThinker(config.api_key, model or MODEL, config.api_url, TIMEOUT, proxy=proxy)
+        return AnthropicModel(config.api_key, model or MODEL, config.api_url, TIMEOUT, proxy=proxy)
     with named(REVIEW):
         folder, environment = neutral(config.home), thinking_environment(config)
         command = thinking_command(config, "reviewers", config.review)
-        return CommandThinker(command, TIMEOUT, folder=folder, environment=environment)
+        return CommandModel(command, TIMEOUT, folder=folder, environment=environment)
 
 
 def _text(path: Path) -> str:

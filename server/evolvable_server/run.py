@@ -37,8 +37,8 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
+from evolvable_tools.approval_policy import ApprovalLevel
 from evolvable_tools.library import Library
-from evolvable_tools.policies import Level
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Serving:
             redactor=Redaction(config.home).redactor,
             policies=policies(config),
             lock=lock_of(config),
-            level=Level(config.approve),
+            level=ApprovalLevel(config.approve),
             trusted_folders=ListedFolders(config.home),
         )
         self._notifier = Notifier(self.library.store)
@@ -110,10 +110,10 @@ class Serving:
                 log.warning("The memories of %s are not up to date: %s", copy.title, copy.why)
 
     def _reread(self) -> None:
-        from evolvable_tools.rereading import reread
+        from evolvable_tools.trust import mark_repository_heads
 
         try:
-            for text in reread(self.library):
+            for text in mark_repository_heads(self.library):
                 log.warning(text)
         except EvolvableError as error:
             log.warning("The library was not re-read: %s", error.text)

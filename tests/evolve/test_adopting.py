@@ -14,7 +14,6 @@ from evolve_runs import program, running, scripted, skill, task
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import inbox, resources, usage
 from evolvable_tools.evolve import programs
 from evolvable_tools.evolve.adopting import Drifted, NotPromoted, adopt, unadopt
 from evolvable_tools.evolve.loop import drive
@@ -24,6 +23,7 @@ from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.watching import watch
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit, load, proposal_inbox
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT)
 FORMS = Ref.parse("skill:user/forms")
@@ -38,7 +38,7 @@ SPLITS = {
 def library(tmp_path: Path) -> Iterator[Library]:
     """A library with the skill forms."""
     with Library.open(tmp_path / "home", create=True) as library:
-        resources.update(library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True)
+        edit.update_resource(library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True)
         yield library
 
 
@@ -60,8 +60,8 @@ def outcomes(library: Library, *told: str) -> None:
     """Sessions in which the skill as it is now was used."""
     for number, outcome in enumerate(told):
         caller = Caller(Actor.AGENT, f"{library.store.sequence()}-{number}-{outcome}")
-        use = usage.load(library, caller, FORMS)
-        usage.report_outcome(library, caller, outcome=outcome, use_id=use.use_id)
+        use = load.load_skill(library, caller, FORMS)
+        load.report_outcome(library, caller, outcome=outcome, use_id=use.use_id)
 
 
 def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(library):
@@ -74,7 +74,7 @@ def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(
     operation = library.store.operation(adopted.operation)
     assert operation.actor is Actor.HUMAN
     assert any("PROMOTE" in line and "[simulated]" in line for line in operation.intent.evidence)
-    assert inbox.waiting(library) == []
+    assert proposal_inbox.list_waiting(library) == []
     with pytest.raises(Exception, match="adopted already"):
         adopt(library, PERSON, RUN)
 
@@ -99,14 +99,14 @@ def test_only_a_person_adopts_and_only_what_was_promoted(library):
 def test_nothing_is_adopted_over_what_changed_since_it_was_measured(library, change):
     run(library, "rule: iso")
     if change == "edited":
-        resources.update(library, PERSON, FORMS, "mine", files={"SKILL.md": skill("forms", "Mine.")})
+        edit.update_resource(library, PERSON, FORMS, "mine", files={"SKILL.md": skill("forms", "Mine.")})
     else:
-        resources.remove(library, PERSON, FORMS, "not needed")
+        edit.remove_resource(library, PERSON, FORMS, "not needed")
     sequence = library.store.sequence()
 
     with pytest.raises(Drifted, match="skill:forms"):
         adopt(library, PERSON, RUN)
-    assert library.store.sequence() == sequence and inbox.waiting(library) == []
+    assert library.store.sequence() == sequence and proposal_inbox.list_waiting(library) == []
 
 
 def test_an_executable_file_stays_executable(library):
@@ -145,9 +145,9 @@ def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back
     [again] = watch(library, PERSON)
 
     assert watched.verdict == "worse" and again.proposals == watched.proposals
-    [waits] = inbox.waiting(library)
+    [waits] = proposal_inbox.list_waiting(library)
     assert waits.proposal_id in watched.proposals and "8 of 8" in waits.reason
-    inbox.approve(library, PERSON, waits.proposal_id, "yes")
+    proposal_inbox.approve(library, PERSON, waits.proposal_id, "yes")
     assert "rule: iso" not in text(library)
 
 
@@ -160,7 +160,7 @@ def test_the_queue_of_reviews_looks_after_what_was_adopted(library, tmp_path):
     command = [sys.executable, "-m", "evolvable_server", "--home", str(library.store.home), "review", "--queue"]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "HOME": str(tmp_path)})
 
-    [waits] = inbox.waiting(library)
+    [waits] = proposal_inbox.list_waiting(library)
     assert waits.ref == "skill:forms" and "8 of 8" in waits.reason
 
 

@@ -16,7 +16,7 @@ from evolvable_tools.evolve.means import Answers, spec_of
 from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.providers.thinker import WrongAnswer
+from evolvable_tools.llm import WrongAnswer
 
 RUN = "20260101-000000-abcd"
 SPLITS = {

@@ -18,9 +18,9 @@ from evolvable_tools.evolve.brains.prices import Price, together
 from evolvable_tools.evolve.brains.scripted import Scripted
 from evolvable_tools.evolve.brains.thinking import Thinking
 from evolvable_tools.evolve.rollout import Usage
-from evolvable_tools.providers.headless import CommandThinker
-from evolvable_tools.providers.thinker import WrongAnswer
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm import WrongAnswer
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.redaction.redactor import Redactor
 
 SCHEMA = {
     "type": "object",
@@ -117,7 +117,7 @@ def test_no_secret_leaves_with_a_question() -> None:
 def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -> None:
     event = {"type": "result", "result": '{"word": "heron"}', "usage": {"input_tokens": 30, "output_tokens": 4}}
     script = f"import sys; sys.stdin.read(); print({json.dumps(json.dumps({**event, 'total_cost_usd': 0.5}))})"
-    thinker = CommandThinker([sys.executable, "-S", "-c", script], 30.0, folder=tmp_path)
+    thinker = CommandModel([sys.executable, "-S", "-c", script], 30.0, folder=tmp_path)
 
     answer = asked(Thinking(thinker, redactor=REDACTOR))
 
@@ -127,7 +127,7 @@ def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -
 def test_who_is_no_longer_waited_for_stops_thinking(tmp_path: Path) -> None:
     note = tmp_path / "id"
     script = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(60)"
-    brain = Thinking(CommandThinker([sys.executable, "-S", "-c", script], 60.0, folder=tmp_path), redactor=REDACTOR)
+    brain = Thinking(CommandModel([sys.executable, "-S", "-c", script], 60.0, folder=tmp_path), redactor=REDACTOR)
 
     async def given_up() -> None:
         asking = asyncio.create_task(brain.ask(QUESTION))

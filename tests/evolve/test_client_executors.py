@@ -28,7 +28,7 @@ from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.programs import part_of
 from evolvable_tools.evolve.rollout import Outcome, Rollout
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.sessions.reviewing import is_reviewing
+from evolvable_tools.sessions.parser import is_reviewing
 
 Executor = ClaudeCode | Codex
 KEY = "sk-ant-of-the-test"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools import metrics
 from evolvable_tools.evolve.frontier import pareto
 from evolvable_tools.evolve.frontier.evoskill import EvoSkillFrontier
 from evolvable_tools.evolve.frontier.evoskill_loop import Agents, Proposed, Settings, run
 from evolvable_tools.evolve.frontier.evoskill_split import stratified_split
 from evolvable_tools.evolve.gates import cap_evolve, skillopt
 from evolvable_tools.evolve.statistics import e_process, mcnemar, repeats, sign_flip
-from evolvable_tools.measures import wilson
 
 HERE = Path(__file__).parent / "vectors"
 FRONTIER, GATES, MISC = (
@@ -147,7 +147,7 @@ def test_the_sign_flip_test_is_exact():
 
 def test_the_interval_is_wilsons():
     for case in MISC["wilson"]:
-        assert wilson.interval(case["k"], case["n"]) == close(case["ci95"])
+        assert metrics.wilson_interval(case["k"], case["n"]) == close(case["ci95"])
 
 
 def test_the_money_of_the_betting_test_is_the_same():

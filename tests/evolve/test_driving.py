@@ -14,12 +14,12 @@ from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, R
 from earned import verified
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import resources
 from evolvable_tools.evolve.asking import status_of
 from evolvable_tools.evolve.ledger import Ledger, LedgerError
 from evolvable_tools.evolve.report.writing import report
 from evolvable_tools.evolve.run import Tampered
-from evolvable_tools.trust import Trust, trusts
+from evolvable_tools.trust import Trust, trust_levels
+from evolvable_tools.verbs import edit
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place)
         verified(place.library, str(LETTERS), f"other-{n}", "succeeded")
 
     head = place.library.store.head(LETTERS)
-    assert trusts(place.library, [head.id])[head.id] is Trust.PROVEN
+    assert trust_levels(place.library, [head.id])[head.id] is Trust.PROVEN
     with pytest.raises(Refused, match="no person approved it"):
         place.begin()
 
@@ -131,7 +131,7 @@ def test_sessions_that_show_how_well_it_did_do_not_vouch_for_its_commands(place)
 def test_an_agent_s_version_is_no_better_for_being_named_after_a_person_wrote_another(place):
     scorer = {"type": "command", "args": {"argv": ["{python}", "-c", "raise SystemExit"]}}
     place.save(letters(scorer), AGENT)
-    resources.update(place.library, PERSON, LETTERS, "mine", files={"notes.md": "read"})
+    edit.update_resource(place.library, PERSON, LETTERS, "mine", files={"notes.md": "read"})
 
     with pytest.raises(Refused, match="no person approved it"):
         place.begin_at(1)

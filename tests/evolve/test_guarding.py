@@ -3,8 +3,8 @@
 import pytest
 from driving_place import LETTERS, PERSON, driving, letters
 
-from evolvable_tools import resources
 from evolvable_tools.evolve.guarding import EVERY, Guard
+from evolvable_tools.verbs import edit
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_later_versions_of_the_task_set_and_its_removal_change_nothing_for_the_r
     place.save(letters("numeric_strict"))
     now[0] += EVERY
     assert guard() == ""
-    resources.remove(place.library, PERSON, LETTERS, "away")
+    edit.remove_resource(place.library, PERSON, LETTERS, "away")
     now[0] += EVERY
     assert guard() == ""
 

@@ -17,7 +17,7 @@ from evolvable_tools.evolve.roles.proposer import Past
 from evolvable_tools.evolve.roles.showing import MASK, MAX_QUESTION, Evidence
 from evolvable_tools.evolve.static_gate.leaks import Corpus
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 REDACTOR = Redactor()
 BASE = a_program(a_skill("ships", "Count the ships."), a_skill("rope"))

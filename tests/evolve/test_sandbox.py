@@ -22,12 +22,16 @@ from evolvable_tools.evolve.commands import run_confined
 from evolvable_tools.evolve.executors.command import CommandExecutor
 from evolvable_tools.evolve.rollout import Outcome, Usage
 from evolvable_tools.evolve.scorers.command import command_score
-from evolvable_tools.sandbox import Choice, Confinement, Limits, SandboxTrouble, environment_inside, sandbox_of
-from evolvable_tools.sandbox.bubblewrap import Bubblewrap
-from evolvable_tools.sandbox.container import Container
-from evolvable_tools.sandbox.landlock import shortcomings
-from evolvable_tools.sandbox.returning import bring_back
-from evolvable_tools.sandbox.runtimes import SYSTEM_FOLDERS, _own_runtimes
+from evolvable_tools.sandbox import (
+    Confinement,
+    ResourceLimits,
+    SandboxChoice,
+    SandboxOutputError,
+    environment_inside,
+    sandbox_of,
+)
+from evolvable_tools.sandbox.exchange import bring_back
+from evolvable_tools.sandbox.mechanisms import SYSTEM_FOLDERS, Bubblewrap, Container, _own_runtimes, shortcomings
 
 pytestmark = needs_sandbox
 
@@ -165,7 +169,7 @@ import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 print(json.dumps([tried(lambda: bytearray(2**28)), tried(lambda: open("big", "wb").write(b"x" * 2**21))]))
 """
-    limits = Limits(size=2**24, file=2**20, memory=2**27)
+    limits = ResourceLimits(size=2**24, file=2**20, memory=2**27)
     what = Confinement(
         (sys.executable, "-I", "-S", "-c", script), work, environment_inside(os.environ), 60, limits=limits
     )
@@ -253,7 +257,7 @@ def test_a_forged_workspace_is_refused_and_writes_nothing_outside(tmp_path, line
     work.mkdir()
     back.write_bytes(lines)
 
-    with pytest.raises(SandboxTrouble):
+    with pytest.raises(SandboxOutputError):
         bring_back(back, work, 1_000)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "work"]
@@ -307,13 +311,13 @@ def test_the_sandbox_is_chosen_by_a_run_and_not_by_a_program_of_its_name(tmp_pat
     fake.write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; exec "$@"\n')
     fake.chmod(0o755)
 
-    found = sandbox_of(Choice(path=str(tmp_path)), fresh=True)
+    found = sandbox_of(SandboxChoice(path=str(tmp_path)), fresh=True)
 
     assert found.sandbox is None and "bubblewrap: " in found.why
 
 
 def test_without_a_mechanism_there_is_none_and_why_is_said(tmp_path):
-    found = sandbox_of(Choice(path=str(tmp_path)), fresh=True)
+    found = sandbox_of(SandboxChoice(path=str(tmp_path)), fresh=True)
 
     assert (found.sandbox, found.name) == (None, "none")
     assert "the program bwrap is not installed" in found.why
@@ -325,10 +329,10 @@ def test_landlock_alone_counts_as_none():
 
 def test_what_a_probe_found_is_remembered_for_other_processes_and_only_when_it_works(tmp_path):
     cache = tmp_path / "evolve" / "sandbox.json"
-    sandbox_of(Choice(cache=cache), fresh=True)
+    sandbox_of(SandboxChoice(cache=cache), fresh=True)
     kept = json.loads(cache.read_bytes())
     cache.unlink()
-    sandbox_of(Choice(cache=cache, path=str(tmp_path)), fresh=True)
+    sandbox_of(SandboxChoice(cache=cache, path=str(tmp_path)), fresh=True)
 
     assert kept["probe"]["why"] == "" and not cache.exists()
 
@@ -338,10 +342,10 @@ def test_a_container_that_keeps_nothing_in_counts_as_none(tmp_path):
     fake.write_text('#!/bin/sh\nwhile [ "$1" != "python3" ]; do shift; done; exec "$@"\n')
     fake.chmod(0o755)
 
-    found = sandbox_of(Choice(container=(str(fake), "{mounts}"), path=str(tmp_path)), fresh=True)
+    found = sandbox_of(SandboxChoice(container=(str(fake), "{mounts}"), path=str(tmp_path)), fresh=True)
 
     assert found.sandbox is None and "container (engine): " in found.why
-    assert "has no {mounts}" in sandbox_of(Choice(container=("docker", "run"), path=""), fresh=True).why
+    assert "has no {mounts}" in sandbox_of(SandboxChoice(container=("docker", "run"), path=""), fresh=True).why
 
 
 def test_a_container_is_shown_what_the_trial_needs_and_nothing_else(tmp_path):

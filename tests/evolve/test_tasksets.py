@@ -11,7 +11,6 @@ import pytest
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasksets import (
     InvalidTaskSet,
@@ -31,6 +30,7 @@ from evolvable_tools.evolve.tasksets.places import NoTaskSet, refuse_unvouched
 from evolvable_tools.evolve.tasksets.sealing import Sealed
 from evolvable_tools.evolve.tasksets.writing import undealt, with_splits, write_files
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 
 def lines(*records, **files):
@@ -359,8 +359,8 @@ def test_a_task_set_is_a_folder_a_file_or_an_environment(tmp_path):
     with Library.open(tmp_path / "home", create=True) as library:
         ref = Ref.parse("environment:sums")
         files = {path: data.decode() for path, data in lines(task(1)).items()} | {"ENVIRONMENT.md": about}
-        resources.update(library, person, ref, "first", files=files, create=True)
-        resources.update(library, person, ref, "second", files=dict.fromkeys(["tasks.jsonl"], json.dumps(task(2))))
+        edit.update_resource(library, person, ref, "first", files=files, create=True)
+        edit.update_resource(library, person, ref, "second", files=dict.fromkeys(["tasks.jsonl"], json.dumps(task(2))))
         first, number = taskset_of(library, person, ref.at(1))
         newest, newer = taskset_of(library, person, ref)
 
@@ -384,11 +384,11 @@ def test_commands_that_only_an_agent_vouches_for_are_not_run(tmp_path):
     files = {"tasks.jsonl": json.dumps(record), "ENVIRONMENT.md": about}
     ref, agent = Ref.parse("environment:sums"), Caller(Actor.AGENT, session="s")
     with Library.open(tmp_path / "home", create=True) as library:
-        resources.update(library, agent, ref, "first", files=files, create=True)
+        edit.update_resource(library, agent, ref, "first", files=files, create=True)
         taskset, _ = taskset_of(library, agent, ref)
         with pytest.raises(Refused, match="no person approved it"):
             refuse_unvouched(library, agent, ref, taskset)
-        resources.update(library, Caller(Actor.HUMAN), ref, "mine", files={"notes.md": "read"})
+        edit.update_resource(library, Caller(Actor.HUMAN), ref, "mine", files={"notes.md": "read"})
         refuse_unvouched(library, agent, ref, taskset)
 
 

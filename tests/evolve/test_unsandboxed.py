@@ -9,12 +9,12 @@ from confined import RUNNER, needs_sandbox
 from driving_place import AGENT, COMMAND, NO_SANDBOX, PERSON, POLITE, driving
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools import resources
 from evolvable_tools.evolve.adopting import NotPromoted, adopt
 from evolvable_tools.evolve.allowing import decide, held
 from evolvable_tools.evolve.asking import pending, status_of, submit
 from evolvable_tools.evolve.report.writing import report
-from evolvable_tools.scan.findings import CapabilityDiff, Scan
+from evolvable_tools.scan import CapabilityDiff, Scan
+from evolvable_tools.verbs import edit
 
 SKILL = "---\nname: polite\ndescription: Codes of friends.\n---\n\n# Polite\n\nRun scripts/do.py.\n"
 IDLE = "import sys\nprint('I do not know.')\n"
@@ -106,7 +106,7 @@ def test_without_a_sandbox_the_setup_of_a_task_runs_as_its_trial_does(place, tmp
 def place(tmp_path):
     with driving(tmp_path) as made:
         files = {"SKILL.md": SKILL, "scripts/do.py": IDLE}
-        resources.update(made.library, PERSON, POLITE, "with a script", files=files)
+        edit.update_resource(made.library, PERSON, POLITE, "with a script", files=files)
         made.save(codes(), run_py=RUNNER)
         yield made
 

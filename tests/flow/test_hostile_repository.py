@@ -242,7 +242,7 @@ def test_a_parent_that_is_swapped_for_a_link_during_syncs_leads_nothing_outside(
                 with contextlib.suppress(EvolvableError):
                     with store.transaction(Actor.AGENT, "x") as tx:
                         tx.put(head.ref, {"SKILL.md": File(f"{TEXT}{number}\n".encode())})
-                    copies.write_out([head.ref])
+                    copies.checkout([head.ref])
                     copies.sync()
         finally:
             child.kill()

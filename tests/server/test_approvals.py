@@ -14,8 +14,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools import inbox
 from evolvable_tools.library import Library
+from evolvable_tools.verbs import proposal_inbox
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ def state(place):
     """Returns the version of each resource, and what waits in the inbox."""
     with Library.open(place.home) as library:
         versions = {str(head.ref): head.version for head in library.store.heads()}
-        return versions, {one.proposal_id: one for one in inbox.waiting(library)}
+        return versions, {one.proposal_id: one for one in proposal_inbox.list_waiting(library)}
 
 
 async def call(client, tool, **arguments):

@@ -14,8 +14,8 @@ from evolvable_server.person import read_person_config
 from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store
-from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import proposal_inbox
 
 WORDS = "correct horse battery"
 
@@ -71,7 +71,7 @@ def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_
     evolvable.person = False
     number = propose(evolvable)
     with Library.open(evolvable.home) as library:  # which knows of no lock
-        inbox.approve(library, Caller(Actor.HUMAN), int(number), "")
+        proposal_inbox.approve(library, Caller(Actor.HUMAN), int(number), "")
     evolvable.person = True
     assert trust(evolvable) == "agent"
     (operation,) = evolvable("approvals", "--json").json["unsigned"]

@@ -21,9 +21,9 @@ from transcripts import LoadSkill, Mcp, User, session_id, write_claude_code
 from evolvable_server.cli.program import cli
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import trusts
+from evolvable_tools.trust import trust_levels
+from evolvable_tools.verbs import edit
 
 OLD = Path(__file__).parents[1] / "data/library_schema_9.db.xz"
 """A library made at commit fac0cda: skill:pdf is proven and Proficient by 12 sessions' own words, skill:csv is
@@ -39,13 +39,13 @@ def place(tmp_path: Path) -> Place:
     with Library.open(place.home) as library:
         files = {"SKILL.md": text_of("bread", "Bakes bread from flour and water.")}
         caller = Caller(Actor.AGENT, "writer")
-        resources.update(library, caller, Ref.parse("bread"), "first", files=files, create=True)
+        edit.update_resource(library, caller, Ref.parse("bread"), "first", files=files, create=True)
     return place
 
 
 def standing(home: Path, name: str = "bread") -> tuple[str, str, int, int]:
     """Returns the maturity and the trust of a skill, and how many of its ends are reported and verified."""
-    from evolvable_tools.finding import list_resources
+    from evolvable_tools.verbs.search import list_resources
 
     with Library.open(home) as library:
         (one,) = list_resources(library, Caller(Actor.HUMAN), query=name).resources
@@ -279,7 +279,7 @@ def test_an_older_library_opens_otherwise_unchanged(older: CommandLine) -> None:
     assert older("stats", "--json").json["resources"][0]["not_counted"] == 0
     with Library.open(older.home) as library:
         heads = [head.id for head in library.store.heads()]
-        assert sorted(trusts(library, heads).values()) == ["agent", "agent", "person"]
+        assert sorted(trust_levels(library, heads).values()) == ["agent", "agent", "person"]
 
 
 def test_what_a_person_says_at_a_terminal_is_verified(tmp_path: Path) -> None:

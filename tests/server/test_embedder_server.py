@@ -16,7 +16,7 @@ from mcp import Client
 from mcp_place import Place
 from processes import poll
 
-from evolvable_tools.embedding.client import LOG
+from evolvable_tools.embedding.embedder_client import LOG
 
 pytestmark = [
     pytest.mark.anyio,

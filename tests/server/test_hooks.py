@@ -12,8 +12,8 @@ from evolvable_server.hooks.answers import NOTHING, Hooks
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Tally
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 PROMPT = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": "Please fill in this PDF form for me"}
 
@@ -93,7 +93,7 @@ def test_an_offer_has_at_most_600_characters_and_names_two_skills(place, hooks):
     with Library.open(place.home) as library:
         for name in (f"pdf-form-{'x' * 50}", f"pdf-form-{'y' * 50}", f"pdf-form-{'z' * 50}"):
             text = skill_text(name, "Fill in a PDF form. \u202e2 < 3 > 1 " + "Fill PDF forms with care and ink. " * 25)
-            resources.update(
+            edit.update_resource(
                 library, Caller(Actor.HUMAN), Ref.parse(name), "more", files={"SKILL.md": text}, create=True
             )
     text = hooks.offered()

@@ -13,13 +13,13 @@ from model_api import ModelApi, chooses
 from evolvable_server.config import Config, read_config
 from evolvable_server.means import opened
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.embedding.client import SharedEmbedder
-from evolvable_tools.embedding.embedder import installed
+from evolvable_tools.embedding import installed_spec
+from evolvable_tools.embedding.embedder_client import SharedEmbedder
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.means import FITS, Means
-from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker
-from evolvable_tools.providers.thinker import Request, Thinker
+from evolvable_tools.llm import LanguageModel, Request
+from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.retrieval import FITS, SearchDependencies
 
 HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
 
@@ -38,7 +38,7 @@ ASKED = Request(
     },
 )
 
-Open = Callable[..., Means]
+Open = Callable[..., SearchDependencies]
 
 
 @pytest.fixture
@@ -61,16 +61,16 @@ def means(config: Callable[[Mapping[str, str]], Config]) -> Iterator[Open]:
     """Opens what the environment names: `means(EVOLVABLE_JUDGE="off")`."""
     with ExitStack() as stack:
 
-        def open_(*, serving: bool = True, **environment: str) -> Means:
+        def open_(*, serving: bool = True, **environment: str) -> SearchDependencies:
             return stack.enter_context(opened(config(environment), serving=serving))
 
         yield open_
 
 
-def name_of(thinker: Thinker | None) -> str | None:
+def name_of(thinker: LanguageModel | None) -> str | None:
     if thinker is None:
         return None
-    return thinker.name.rpartition(":")[0] if isinstance(thinker, CommandThinker) else thinker.name
+    return thinker.name.rpartition(":")[0] if isinstance(thinker, CommandModel) else thinker.name
 
 
 # The embedder
@@ -78,8 +78,8 @@ def name_of(thinker: Thinker | None) -> str | None:
 
 @pytest.mark.parametrize("value", ["", "auto", " auto "])
 def test_by_default_the_embedder_is_the_one_that_is_installed(means: Open, value: str) -> None:
-    assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder if installed() else type(None))
-    assert isinstance(means().neighbours, SharedEmbedder if installed() else type(None))
+    assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder if installed_spec() else type(None))
+    assert isinstance(means().neighbours, SharedEmbedder if installed_spec() else type(None))
 
 
 def test_an_embedder_can_be_turned_off(means: Open) -> None:
@@ -134,7 +134,7 @@ def test_the_model_is_that_of_the_environment_and_the_address_that_of_the_person
         configure(tmp_path, f'[models]\nanthropic = "{api.url}"\n')
         elsewhere = {"ANTHROPIC_BASE_URL": other.url, "HTTP_PROXY": other.url, "HTTPS_PROXY": other.url}
         given = means(EVOLVABLE_JUDGE="anthropic:some-model", **elsewhere, **KEY)
-        assert isinstance(given.thinker, AnthropicThinker)
+        assert isinstance(given.thinker, AnthropicModel)
         assert given.thinker.think(ASKED) == {"choice": "A", "why": "it fits"}
         given.thinker.close()
 
@@ -196,7 +196,7 @@ from pathlib import Path
 from evolvable_server.config import read_config
 from evolvable_server.run import Serving
 from evolvable_store.operation import Actor
-from evolvable_tools.finding import find_skill
+from evolvable_tools.verbs.search import find_skill
 from evolvable_tools.library import Caller
 serving = Serving(read_config())
 found = None

@@ -14,8 +14,8 @@ from evolvable_server.clients.marked_block import BrokenBlock, divided, with_blo
 from evolvable_server.clients.memory_copies import FILE, places, switch_on
 from evolvable_server.config import read_machine
 from evolvable_store.operation import Actor
-from evolvable_tools import inbox
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import proposal_inbox
 
 
 @pytest.fixture
@@ -182,8 +182,8 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
         assert "is written by a person alone" in refused
         assert "two cats" not in copy.read_text(encoding="utf-8")
         with Library.open(place.home) as library:
-            assert inbox.show(library, 1).times == 2
-            inbox.approve(library, Caller(Actor.HUMAN), 1, "yes")
+            assert proposal_inbox.show_proposal(library, 1).times == 2
+            proposal_inbox.approve(library, Caller(Actor.HUMAN), 1, "yes")
         await says("Has two cats.")
 
 

@@ -369,7 +369,7 @@ def secret_of(evolvable: CommandLine, kind: str) -> str:
 
 
 def test_looking_at_what_was_seen_takes_no_time(shop: CommandLine) -> None:
-    from evolvable_tools.leaks import found_secrets
+    from evolvable_tools.secret_leaks import found_secrets
 
     with Library.open(shop.home) as library:
         assert found_secrets(library).catch_up() == 0

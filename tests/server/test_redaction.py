@@ -13,10 +13,10 @@ from evolvable_server.reviews import review_settings
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.finding import find_skill
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.means import Means
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.verbs.search import find_skill
 
 PATTERNS = """\
 # Mine
@@ -103,7 +103,9 @@ def test_what_is_thought_about_elsewhere_is_redacted_once_more(tmp_path):
             for name in ("pdf", "csv", "xls"):
                 text = f"---\nname: {name}\ndescription: Merge {name} tables for birds.\n---\n\nx\n"
                 tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
-        find_skill(library, Caller(Actor.AGENT), "merge tables of Blue Heron birds", means=Means(thinker=thinker))
+        find_skill(
+            library, Caller(Actor.AGENT), "merge tables of Blue Heron birds", means=SearchDependencies(thinker=thinker)
+        )
     assert thinker.heard
     assert "Blue Heron" not in "".join(thinker.heard)
 

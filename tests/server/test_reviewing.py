@@ -10,8 +10,8 @@ from samples import teach
 from transcripts import LoadSkill, Run, User, session_id, write_claude_code
 
 from evolvable_store.store import Store
-from evolvable_tools import inbox
 from evolvable_tools.library import Library
+from evolvable_tools.verbs import proposal_inbox
 
 pytestmark = pytest.mark.anyio
 SESSION = next(one for one in labelled() if one.name == "alembic")
@@ -81,7 +81,7 @@ async def test_an_agent_alone_decides_nothing(place, era, reviewed, answer):
     assert refused.is_error
     assert "it waits in the inbox for a person" in refused.content[0].text
     with Library.open(place.home) as library:
-        assert [one.proposal_id for one in inbox.waiting(library)] == [number]
+        assert [one.proposal_id for one in proposal_inbox.list_waiting(library)] == [number]
 
 
 async def test_reviews_that_are_off_say_so_and_write_nothing(place, monkeypatch, reviewed):

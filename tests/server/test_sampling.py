@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from evolvable_server.mcp.sampling import SamplingThinker, sampling_thinker
-from evolvable_tools.providers.thinker import ProviderError, Request
+from evolvable_tools.llm import ProviderError, Request
 
 SCHEMA = {"type": "object", "properties": {"choice": {"type": "string"}}, "required": ["choice"]}
 ASKED = Request("Choose one.", '{"task": "fill in a form"}', SCHEMA, max_tokens=77)

@@ -6,8 +6,8 @@ from mcp_place import skill_text
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ def attacked(place):
         for number in range(len(ADDED) + len(TAKEN) + 1):
             text = skill_text(f"notes-{number}", "Write release notes.", BODY)
             ref = Ref.parse(f"notes-{number}")
-            resources.update(library, Caller(Actor.HUMAN), ref, "mine", files={"SKILL.md": text}, create=True)
+            edit.update_resource(library, Caller(Actor.HUMAN), ref, "mine", files={"SKILL.md": text}, create=True)
         library.close()
     return place
 

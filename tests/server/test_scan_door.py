@@ -9,8 +9,8 @@ from mcp_place import skill_text
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.store import Store
-from evolvable_tools import importing
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import scan_import
 
 pytestmark = pytest.mark.anyio
 
@@ -146,11 +146,11 @@ def test_what_changes_while_the_person_reads_is_refused(line):
     line("init")
 
     with Library.open(line.home) as library:
-        shown = importing.preview(library, line.root / "in", "folders")
+        shown = scan_import.preview(library, line.root / "in", "folders")
         (folder / "SKILL.md").write_text(skill_text("good", body="Something else."), encoding="utf-8")
         write(line.root / "in", "later", "Fill it in.")
         person = Caller(Actor.HUMAN, principal=Principal.PERSON)
-        taken = importing.import_folders(library, person, line.root / "in", answer=shown.answer)
+        taken = scan_import.import_folders(library, person, line.root / "in", answer=shown.answer)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:same"]
     assert dict(taken.imported.refused) == dict.fromkeys(
@@ -168,7 +168,7 @@ def test_nobody_but_a_person_is_asked_and_yes_is_no_answer_of_an_agent(line):
     assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == ["skill:asked", "skill:good"]
     assert "[y/N]" not in done.err
     with Library.open(line.home) as library, pytest.raises(Refused, match="person alone"):
-        importing.import_folders(library, Caller(Actor.AGENT), line.root / "in", answer=importing.Answer())
+        scan_import.import_folders(library, Caller(Actor.AGENT), line.root / "in", answer=scan_import.Answer())
 
 
 def test_scan_says_what_would_become_of_files_and_of_what_is_in_the_library(line):

@@ -9,8 +9,8 @@ from mcp_place import Place
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 pytestmark = pytest.mark.anyio
 
@@ -41,9 +41,9 @@ SECRETS = ("secret", "pattern-", "good-", "testword", "testdesk")
 def place(tmp_path: Path) -> Place:
     made = Place(tmp_path)
     with Library.open(made.home) as library:
-        resources.update(library, PERSON, LETTERS, "first", files=FILES, create=True)
+        edit.update_resource(library, PERSON, LETTERS, "first", files=FILES, create=True)
         more = "\n".join(map(json.dumps, [*LINES, letter("test", id="t2", expected="secret 2")]))
-        resources.update(library, PERSON, LETTERS, "more", files={"tasks.jsonl": more, "notes.md": "By hand."})
+        edit.update_resource(library, PERSON, LETTERS, "more", files={"tasks.jsonl": more, "notes.md": "By hand."})
     return made
 
 
@@ -96,7 +96,7 @@ async def test_a_task_in_a_folder_of_its_own_is_shown_without_what_tells_its_ans
         files[f"tasks/{split}/expected.txt"] = f"secret {split}word"
         files[f"tasks/{split}/files/a.txt"] = f"{split}desk"
     with Library.open(place.home) as library:
-        resources.update(library, PERSON, Ref.parse("environment:folders"), "first", files=files, create=True)
+        edit.update_resource(library, PERSON, Ref.parse("environment:folders"), "first", files=files, create=True)
 
     async with place.client("modern") as client:
         got = {path: await said(client, "get_resource", ref="environment:folders", path=path) for path in files}

@@ -84,7 +84,7 @@ def test_a_save_becomes_a_version_and_a_version_is_written_out(desk):
     desk.save(text("reviewer", "by hand"))
     (edited,) = desk.copies.sync()
     desk.agent(text("reviewer", "by an agent"))
-    assert desk.copies.write_out([REVIEWER]) == []
+    assert desk.copies.checkout([REVIEWER]) == []
 
     assert [(taken.version, taken.how) for taken in edited.taken] == [(2, "edited")]
     assert desk.read() == text("reviewer", "by an agent")
@@ -141,13 +141,13 @@ def test_a_deleted_file_removes_the_agent_and_a_removed_agent_its_file(desk):
     desk.copies.sync()
     with desk.store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(REVIEWER)
-    desk.copies.write_out([REVIEWER])
+    desk.copies.checkout([REVIEWER])
 
     assert desk.store.heads(Kind.AGENT) == []
     assert desk.contents() == []
     with desk.store.transaction(Actor.AGENT, "needed after all") as tx:
         tx.restore(REVIEWER, 1)
-    desk.copies.write_out([REVIEWER])
+    desk.copies.checkout([REVIEWER])
     assert desk.read() == text("reviewer")
 
 
@@ -189,7 +189,7 @@ def test_what_is_written_into_a_replaced_file_comes_back_with_a_later_sync(desk,
     add(desk)
     desk.agent(text("reviewer", "one", "two", "three by the agent"), checklist="be kind")
     with open(desk.folder / "reviewer.md", "r+", encoding="utf-8") as editor:
-        desk.copies.write_out([REVIEWER])
+        desk.copies.checkout([REVIEWER])
         editor.write(text("reviewer", "one by the person", "two", "three"))
     monkeypatch.setattr(sync, "KEEP_SECONDS", -1.0)
 
@@ -226,7 +226,7 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
         else:
             broken.setattr(atomic_dir, "rename_new", die)
         with pytest.raises(Crash):
-            desk.copies.write_out([REVIEWER])
+            desk.copies.checkout([REVIEWER])
     monkeypatch.setattr(atomic_dir, "abandoned", lambda *_: True)  # its process is dead
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + 3600)
 

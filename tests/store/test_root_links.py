@@ -45,7 +45,7 @@ class Desk:
     def agent(self, text: str) -> list[str]:
         with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
             tx.put(PDF, {"SKILL.md": File(text.encode())})
-        return self.copies.write_out([PDF])
+        return self.copies.checkout([PDF])
 
     def refs(self) -> list[str]:
         return [str(head.ref) for head in self.store.heads()]
@@ -84,7 +84,7 @@ def test_a_removed_and_restored_resource_is_written_into_the_folder_that_holds_i
     desk.copies.add(desk.agents)
     with desk.store.transaction(Actor.HUMAN, "away") as tx:
         tx.remove(PDF, expected_version=1)
-    assert desk.copies.write_out([PDF]) == [] and not desk.link.exists() and desk.link.is_symlink()
+    assert desk.copies.checkout([PDF]) == [] and not desk.link.exists() and desk.link.is_symlink()
     assert desk.agent(TEXT) == []
     assert (desk.link / "SKILL.md").read_text() == TEXT and desk.link.is_symlink()
 

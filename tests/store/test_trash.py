@@ -38,12 +38,12 @@ class Desk:
     def remove(self) -> None:
         with self.store.transaction(Actor.AGENT, "not needed") as tx:
             tx.remove(PDF)
-        self.copies.write_out([PDF])
+        self.copies.checkout([PDF])
 
     def restore(self) -> None:
         with self.store.transaction(Actor.HUMAN, "needed") as tx:
             tx.restore(PDF, 1)
-        self.copies.write_out([PDF])
+        self.copies.checkout([PDF])
 
     def files(self) -> set[str]:
         return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}

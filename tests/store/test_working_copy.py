@@ -47,7 +47,7 @@ class Desk:
     def agent(self, content: str, ref: Ref = PDF) -> list[str]:
         with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
             tx.put(ref, {"SKILL.md": File(content.encode())})
-        return self.copies.write_out([ref])
+        return self.copies.checkout([ref])
 
     def agent_elsewhere(self, content: str, ref: Ref = PDF) -> None:
         """A change whose process died before it could write the folder."""
@@ -255,12 +255,12 @@ def test_removal_by_an_agent_takes_the_directory_away_and_restoring_brings_it_ba
     desk.copies.add(desk.folder)
     with desk.store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(PDF)
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
     assert not (desk.folder / "pdf").exists()
 
     with desk.store.transaction(Actor.AGENT, "needed after all") as tx:
         tx.restore(PDF, 1)
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
 
     assert desk.read() == text("pdf")
 
@@ -290,7 +290,7 @@ def test_scripts_and_what_belongs_to_no_version_survive_an_agents_change(desk):
 
     with desk.store.transaction(Actor.AGENT, "better text") as tx:
         tx.put(PDF, {**files, "SKILL.md": File(text("pdf", "better").encode())})
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
 
     assert os.access(desk.folder / "pdf/scripts/run.py", os.X_OK)
     assert desk.read(path=".venv/pyvenv.cfg") == "home = /usr\n"
@@ -357,7 +357,7 @@ def test_a_new_resource_is_written_into_every_folder_of_its_scope_and_never_over
     with desk.store.transaction(Actor.AGENT, "new") as tx:
         tx.put(csv, {"SKILL.md": File(text("csv").encode())})
 
-    warnings = desk.copies.write_out([csv], created=True)
+    warnings = desk.copies.checkout([csv], created=True)
 
     assert desk.read("csv") == text("csv")
     assert list((tmp_path / "second/csv").iterdir()) == []
@@ -503,7 +503,7 @@ def test_a_file_of_the_persons_that_no_version_keeps_is_not_overwritten(desk):
     with desk.store.transaction(Actor.AGENT, "same path") as tx:
         tx.put(PDF, {"SKILL.md": File(text("pdf").encode()), "data.txt": File(b"small")})
 
-    (warning,) = desk.copies.write_out([PDF])
+    (warning,) = desk.copies.checkout([PDF])
 
     assert "data.txt: on disk is something else" in warning
     assert big.stat().st_size == 6_000_000
@@ -515,12 +515,12 @@ def test_what_comes_back_is_written_beside_what_a_removal_left(desk):
     desk.copies.add(desk.folder)
     with desk.store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(PDF)
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
     assert os.listdir(desk.folder / "pdf") == ["notes.bak"]
 
     with desk.store.transaction(Actor.HUMAN, "needed") as tx:
         tx.restore(PDF, 1)
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
 
     assert desk.read() == text("pdf")
     assert desk.read(path="notes.bak") == "mine\n"
@@ -566,7 +566,7 @@ def test_a_save_in_the_moment_of_a_removal_brings_the_resource_back(desk, monkey
     monkeypatch.setattr(sync, "remove_folder", saved_meanwhile)
     with desk.store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(PDF)
-    desk.copies.write_out([PDF])
+    desk.copies.checkout([PDF])
 
     assert desk.read() == text("pdf", "I am still working on this") == desk.history()[-1]
 
@@ -577,7 +577,7 @@ def test_a_resource_made_while_its_folder_is_away_is_written_when_it_is_back(des
     csv = Ref(Kind.SKILL, "csv", "user")
     with desk.store.transaction(Actor.AGENT, "new") as tx:
         tx.put(csv, {"SKILL.md": File(text("csv").encode())})
-    (warning,) = desk.copies.write_out([csv], created=True)
+    (warning,) = desk.copies.checkout([csv], created=True)
     assert "is not there now" in warning
 
     shutil.move(desk.folder.with_name("aside"), desk.folder)
@@ -669,7 +669,7 @@ class TwoSides(RuleBasedStateMachine):
         with self.desk.store.transaction(Actor.AGENT, "remove") as tx:
             tx.remove(PDF)
         if not dies:
-            self.desk.copies.write_out([PDF])
+            self.desk.copies.checkout([PDF])
 
     @rule()
     def a_server_looks(self) -> None:

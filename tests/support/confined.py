@@ -17,9 +17,9 @@ from evolvable_tools.evolve.executors.command import CommandExecutor
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.programs import part_of
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.sandbox import Found, Sandbox, sandbox_of
+from evolvable_tools.sandbox import ProbeReport, Sandbox, sandbox_of
 
-FOUND: Found = sandbox_of()
+FOUND: ProbeReport = sandbox_of()
 needs_sandbox = pytest.mark.skipif(FOUND.sandbox is None, reason=f"no sandbox on this machine: {FOUND.why}")
 
 RUNNER = """\

@@ -13,7 +13,6 @@ from typing import Any
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
 from evolvable_tools.evolve.driving import driven, state_of
 from evolvable_tools.evolve.ledger import Record, read
 from evolvable_tools.evolve.means import EvolveMeans, spec_of
@@ -21,8 +20,9 @@ from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_state import RunState
 from evolvable_tools.evolve.starting import Started, start
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.named_commands import NamedCommand, NamedCommands
-from evolvable_tools.sandbox import Choice
+from evolvable_tools.llm import NamedCommand, NamedCommands
+from evolvable_tools.sandbox import SandboxChoice
+from evolvable_tools.verbs import edit
 
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="s")
 LETTERS, POLITE = Ref.parse("environment:letters"), Ref.parse("skill:polite")
@@ -30,7 +30,7 @@ ABOUT = "---\nname: letters\ndescription: Letters to friends.\n---\n\nLetters.\n
 SKILL = "---\nname: polite\ndescription: How letters are begun.\n---\n\n# Polite\n\nSay hello.\n"
 RUBRIC = "Is it kind?"
 COMMAND = "{python} -I -S run.py"
-NO_SANDBOX = Choice(path="")
+NO_SANDBOX = SandboxChoice(path="")
 """As on a machine without any."""
 
 RUN = """\
@@ -80,7 +80,7 @@ class DrivingPlace:
         given = {"tasks.jsonl": lines, "ENVIRONMENT.md": ABOUT, "run.py": RUN}
         given |= {name.replace("_", "."): text for name, text in files.items()}
         there = self.library.store.head_or_none(LETTERS) is not None
-        resources.update(self.library, caller, LETTERS, "tasks", files=given, create=not there)
+        edit.update_resource(self.library, caller, LETTERS, "tasks", files=given, create=not there)
 
     def name(self, **commands: list[str]) -> dict[str, str]:
         """Have the person name commands, by roles; return the environment of a process of that account."""
@@ -139,5 +139,5 @@ class DrivingPlace:
 def driving(root: Path) -> Iterator[DrivingPlace]:
     """Yields the place, with the skill in its library."""
     with Library.open(root / "home", create=True) as library:
-        resources.update(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
+        edit.update_resource(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
         yield DrivingPlace(root, library)

@@ -5,9 +5,9 @@ from talks import Talk
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import add_client_session
-from evolvable_tools import usage
-from evolvable_tools.evidence.taking import record_uses
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.ingest import record_uses
+from evolvable_tools.verbs import load
 
 LOAD = "mcp__evolvable__load_skill"
 
@@ -29,7 +29,7 @@ def seen(library: Library, *sessions: str) -> None:
 
 def verified(library: Library, name: str, session: str, outcome: str, connection: str = "") -> None:
     """Has the server serve a skill in a session that then ends so, and takes the session's transcript in."""
-    loaded = usage.load(library, client(session, connection), Ref.parse(name))
+    loaded = load.load_skill(library, client(session, connection), Ref.parse(name))
     said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
     talk = Talk(session).typed("x").called(LOAD, {"ref": name}, said)
     talk.called(LOAD, {"ref": name, "path": "notes.md"}, said)

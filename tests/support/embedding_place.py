@@ -17,9 +17,8 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_tools.embedding import wire
-from evolvable_tools.embedding.client import SharedEmbedder
-from evolvable_tools.embedding.similar import Similar
+from evolvable_tools.embedding import SimilarResources, ipc
+from evolvable_tools.embedding.embedder_client import SharedEmbedder
 
 SKILLS = {
     "pdf": "Fill in and merge PDF forms.",
@@ -105,14 +104,14 @@ def library(home: Path) -> Path:
     return home
 
 
-def ask(client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any) -> Similar:
+def ask(client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any) -> SimilarResources:
     """Returns what the embedder says now."""
     return client.begin(task).similar([], kind=Kind.SKILL, scopes=where.get("scopes"), limit=where.get("limit", 10))
 
 
-def until(client: SharedEmbedder, condition: Callable[[Similar], object], **question: Any) -> Similar:
+def until(client: SharedEmbedder, condition: Callable[[SimilarResources], object], **question: Any) -> SimilarResources:
     """Returns the first answer for which a condition holds."""
-    answers: list[Similar] = []
+    answers: list[SimilarResources] = []
 
     def holds() -> object:
         answers[:] = [ask(client, **question)]
@@ -122,14 +121,14 @@ def until(client: SharedEmbedder, condition: Callable[[Similar], object], **ques
     return answers[0]
 
 
-def complete(answer: Similar) -> bool:
+def complete(answer: SimilarResources) -> bool:
     """Returns whether every text was embedded."""
     return answer.available and "embedded" not in answer.said and "prepared" not in answer.said
 
 
 def worker(home: Path) -> int:
     """Returns the process that embeds."""
-    announced = wire.announced(home)
+    announced = ipc.read_announcement(home)
     assert announced is not None and announced.address is not None
     return announced.pid
 

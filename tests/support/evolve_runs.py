@@ -20,7 +20,7 @@ from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
 from evolvable_tools.evolve.trials import Settings, Trials
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from evolvable_tools.providers.claude_api import AnthropicThinker
+from evolvable_tools.llm.anthropic_model import AnthropicModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class ModelApi:
 
 
 @contextmanager
-def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicThinker]:
+def asking(api: ModelApi, key: str = "sk-ant-test", **options: Any) -> Iterator[AnthropicModel]:
     """Yields who thinks with this stand-in, and asks it once unless told otherwise."""
-    thinker = AnthropicThinker(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
+    thinker = AnthropicModel(key, "claude-haiku-5-5", api.url, **{"retries": 0} | options)
     try:
         yield thinker
     finally:

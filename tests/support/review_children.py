@@ -17,8 +17,8 @@ from evolvable_server.person import PersonConfig
 from evolvable_server.reviews import review_settings
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.review.budgets import OverBudget
-from evolvable_tools.review.reviewing import review_session
+from evolvable_tools.review.review_config import OverBudget
+from evolvable_tools.review.service import review_session
 
 
 def main(gate: Path, number: str, *jobs: str) -> None:

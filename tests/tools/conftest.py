@@ -8,8 +8,8 @@ from samples import OFFICE
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
 
 PERSON = Caller(Actor.HUMAN)
 AGENT = Caller(Actor.AGENT, session="session-1")
@@ -40,7 +40,7 @@ def skill(library: Library) -> Callable[..., Ref]:
         ref = Ref.parse(name)
         head = f"---\nname: {ref.name}\ndescription: {description or f'Works with {name}.'}\n{metadata}---\n\n"
         text = head + "\n".join(lines or ("one", "two", "three")) + "\n"
-        resources.update(library, caller, ref, "first version", files={"SKILL.md": text}, create=True)
+        edit.update_resource(library, caller, ref, "first version", files={"SKILL.md": text}, create=True)
         return ref
 
     return make

@@ -11,10 +11,10 @@ from samples import teach
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.embedding.similar import Described, Similar
-from evolvable_tools.finding import FoundSkills, find_skill
+from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.means import Means
+from evolvable_tools.retrieval import SearchDependencies
+from evolvable_tools.verbs.search import FoundSkills, find_skill
 
 CALLER = Caller(Actor.AGENT)
 
@@ -51,10 +51,10 @@ def model() -> Iterator[Model]:
 
 
 @pytest.fixture
-def thinks(model: Model) -> Iterator[Means]:
+def thinks(model: Model) -> Iterator[SearchDependencies]:
     """Means with a model that judges."""
     with asking(model) as thinker:
-        yield Means(thinker=thinker)
+        yield SearchDependencies(thinker=thinker)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def stages(found: FoundSkills) -> dict[str, str]:
     "task",
     ["csv-tables", "csv tables", "compare the csv-tables skill with the excel-charts skill", PLAIN, "bake bread", "!?"],
 )
-def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: Means, task: str) -> None:
+def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: SearchDependencies, task: str) -> None:
     found = find_skill(office, CALLER, task, means=thinks)
 
     assert "judge" not in stages(found) and found.choose_between is None
@@ -83,13 +83,15 @@ def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: 
 
 
 @pytest.mark.parametrize("mode", ["keyword", "text"])
-def test_a_mode_of_one_stage_asks_no_model(office: Library, model: Model, thinks: Means, mode: str) -> None:
+def test_a_mode_of_one_stage_asks_no_model(
+    office: Library, model: Model, thinks: SearchDependencies, mode: str
+) -> None:
     find_skill(office, CALLER, UNSURE, mode=mode, means=thinks)
 
     assert model.asked == []
 
 
-def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks: Means) -> None:
+def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks: SearchDependencies) -> None:
     alone = find_skill(office, CALLER, UNSURE)
     assert alone.matches[0].ref != "skill:latex-tables"
 
@@ -104,14 +106,14 @@ def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_as_many_come_back_as_were_asked_for(office: Library, thinks: Means, limit: int) -> None:
+def test_as_many_come_back_as_were_asked_for(office: Library, thinks: SearchDependencies, limit: int) -> None:
     found = find_skill(office, CALLER, UNSURE, limit=limit, means=thinks)
 
     assert (len(found.matches), found.matches[0].ref) == (limit, "skill:latex-tables")
 
 
 def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
-    office: Library, model: Model, thinks: Means
+    office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
     model.wanted = "nothing here"
 
@@ -125,7 +127,7 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, status: int) -> None:
     alone = find_skill(office, CALLER, UNSURE)
     with ModelApi(fails(status, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
+        found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinker))
 
     assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
@@ -135,7 +137,7 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
 # Remembered
 
 
-def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: Means) -> None:
+def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: SearchDependencies) -> None:
     first, second = (find_skill(office, CALLER, UNSURE, means=thinks) for _ in range(2))
 
     assert len(model.asked) == 1
@@ -143,7 +145,7 @@ def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: 
     assert stages(second)["judge"].endswith("(remembered)")
 
 
-def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: Means) -> None:
+def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: SearchDependencies) -> None:
     model.wanted = "nothing here"
 
     assert all(find_skill(office, CALLER, UNSURE, means=thinks).none_fits for _ in range(2))
@@ -151,7 +153,9 @@ def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks:
     assert len(model.asked) == 1
 
 
-def test_an_answer_is_remembered_by_every_process_of_the_library(office: Library, model: Model, thinks: Means) -> None:
+def test_an_answer_is_remembered_by_every_process_of_the_library(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
     first = find_skill(office, CALLER, UNSURE, means=thinks)
 
     with Library.open(office.store.home) as other:
@@ -160,9 +164,9 @@ def test_an_answer_is_remembered_by_every_process_of_the_library(office: Library
     assert (first.matches, len(model.asked)) == (second.matches, 1)
 
 
-def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: Means) -> None:
+def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: SearchDependencies) -> None:
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
-        find_skill(office, CALLER, UNSURE, means=Means(thinker=thinker))
+        find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinker))
 
     assert find_skill(office, CALLER, UNSURE, means=thinks).matches[0].stage == "judge"
     assert len(model.asked) == 1
@@ -170,7 +174,7 @@ def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: Mean
 
 @pytest.mark.parametrize("name", ["csv-tables", "latex-tables"])
 def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
-    office: Library, model: Model, thinks: Means, name: str
+    office: Library, model: Model, thinks: SearchDependencies, name: str
 ) -> None:
     find_skill(office, CALLER, UNSURE, means=thinks)
 
@@ -184,7 +188,7 @@ def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
 
 
 def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(office: Library) -> None:
-    found = find_skill(office, CALLER, UNSURE, means=Means(caller_thinks=True))
+    found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(caller_thinks=True))
 
     asked = found.choose_between
     assert asked is not None and UNSURE in asked.question
@@ -195,11 +199,11 @@ def test_a_caller_that_thinks_is_given_the_choice_when_the_search_is_not_sure(of
 
 @pytest.mark.parametrize("task", ["csv-tables", PLAIN, "bake bread"])
 def test_a_caller_that_thinks_is_not_troubled_when_the_search_is_sure(office: Library, task: str) -> None:
-    assert find_skill(office, CALLER, task, means=Means(caller_thinks=True)).choose_between is None
+    assert find_skill(office, CALLER, task, means=SearchDependencies(caller_thinks=True)).choose_between is None
 
 
-def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: Means) -> None:
-    found = find_skill(office, CALLER, UNSURE, means=Means(thinker=thinks.thinker, caller_thinks=True))
+def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:
+    found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinks.thinker, caller_thinks=True))
 
     assert found.choose_between is None and found.matches[0].stage == "judge"
 
@@ -207,10 +211,10 @@ def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: Means)
 def test_the_threshold_decides_whether_anything_fits(office: Library) -> None:
     best = find_skill(office, CALLER, PLAIN).matches[0].confidence
 
-    assert not find_skill(office, CALLER, PLAIN, means=Means(fits=best)).none_fits
-    assert find_skill(office, CALLER, PLAIN, means=Means(fits=best + 0.001)).none_fits
-    assert not find_skill(office, CALLER, "tables", means=Means(fits=0)).none_fits
-    assert find_skill(office, CALLER, UNSURE, means=Means(fits=1)).none_fits
+    assert not find_skill(office, CALLER, PLAIN, means=SearchDependencies(fits=best)).none_fits
+    assert find_skill(office, CALLER, PLAIN, means=SearchDependencies(fits=best + 0.001)).none_fits
+    assert not find_skill(office, CALLER, "tables", means=SearchDependencies(fits=0)).none_fits
+    assert find_skill(office, CALLER, UNSURE, means=SearchDependencies(fits=1)).none_fits
 
 
 # The paper's
@@ -229,21 +233,21 @@ class Descriptions:
     def trouble(self) -> str:
         return ""
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
-        return Similar()
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+        return SimilarResources()
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
-        return Described(self.best, "stand-in", True)
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+        return NearestDescription(self.best, "stand-in", True)
 
 
 def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
-    office: Library, model: Model, thinks: Means
+    office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
     teach(office.store, "art", "Paints.", triggers="art")
     latex, thinker = office.store.head(Ref.parse("latex-tables")).id, thinks.thinker
 
     def asked(task: str, cosine: float) -> tuple[list[str], Any, float]:
-        means = Means(Descriptions((latex, cosine)), thinker)
+        means = SearchDependencies(Descriptions((latex, cosine)), thinker)
         found = find_skill(office, CALLER, task, mode="paper", means=means)
         return list(stages(found)), found.matches[0].ref, found.matches[0].confidence
 
@@ -266,7 +270,7 @@ def test_in_the_paper_s_mode_nothing_fits_when_no_stage_answers(office: Library)
 
 
 @pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.AGENT, Kind.MEMORY, Kind.TOOL, Kind.ENVIRONMENT])
-def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: Means, kind: Kind) -> None:
+def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: SearchDependencies, kind: Kind) -> None:
     for name, description in OFFICE.items():
         teach(library.store, f"{kind}:{name}", description)
 

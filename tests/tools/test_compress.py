@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.compress import PARTS, compress_history, keeps_everything
+from evolvable_tools.review.context_compression import PARTS, compress_history, keeps_everything
 
 NAMED = [
     "src/app/cart.py",

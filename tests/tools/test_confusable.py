@@ -8,7 +8,7 @@ import pytest
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.confusable import ALIKE, MOST_AT_ONCE, Confusion, confusable
+from evolvable_tools.retrieval.near_duplicates import ALIKE, MOST_AT_ONCE, NearDuplicateReport, find_near_duplicates
 
 Skill = Callable[..., Ref]
 
@@ -29,7 +29,7 @@ def entries(library: Library, *names: str) -> list[IndexEntry]:
     return [one for one in library.index.entries(limit=500) if not names or one.name in names]
 
 
-def pairs(confusion: Confusion) -> set[frozenset[str]]:
+def pairs(confusion: NearDuplicateReport) -> set[frozenset[str]]:
     return {frozenset((pair.one, pair.other)) for pair in confusion.pairs}
 
 
@@ -39,9 +39,9 @@ def triggers(*texts: str) -> str:
 
 @pytest.mark.usefixtures("office")
 def test_skills_that_do_different_things_are_not_reported(library: Library):
-    confusion = confusable(library.index, entries(library))
+    confusion = find_near_duplicates(library.index, entries(library))
 
-    assert confusion == Confusion((), "none found")
+    assert confusion == NearDuplicateReport((), "none found")
 
 
 @pytest.mark.usefixtures("office")
@@ -59,7 +59,7 @@ def test_a_copy_in_other_words_is_reported_with_what_is_shared(
 ):
     skill(name, description=description)
 
-    (pair,) = confusable(library.index, entries(library, name)).pairs
+    (pair,) = find_near_duplicates(library.index, entries(library, name)).pairs
 
     assert (pair.one, pair.other) == (f"skill:{name}", f"skill:{other}")
     assert ALIKE <= pair.likeness <= 1
@@ -72,7 +72,7 @@ def test_one_trigger_that_two_claim_is_reported_however_different_they_are(libra
     skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("What is new?", "roses"))
     skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is NEW"))
 
-    (pair,) = confusable(library.index, entries(library, "news")).pairs
+    (pair,) = find_near_duplicates(library.index, entries(library, "news")).pairs
 
     assert (pair.one, pair.other, pair.shared) == ("skill:news", "skill:changelog", ("what is new",))
     assert '"what is new"' in pair.said
@@ -82,7 +82,7 @@ def test_a_trigger_that_only_begins_alike_is_not_the_same(library: Library, skil
     skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("what is new in the garden"))
     skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is new"))
 
-    assert confusable(library.index, entries(library, "news")).pairs == ()
+    assert find_near_duplicates(library.index, entries(library, "news")).pairs == ()
 
 
 @pytest.mark.usefixtures("office")
@@ -91,7 +91,7 @@ def test_a_phrase_that_both_quote_is_what_they_share(library: Library, skill: Sk
     skill("move-house", description=said.format("Rome"))
     skill("house-move", description=said.format("Oslo"))
 
-    (pair,) = confusable(library.index, entries(library, "house-move")).pairs
+    (pair,) = find_near_duplicates(library.index, entries(library, "house-move")).pairs
 
     assert pair.shared == ("book a van", "pack the boxes")
 
@@ -101,14 +101,14 @@ def test_a_form_letter_with_two_names_is_not_reported(library: Library, skill: S
     for name in ("rainfall", "tokenizer", "harpsichord"):
         skill(name, description=f"Agent skill for {name}, see the manual of {name} for everything else.")
 
-    assert confusable(library.index, entries(library)).pairs == ()
+    assert find_near_duplicates(library.index, entries(library)).pairs == ()
 
 
 @pytest.mark.usefixtures("office")
 def test_both_newcomers_of_a_pair_are_told_once(library: Library, skill: Skill):
     skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
 
-    confusion = confusable(library.index, entries(library))
+    confusion = find_near_duplicates(library.index, entries(library))
 
     assert pairs(confusion) == {frozenset(("skill:pdf-forms", "skill:pdf-forms-2"))}
     assert confusion.said == "1 pair answers the same questions"
@@ -120,7 +120,7 @@ def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
     skill("acme/pdf-copies", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
     skill("zoo/sql-queries", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
 
-    found = pairs(confusable(library.index, entries(library)))
+    found = pairs(find_near_duplicates(library.index, entries(library)))
 
     assert not any("zoo" in " ".join(pair) and "acme" in " ".join(pair) for pair in found)
     assert not any(pair == {"skill:acme/pdf-forms", "skill:pdf-forms"} for pair in found)
@@ -131,9 +131,10 @@ def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
 def test_of_many_newcomers_the_first_are_looked_at_and_that_is_said(library: Library):
     newcomers = entries(library, "pdf-forms") * (MOST_AT_ONCE + 10)
 
-    assert confusable(library.index, newcomers).said == "none found; looked at the first 50 of 60"
+    assert find_near_duplicates(library.index, newcomers).said == "none found; looked at the first 50 of 60"
     assert (
-        confusable(library.index, newcomers[:50], further=1_000).said == "none found; looked at the first 50 of 1,050"
+        find_near_duplicates(library.index, newcomers[:50], further=1_000).said
+        == "none found; looked at the first 50 of 1,050"
     )
 
 
@@ -142,8 +143,8 @@ def test_the_most_alike_come_first_and_no_more_than_were_asked_for(library: Libr
     skill("pdf-forms-2", description="Fill, merge and split PDF forms.")
     skill("sql-query-review", description="Reviews queries in SQL and the indexes they use.")
 
-    every = confusable(library.index, entries(library))
-    first = confusable(library.index, entries(library), limit=1)
+    every = find_near_duplicates(library.index, entries(library))
+    first = find_near_duplicates(library.index, entries(library), limit=1)
 
     assert [pair.likeness for pair in every.pairs] == sorted((p.likeness for p in every.pairs), reverse=True)
     assert first.pairs == every.pairs[:1]
@@ -154,5 +155,5 @@ def test_a_skill_that_says_nothing_is_like_no_other(library: Library, skill: Ski
     skill("a", description="'!!!'")
     skill("b", description="'???'")
 
-    assert confusable(library.index, entries(library)).pairs == ()
-    assert confusable(library.index, []) == Confusion((), "none found")
+    assert find_near_duplicates(library.index, entries(library)).pairs == ()
+    assert find_near_duplicates(library.index, []) == NearDuplicateReport((), "none found")

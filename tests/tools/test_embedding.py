@@ -31,10 +31,8 @@ from processes import poll
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
-from evolvable_tools.embedding import wire
-from evolvable_tools.embedding.client import LOG, MAX_TASK, SharedEmbedder, shortened
-from evolvable_tools.embedding.embedder import open_embedder
-from evolvable_tools.embedding.similar import Similar
+from evolvable_tools.embedding import SimilarResources, ipc, open_embedder
+from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
 
 Connect = Callable[..., SharedEmbedder]
 
@@ -157,8 +155,8 @@ def test_the_nearest_skill_means_the_same(connect: Connect, model: str, home: Pa
 
 
 def test_of_a_long_task_the_beginning_counts(connect: Connect, model: str, home: Path) -> None:
-    assert shortened("short") == "short"
-    assert shortened("short" * 1000) == ("short" * 1000)[:MAX_TASK]
+    assert truncate_task("short") == "short"
+    assert truncate_task("short" * 1000) == ("short" * 1000)[:MAX_TASK]
 
     answer = until(connect(model), complete, task="bake bread at home. " * 1000)
     assert answer.nearest[0] == identity(home, "bread")
@@ -250,12 +248,12 @@ def test_progress_is_seen_without_the_process(connect: Connect, model: str, home
 
 def run(home: Path, spec: str, **options: bool) -> int:
     """Returns the exit status of a process that is started beside one that serves."""
-    from evolvable_tools.embedding import worker  # needs numpy, which is not installed everywhere
+    from evolvable_tools.embedding import vector_service  # needs numpy, which is not installed everywhere
 
-    return worker.run(home, spec, **options)
+    return vector_service.serve_vectors(home, spec, **options)
 
 
-def serves(name: str) -> Callable[[Similar], bool]:
+def serves(name: str) -> Callable[[SimilarResources], bool]:
     """Returns the condition that the model of this folder answers and is complete."""
     return lambda answer: complete(answer) and answer.said.startswith(f"onnx:{name}@")
 
@@ -358,11 +356,11 @@ def test_another_model_that_cannot_be_opened_leaves_the_one_that_serves_alone(
 ) -> None:
     (tmp_path / "empty").mkdir()
     until(connect(model), complete)
-    before = wire.announced(home), (home / wire.ADDRESS).stat().st_ino
+    before = ipc.read_announcement(home), (home / ipc.ADDRESS).stat().st_ino
 
     assert run(home, f"onnx:{tmp_path / 'empty'}") == 1
 
-    assert (wire.announced(home), (home / wire.ADDRESS).stat().st_ino) == before
+    assert (ipc.read_announcement(home), (home / ipc.ADDRESS).stat().st_ino) == before
 
 
 def test_the_process_is_told_no_secret_but_that_of_the_hub(
@@ -418,7 +416,7 @@ def test_it_ends_by_itself_when_nobody_asks(model: str, home: Path) -> None:
 
     command = [sys.executable, "-m", "evolvable_tools.embedding", str(home), model, "0.1"]
     assert subprocess.run(command, timeout=60, capture_output=True).returncode == 0
-    assert wire.announced(home) is None
+    assert ipc.read_announcement(home) is None
 
 
 def test_a_model_that_cannot_be_loaded_is_said(connect: Connect, tmp_path: Path) -> None:
@@ -434,7 +432,7 @@ def test_a_model_that_cannot_be_loaded_is_said(connect: Connect, tmp_path: Path)
 def test_a_wrong_key_is_refused(connect: Connect, model: str, home: Path) -> None:
     client = connect(model)
     until(client, complete)
-    announced = wire.announced(home)
+    announced = ipc.read_announcement(home)
     assert announced is not None and announced.address is not None
     address = announced.address if isinstance(announced.address, str) else tuple(announced.address)
 
@@ -449,7 +447,7 @@ def test_a_wrong_key_is_refused(connect: Connect, model: str, home: Path) -> Non
 def test_garbage_does_not_stop_it(connect: Connect, model: str, home: Path, garbage: bytes) -> None:
     client = connect(model)
     until(client, complete)
-    announced = wire.announced(home)
+    announced = ipc.read_announcement(home)
     assert announced is not None
     is_path = isinstance(announced.address, str)
     with socket.socket(socket.AF_UNIX if is_path else socket.AF_INET) as stranger:
@@ -464,12 +462,12 @@ def test_nonsense_ends_only_the_line_it_came_on(
 ) -> None:
     client = connect(model)
     until(client, complete)
-    announced = wire.announced(home)
+    announced = ipc.read_announcement(home)
     assert announced is not None
-    line = wire.dial(home, announced)
+    line = ipc.dial(home, announced)
     assert line is not None
     with line:
-        wire.send(line, message)
+        ipc.send(line, message)
         with pytest.raises((EOFError, OSError)):
-            wire.receive(line)
+            ipc.receive(line)
     assert ask(client).available

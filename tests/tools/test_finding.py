@@ -4,15 +4,16 @@ import pytest
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools import resources, usage
-from evolvable_tools.finding import find_skill, list_resources
-from evolvable_tools.resources import Edit
+from evolvable_tools.verbs import edit as resources
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.search import find_skill, list_resources
 
 
 def test_a_match_names_its_version_and_how_proven_it_is(library, agent, skill):
     skill("pdf", description="Merge, split and fill PDF forms.")
-    loaded = usage.load(library, agent, Ref.parse("pdf"))
-    usage.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id)
+    loaded = load.load_skill(library, agent, Ref.parse("pdf"))
+    load.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id)
 
     found = find_skill(library, agent, "fill a PDF form")
 
@@ -46,12 +47,12 @@ def test_ranking_stays_sound_through_many_updates_and_removals(library, agent, p
     skill("pdf", "a body", description="Merge, split and fill PDF forms.")
     find_skill(library, agent, "anything")
     for number in range(12):
-        resources.update(library, person, Ref.parse("pdf"), "x", files={"n.md": str(number)})
-        edit = [Edit("SKILL.md", "a body", f"a body{'!' * number}")] if number == 1 else []
+        resources.update_resource(library, person, Ref.parse("pdf"), "x", files={"n.md": str(number)})
+        edit = [TextEdit("SKILL.md", "a body", f"a body{'!' * number}")] if number == 1 else []
         if edit:
-            resources.update(library, person, Ref.parse("pdf"), "x", edits=edit)
+            resources.update_resource(library, person, Ref.parse("pdf"), "x", edits=edit)
         find_skill(library, agent, "anything")
-    resources.remove(library, person, Ref.parse("csv"), "x")
+    resources.remove_resource(library, person, Ref.parse("csv"), "x")
 
     found = find_skill(library, agent, "fill a PDF form")
 
@@ -61,7 +62,7 @@ def test_ranking_stays_sound_through_many_updates_and_removals(library, agent, p
 
 def test_other_kinds_are_found_the_same_way(library, agent, person):
     text = "---\nname: reviewer\ndescription: Reviews pull requests.\n---\n\nLook closely.\n"
-    resources.update(library, person, Ref.parse("agent:reviewer"), "x", files={"AGENT.md": text}, create=True)
+    resources.update_resource(library, person, Ref.parse("agent:reviewer"), "x", files={"AGENT.md": text}, create=True)
 
     assert find_skill(library, agent, "review a pull request", kind=Kind.AGENT).matches[0].ref == "agent:reviewer"
     assert find_skill(library, agent, "review a pull request").matches == []

@@ -13,14 +13,11 @@ from samples import OFFICE
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.embedding.similar import Described, Similar
+from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.cascade import Found, Match, find
-from evolvable_tools.lookup.confidence import confidences
-from evolvable_tools.lookup.fusion import fuse
-from evolvable_tools.lookup.means import Means
-from evolvable_tools.lookup.stage import Query
-from evolvable_tools.lookup.text import content_of
+from evolvable_tools.retrieval import SearchDependencies, SearchQuery
+from evolvable_tools.retrieval.cascade import CascadeResult, SearchMatch, search_cascade
+from evolvable_tools.retrieval.hybrid import confidences, content_of, fuse
 
 Skill = Callable[..., Ref]
 
@@ -42,31 +39,31 @@ class StandIn:
     def trouble(self) -> str:
         return self.said if not self.available else ""
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> Similar:
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         if not self.available:
-            return Similar(said=self.said)
+            return SimilarResources(said=self.said)
         cosines = dict(self.by_id)
         for name, cosine in self.by_name.items():
             cosines[self.library.store.head(Ref.parse(name)).id] = cosine
         nearest = sorted(cosines, key=lambda id_: -cosines[id_])[:limit]
-        return Similar(
+        return SimilarResources(
             {id_: cosines[id_] for id_ in cosines if id_ in {*ids, *nearest}}, tuple(nearest), self.said, True
         )
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> Described:
-        return Described(said=self.said)
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+        return NearestDescription(said=self.said)
 
 
-def refs(found: Found) -> list[str]:
+def refs(found: CascadeResult) -> list[str]:
     return [match.ref for match in found.matches]
 
 
-def of(found: Found, ref: str) -> Match:
+def of(found: CascadeResult, ref: str) -> SearchMatch:
     (match,) = (match for match in found.matches if match.ref == ref)
     return match
 
 
-def said(found: Found, stage: str) -> str:
+def said(found: CascadeResult, stage: str) -> str:
     (report,) = (report for report in found.stages if report.stage == stage)
     return report.said
 
@@ -76,7 +73,10 @@ def said(found: Found, stage: str) -> str:
 def test_an_embedder_that_cannot_answer_changes_nothing_and_says_why(library: Library, task: str) -> None:
     cold = StandIn(library, said="embedder is warming up", available=False)
 
-    alone, found = find(library.index, task), find(library.index, task, means=Means(cold))
+    alone, found = (
+        search_cascade(library.index, task),
+        search_cascade(library.index, task, means=SearchDependencies(cold)),
+    )
 
     assert (found.matches, found.none_fits) == (alone.matches, alone.none_fits)
     assert [report.stage for report in found.stages] == ["keyword", "text", "embedding"]
@@ -86,10 +86,10 @@ def test_an_embedder_that_cannot_answer_changes_nothing_and_says_why(library: Li
 @pytest.mark.usefixtures("office")
 def test_what_words_do_not_find_is_found_by_its_meaning(library: Library) -> None:
     task = "ship our containers into the cluster"
-    assert "skill:helm-deploy" not in refs(find(library.index, task))
+    assert "skill:helm-deploy" not in refs(search_cascade(library.index, task))
     near = StandIn(library, {"helm-deploy": 0.7, "csv-tables": 0.02})
 
-    found = find(library.index, task, means=Means(near))
+    found = search_cascade(library.index, task, means=SearchDependencies(near))
 
     best = found.matches[0]
     assert (best.ref, best.stage) == ("skill:helm-deploy", "embedding")
@@ -101,7 +101,9 @@ def test_what_words_do_not_find_is_found_by_its_meaning(library: Library) -> Non
 def test_what_words_found_keeps_its_stage_and_says_its_cosine_too(library: Library) -> None:
     near = StandIn(library, dict.fromkeys(OFFICE, 0.1) | {"pdf-forms": 0.6})
 
-    best = find(library.index, "what to do with this form from the office, please", means=Means(near)).matches[0]
+    best = search_cascade(
+        library.index, "what to do with this form from the office, please", means=SearchDependencies(near)
+    ).matches[0]
 
     assert (best.ref, best.stage) == ("skill:pdf-forms", "text")
     assert "words: " in best.why and best.why.endswith("meaning: cosine 0.60")
@@ -111,7 +113,10 @@ def test_what_words_found_keeps_its_stage_and_says_its_cosine_too(library: Libra
 def test_words_that_are_sure_do_not_wait_for_the_meaning(library: Library) -> None:
     near = StandIn(library, {"helm-deploy": 0.9})
 
-    alone, found = find(library.index, "fill a PDF form"), find(library.index, "fill a PDF form", means=Means(near))
+    alone, found = (
+        search_cascade(library.index, "fill a PDF form"),
+        search_cascade(library.index, "fill a PDF form", means=SearchDependencies(near)),
+    )
 
     assert found.matches == alone.matches and not found.none_fits
     assert said(found, "embedding") == "not waited for: the words are sure enough"
@@ -123,7 +128,7 @@ def test_meaning_decides_between_two_that_words_find_alike(library: Library, ski
     skill("forms-b", description="Handles tax forms of people.")
     for best, other in (("forms-a", "forms-b"), ("forms-b", "forms-a")):
         near = StandIn(library, {best: 0.8, other: 0.2})
-        assert refs(find(library.index, "handle tax forms", means=Means(near)))[:2] == [
+        assert refs(search_cascade(library.index, "handle tax forms", means=SearchDependencies(near)))[:2] == [
             f"skill:{best}",
             f"skill:{other}",
         ]
@@ -133,10 +138,10 @@ def test_meaning_decides_between_two_that_words_find_alike(library: Library, ski
 def test_a_resource_without_a_vector_is_not_thrown_out(library: Library) -> None:
     others = {name: 0.2 for name in OFFICE if name != "pdf-forms"}
     task = "fill a PDF form of the release with SQL and CSV tables"
-    alone = find(library.index, task)
+    alone = search_cascade(library.index, task)
     assert alone.matches[0].ref == "skill:pdf-forms"
 
-    found = find(library.index, task, means=Means(StandIn(library, others)))
+    found = search_cascade(library.index, task, means=SearchDependencies(StandIn(library, others)))
 
     assert refs(found)[0] == "skill:pdf-forms"
     assert "cosine" not in of(found, "skill:pdf-forms").why
@@ -148,7 +153,9 @@ def test_a_resource_without_a_vector_is_taken_for_as_near_as_the_others(library:
     skill("known", description="Handles tax forms of people.")
     others = dict.fromkeys(OFFICE, 0.85) | {"known": 0.9}
 
-    found = find(library.index, "handle tax forms of companies", means=Means(StandIn(library, others)))
+    found = search_cascade(
+        library.index, "handle tax forms of companies", means=SearchDependencies(StandIn(library, others))
+    )
 
     assert refs(found)[:2] == ["skill:newcomer", "skill:known"]
 
@@ -159,13 +166,13 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
     chance = random.Random(seed)
     names = chance.sample(sorted(OFFICE), 4)
     near = StandIn(library, {name: chance.uniform(-0.1, 0.9) for name in names})
-    query = Query("review the sql and pdf tables of the release with helm", Kind.SKILL, None, 10)
+    query = SearchQuery("review the sql and pdf tables of the release with helm", Kind.SKILL, None, 10)
 
     fused = fuse(library.index, query, near)
 
     sure = confidences(fused, content_of(fused.ranking))
     assert list(sure) == sorted(sure, reverse=True)
-    found = find(library.index, query.task, limit=10, means=Means(near))
+    found = search_cascade(library.index, query.task, limit=10, means=SearchDependencies(near))
     assert refs(found) == [str(hit.scored.entry.ref) for hit in fused.hits]
 
 
@@ -173,8 +180,8 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
 @pytest.mark.parametrize("cosines", [{}, {"pdf-forms": 1.0}, dict.fromkeys(OFFICE, 1.0), dict.fromkeys(OFFICE, -1.0)])
 @pytest.mark.parametrize("task", ["review the sql and pdf tables of the release with helm", "quantum", "the of and"])
 def test_confidences_are_shares_and_fall_with_the_order(library: Library, task: str, cosines: dict[str, float]) -> None:
-    for means in (Means(), Means(StandIn(library, cosines))):
-        confidences = [match.confidence for match in find(library.index, task, limit=20, means=means).matches]
+    for means in (SearchDependencies(), SearchDependencies(StandIn(library, cosines))):
+        confidences = [match.confidence for match in search_cascade(library.index, task, limit=20, means=means).matches]
         assert confidences == sorted(confidences, reverse=True)
         assert all(0 <= confidence <= 1 for confidence in confidences)
 
@@ -192,7 +199,9 @@ def test_what_is_near_but_may_not_be_seen_is_not_answered(library: Library, skil
     strangers = {head.id: 0.99 for head in heads} | {999_999: 0.99, -1: 0.9}
     near = StandIn(library, {"csv-tables": 0.5}, strangers)
 
-    found = find(library.index, "something else entirely", scopes=("user",), limit=50, means=Means(near))
+    found = search_cascade(
+        library.index, "something else entirely", scopes=("user",), limit=50, means=SearchDependencies(near)
+    )
 
     assert refs(found) == ["skill:csv-tables"]
 
@@ -209,7 +218,9 @@ def test_a_user_s_resource_that_a_project_s_hides_is_not_brought_back_by_its_mea
     hidden = library.store.head(Ref.parse("csv-tables")).id
     near = StandIn(library, {"acme/csv-tables": 0.3}, {hidden: 0.9})
 
-    found = find(library.index, "something else entirely", scopes=("acme", "user"), means=Means(near))
+    found = search_cascade(
+        library.index, "something else entirely", scopes=("acme", "user"), means=SearchDependencies(near)
+    )
 
     assert refs(found) == ["skill:acme/csv-tables"]
 
@@ -230,9 +241,11 @@ def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(
     library: Library, skill: Skill, cosines: dict[str, float] | None
 ) -> None:
     skill("pdf-forms-copy", description=OFFICE["pdf-forms"])
-    means = Means(StandIn(library, dict.fromkeys(OFFICE, 0.1) | cosines)) if cosines else Means()
+    means = (
+        SearchDependencies(StandIn(library, dict.fromkeys(OFFICE, 0.1) | cosines)) if cosines else SearchDependencies()
+    )
 
-    found = find(library.index, "fill the forms of a PDF", means=means)
+    found = search_cascade(library.index, "fill the forms of a PDF", means=means)
 
     assert set(refs(found)[:2]) == {"skill:pdf-forms", "skill:pdf-forms-copy"}
     assert not found.none_fits
@@ -242,7 +255,7 @@ def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(
 def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None:
     far = StandIn(library, dict.fromkeys(OFFICE, 0.05))
 
-    assert find(library.index, "bake sourdough bread with rye", means=Means(far)).none_fits
+    assert search_cascade(library.index, "bake sourdough bread with rye", means=SearchDependencies(far)).none_fits
 
 
 @pytest.mark.usefixtures("office")
@@ -250,13 +263,13 @@ def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None
 def test_a_mode_of_one_stage_does_not_ask_the_embedder(library: Library, mode: str) -> None:
     near = StandIn(library, dict.fromkeys(OFFICE, 0.9))
 
-    found = find(library.index, "fill a PDF form", mode=mode, means=Means(near))
+    found = search_cascade(library.index, "fill a PDF form", mode=mode, means=SearchDependencies(near))
 
     assert [report.stage for report in found.stages] == [mode]
-    assert found.matches == find(library.index, "fill a PDF form", mode=mode).matches
+    assert found.matches == search_cascade(library.index, "fill a PDF form", mode=mode).matches
 
 
 def test_an_empty_library_is_asked_without_trouble(library: Library) -> None:
-    found = find(library.index, "anything", means=Means(StandIn(library)))
+    found = search_cascade(library.index, "anything", means=SearchDependencies(StandIn(library)))
 
     assert (found.matches, found.none_fits) == ((), True)

@@ -10,28 +10,28 @@ from model_api import ModelApi, asking, chooses, fails, labels, says
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import IndexEntry
-from evolvable_tools.lookup.judge import (
+from evolvable_tools.llm import ProviderError, Request, WrongAnswer
+from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.retrieval.judge_stage import (
     INSTRUCTIONS,
     JUDGED,
     MAX_CHOICES,
     MAX_DESCRIPTION,
     MAX_TASK,
-    Choice,
-    Judged,
-    choices,
+    JudgeChoice,
+    JudgeVerdict,
+    ask_judge,
     choose_between,
-    judge,
-    unsure,
+    is_unsure,
+    make_choices,
 )
-from evolvable_tools.providers.claude_api import AnthropicThinker
-from evolvable_tools.providers.thinker import ProviderError, Request, WrongAnswer
 
 TASK = "Fill in the tax form that I scanned."
 FITS = 0.35
 
 
-def choice(name: str, description: str, version: int = 1) -> Choice:
-    return Choice(f"skill:{name}", version, name, description, f"only here: {name}")
+def choice(name: str, description: str, version: int = 1) -> JudgeChoice:
+    return JudgeChoice(f"skill:{name}", version, name, description, f"only here: {name}")
 
 
 SHORTLIST = (
@@ -48,7 +48,7 @@ def api() -> Iterator[ModelApi]:
 
 
 @pytest.fixture
-def claude(api: ModelApi) -> Iterator[AnthropicThinker]:
+def claude(api: ModelApi) -> Iterator[AnthropicModel]:
     with asking(api) as thinker:
         yield thinker
 
@@ -85,17 +85,17 @@ class Chooser(Scripted):
 
 
 def test_the_chosen_one_comes_back_with_the_reason_and_who_said_so() -> None:
-    judged = judge(TASK, SHORTLIST, Chooser("pdf-forms"), {})
+    judged = ask_judge(TASK, SHORTLIST, Chooser("pdf-forms"), {})
 
-    assert judged == Judged(
+    assert judged == JudgeVerdict(
         "skill:pdf-forms", JUDGED, "pdf-forms does that", "chooser chose skill:pdf-forms", remembered=False
     )
 
 
-def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(chooses("none", "no skill scans"))
 
-    judged = judge(TASK, SHORTLIST, claude, {})
+    judged = ask_judge(TASK, SHORTLIST, claude, {})
 
     assert (judged.ref, judged.confidence, judged.why) == (None, 0.0, "no skill scans")
     assert judged.said == "anthropic:claude-haiku-5-5 says that none fits"
@@ -110,12 +110,12 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: Model
 
 @pytest.mark.parametrize("answer", ["D", "skill:pdf-forms", "pdf-forms", "a", "", "None"])
 def test_an_answer_outside_the_list_means_none_and_is_asked_again(
-    api: ModelApi, claude: AnthropicThinker, answer: str
+    api: ModelApi, claude: AnthropicModel, answer: str
 ) -> None:
     api.then(chooses(answer), chooses("none"))
     memory: dict[str, str] = {}
 
-    judged = judge(TASK, SHORTLIST, claude, memory)
+    judged = ask_judge(TASK, SHORTLIST, claude, memory)
 
     assert (judged.ref, judged.confidence, judged.why) == (None, 0.0, "the answer was outside the list")
     assert not memory
@@ -124,33 +124,33 @@ def test_an_answer_outside_the_list_means_none_and_is_asked_again(
 def test_a_label_without_a_reason_is_still_a_choice() -> None:
     answer = WrongAnswer("no why", "", {"choice": "A"})
 
-    assert judge(TASK, SHORTLIST, Scripted(answer), {}).ref in {each.ref for each in SHORTLIST}
+    assert ask_judge(TASK, SHORTLIST, Scripted(answer), {}).ref in {each.ref for each in SHORTLIST}
 
 
 @pytest.mark.parametrize("text", ["B", "{}", '{"choice": 1, "why": ""}', '{"pick": "A"}'])
-def test_an_answer_without_a_choice_is_a_failure(api: ModelApi, claude: AnthropicThinker, text: str) -> None:
+def test_an_answer_without_a_choice_is_a_failure(api: ModelApi, claude: AnthropicModel, text: str) -> None:
     api.then(says(text))
 
     with pytest.raises(ProviderError):
-        judge(TASK, SHORTLIST, claude, {})
+        ask_judge(TASK, SHORTLIST, claude, {})
 
 
 def test_an_empty_shortlist_asks_nobody() -> None:
     thinker = Scripted()
 
-    assert judge(TASK, (), thinker, {}).ref is None
+    assert ask_judge(TASK, (), thinker, {}).ref is None
     assert not thinker.asked
 
 
 # Memory.
 
 
-def test_the_same_question_is_asked_once(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_the_same_question_is_asked_once(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(chooses("A"))
     memory: dict[str, str] = {}
-    first = judge(TASK, SHORTLIST, claude, memory)
+    first = ask_judge(TASK, SHORTLIST, claude, memory)
 
-    again = judge(TASK, SHORTLIST[::-1], claude, memory)
+    again = ask_judge(TASK, SHORTLIST[::-1], claude, memory)
 
     assert len(api.asked) == 1
     assert (again.ref, again.why, again.confidence) == (first.ref, first.why, first.confidence)
@@ -158,12 +158,12 @@ def test_the_same_question_is_asked_once(api: ModelApi, claude: AnthropicThinker
     assert again.said == f"{first.said} (remembered)"
 
 
-def test_that_none_fits_is_remembered_too(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_that_none_fits_is_remembered_too(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(chooses("none"))
     memory: dict[str, str] = {}
-    judge(TASK, SHORTLIST, claude, memory)
+    ask_judge(TASK, SHORTLIST, claude, memory)
 
-    assert judge(TASK, SHORTLIST, claude, memory).ref is None
+    assert ask_judge(TASK, SHORTLIST, claude, memory).ref is None
     assert len(api.asked) == 1
 
 
@@ -177,30 +177,30 @@ def test_that_none_fits_is_remembered_too(api: ModelApi, claude: AnthropicThinke
     ],
     ids=["task", "fewer", "version", "description"],
 )
-def test_another_question_is_asked_anew(task: str, shortlist: tuple[Choice, ...]) -> None:
+def test_another_question_is_asked_anew(task: str, shortlist: tuple[JudgeChoice, ...]) -> None:
     memory: dict[str, str] = {}
-    judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
+    ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
     thinker = Scripted({"choice": "none", "why": ""})
 
-    assert not judge(task, shortlist, thinker, memory).remembered
+    assert not ask_judge(task, shortlist, thinker, memory).remembered
     assert len(thinker.asked) == 1
 
 
 def test_another_model_is_asked_anew() -> None:
     memory: dict[str, str] = {}
-    judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
+    ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
 
-    assert not judge(TASK, SHORTLIST, Scripted({"choice": "none", "why": ""}, name="better"), memory).remembered
+    assert not ask_judge(TASK, SHORTLIST, Scripted({"choice": "none", "why": ""}, name="better"), memory).remembered
 
 
-def test_a_failure_is_not_remembered(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_a_failure_is_not_remembered(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(fails(529, "overloaded"), chooses("none"))
     memory: dict[str, str] = {}
     with pytest.raises(ProviderError, match="529: overloaded"):
-        judge(TASK, SHORTLIST, claude, memory)
+        ask_judge(TASK, SHORTLIST, claude, memory)
 
     assert not memory
-    assert not judge(TASK, SHORTLIST, claude, memory).remembered
+    assert not ask_judge(TASK, SHORTLIST, claude, memory).remembered
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_failure_is_not_remembered(api: ModelApi, claude: AnthropicThinker) ->
 )
 def test_a_memory_that_cannot_be_read_is_asked_anew(kept: str) -> None:
     memory: dict[str, str] = {}
-    judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
+    ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
 
-    assert not judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), dict.fromkeys(memory, kept)).remembered
+    assert not ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), dict.fromkeys(memory, kept)).remembered
 
 
 class Failing(MutableMapping[str, str]):
@@ -240,7 +240,7 @@ class Failing(MutableMapping[str, str]):
 def test_a_memory_that_fails_loses_no_answer(reads: bool, writes: bool) -> None:
     memory, thinker = Failing(reads, writes), Chooser("pdf-forms")
 
-    judged = [judge(TASK, SHORTLIST, thinker, memory) for _ in range(2)]
+    judged = [ask_judge(TASK, SHORTLIST, thinker, memory) for _ in range(2)]
 
     assert [(each.ref, each.remembered) for each in judged] == [("skill:pdf-forms", False)] * 2
     assert len(thinker.asked) == 2
@@ -248,10 +248,10 @@ def test_a_memory_that_fails_loses_no_answer(reads: bool, writes: bool) -> None:
 
 def test_an_answer_to_shorter_descriptions_is_another_answer() -> None:
     memory: dict[str, str] = {}
-    judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory, most_description=10)
+    ask_judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory, most_description=10)
 
-    assert not judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
-    assert judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
+    assert not ask_judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
+    assert ask_judge(TASK, SHORTLIST, Chooser("pdf-forms"), memory).remembered
 
 
 # Hostile texts.
@@ -266,12 +266,10 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=["orders", "breaks out", "turns", "controls", "long"])
-def test_a_hostile_description_stays_one_text_among_the_data(
-    api: ModelApi, claude: AnthropicThinker, text: str
-) -> None:
+def test_a_hostile_description_stays_one_text_among_the_data(api: ModelApi, claude: AnthropicModel, text: str) -> None:
     api.then(chooses("none"))
 
-    judge(TASK, (choice("evil", text), *SHORTLIST), claude, {})
+    ask_judge(TASK, (choice("evil", text), *SHORTLIST), claude, {})
 
     (document,) = api.shown
     assert len(document["choices"]) == 4
@@ -285,7 +283,7 @@ def test_no_text_can_know_its_label() -> None:
     """The task decides the order, so that neither a rank nor a self-chosen label wins."""
     thinker = Scripted(*({"choice": "none", "why": ""} for _ in range(40)))
     for number in range(40):
-        judge(f"task {number}", SHORTLIST, thinker, {})
+        ask_judge(f"task {number}", SHORTLIST, thinker, {})
 
     given = {labels(json.loads(request.data))["pdf-forms"] for request in thinker.asked}
     assert given == {"A", "B", "C"}
@@ -294,7 +292,7 @@ def test_no_text_can_know_its_label() -> None:
 def test_a_long_task_is_shown_by_its_beginning_and_its_end() -> None:
     thinker = Scripted({"choice": "none", "why": ""})
 
-    judge("begin " + "x" * 1_000_000 + " end", SHORTLIST, thinker, {})
+    ask_judge("begin " + "x" * 1_000_000 + " end", SHORTLIST, thinker, {})
 
     shown = thinker.shown["task"]
     assert len(shown) <= MAX_TASK + 3
@@ -304,7 +302,7 @@ def test_a_long_task_is_shown_by_its_beginning_and_its_end() -> None:
 def test_a_reason_comes_back_as_one_short_line() -> None:
     said = {"choice": "A", "why": "line\nline\x1b[31m\u202e " + "x" * 5_000}
 
-    why = judge(TASK, SHORTLIST, Scripted(said), {}).why
+    why = ask_judge(TASK, SHORTLIST, Scripted(said), {}).why
 
     assert why.startswith("line line [31m x")
     assert len(why) == 200
@@ -313,7 +311,7 @@ def test_a_reason_comes_back_as_one_short_line() -> None:
 def test_of_a_long_shortlist_the_first_are_asked_for() -> None:
     thinker = Scripted({"choice": "none", "why": ""})
 
-    judge(TASK, [choice(f"s{number}", "d") for number in range(50)], thinker, {})
+    ask_judge(TASK, [choice(f"s{number}", "d") for number in range(50)], thinker, {})
 
     assert sorted(labels(thinker.shown)) == sorted(f"s{number}" for number in range(MAX_CHOICES))
 
@@ -321,7 +319,7 @@ def test_of_a_long_shortlist_the_first_are_asked_for() -> None:
 def test_descriptions_are_cut_where_the_caller_says() -> None:
     thinker = Scripted({"choice": "none", "why": ""})
 
-    judge(TASK, [choice("short", "d" * 20), choice("long", "d" * 21)], thinker, {}, most_description=20)
+    ask_judge(TASK, [choice("short", "d" * 20), choice("long", "d" * 21)], thinker, {}, most_description=20)
 
     assert {each["description"] for each in thinker.shown["choices"]} == {"d" * 20, "d" * 19 + "…"}
 
@@ -334,28 +332,30 @@ def entry(name: str, description: str, *triggers: str, scope: str = "user") -> I
 
 
 def test_each_is_told_apart_by_the_words_that_only_it_says() -> None:
-    forms, merge = choices(
+    forms, merge = make_choices(
         [
             entry("pdf-forms", "Fill in the fields of a PDF form.", "tax form"),
             entry("pdf-merge", "Merge PDF files, forms too."),
         ]
     )
 
-    assert forms == Choice(
+    assert forms == JudgeChoice(
         "skill:pdf-forms", 3, "pdf-forms", "Fill in the fields of a PDF form.", "only here: tax, fill, fields"
     )
     assert merge.tells_apart == "only here: merge, files"
 
 
 def test_what_says_the_same_is_told_apart_by_nothing_else() -> None:
-    one, other = choices([entry("pdf", "Reads PDF."), entry("pdf", "Reads PDF.", scope="acme")])
+    one, other = make_choices([entry("pdf", "Reads PDF."), entry("pdf", "Reads PDF.", scope="acme")])
 
     assert one.tells_apart == other.tells_apart == "nothing but its name and place"
     assert other.ref == "skill:acme/pdf"
 
 
 def test_what_two_of_three_say_tells_neither_apart() -> None:
-    made = choices([entry("a", "Reads red forms, forms."), entry("b", "Reads blue forms."), entry("c", "Blue ink.")])
+    made = make_choices(
+        [entry("a", "Reads red forms, forms."), entry("b", "Reads blue forms."), entry("c", "Blue ink.")]
+    )
 
     assert [each.tells_apart for each in made] == ["only here: red", "nothing but its name and place", "only here: ink"]
 
@@ -364,15 +364,15 @@ def test_a_long_list_is_not_told_apart() -> None:
     many = [entry(f"s{number}", f"Word{number}.") for number in range(MAX_CHOICES + 1)]
     thinker = Scripted({"choice": "none", "why": ""})
 
-    judge(TASK, choices(many), thinker, {}, most=len(many))
+    ask_judge(TASK, make_choices(many), thinker, {}, most=len(many))
 
-    assert all(each.tells_apart for each in choices(many[:-1]))
+    assert all(each.tells_apart for each in make_choices(many[:-1]))
     assert [set(each) for each in thinker.shown["choices"]] == [{"label", "name", "description"}] * len(many)
 
 
 @pytest.mark.parametrize("description", ["", "填写表单", "!?", *HOSTILE])
 def test_any_text_can_be_told_apart(description: str) -> None:
-    made = choices([entry("a", description), entry("b", "Reads PDF.")])
+    made = make_choices([entry("a", description), entry("b", "Reads PDF.")])
 
     assert all(0 < len(each.tells_apart) < 500 and each.tells_apart.isprintable() for each in made)
 
@@ -409,4 +409,4 @@ def test_a_caller_is_not_told_a_megabyte() -> None:
     ],
 )
 def test_a_judge_is_asked_between_hopeless_and_plain_and_in_near_ties(confidences: list[float], worth: bool) -> None:
-    assert unsure(confidences, FITS) is worth
+    assert is_unsure(confidences, FITS) is worth

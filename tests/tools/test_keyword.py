@@ -12,9 +12,9 @@ from samples import put_texts
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.cascade import find
-from evolvable_tools.lookup.keyword import LONGEST_PHRASE, MOST_WORDS, keyword
-from evolvable_tools.lookup.stage import Candidate, Query
+from evolvable_tools.retrieval import SearchCandidate, SearchQuery
+from evolvable_tools.retrieval.cascade import search_cascade
+from evolvable_tools.retrieval.exact import LONGEST_PHRASE, MOST_WORDS, match_exact
 
 Teach = Callable[..., None]
 
@@ -31,8 +31,8 @@ def teach(library: Library) -> Teach:
     return lambda **triggers: write(library, {name.replace("_", "-"): its for name, its in triggers.items()})
 
 
-def ask(library: Library, task: str, limit: int = 10) -> tuple[Candidate, ...]:
-    return keyword(library.index, Query(task, Kind.SKILL, None, limit)).candidates
+def ask(library: Library, task: str, limit: int = 10) -> tuple[SearchCandidate, ...]:
+    return match_exact(library.index, SearchQuery(task, Kind.SKILL, None, limit)).candidates
 
 
 def names(library: Library, task: str) -> list[str]:
@@ -89,7 +89,11 @@ def test_of_several_triggers_the_longest_comes_first(library: Library, teach: Te
         "a-short",
     ]
     task = "merge pdf, sign every form, and send them by registered mail"
-    assert [match.entry.name for match in find(library.index, task).matches] == ["c-longest", "b-longer", "a-short"]
+    assert [match.entry.name for match in search_cascade(library.index, task).matches] == [
+        "c-longest",
+        "b-longer",
+        "a-short",
+    ]
 
 
 def test_a_trigger_within_two_longer_ones_that_overlap_is_hidden(library: Library, teach: Teach):
@@ -121,7 +125,7 @@ def test_a_name_that_merely_stands_there_hides_no_trigger(library: Library, teac
 )
 def test_an_exact_name_or_a_quoted_trigger_wins_and_says_so(library: Library, teach: Teach, task, name, why):
     teach(deploy=["ship it"], notes=["changelog", "write the news"], roller=["roll out"])
-    best = find(library.index, task).matches[0]
+    best = search_cascade(library.index, task).matches[0]
     assert (best.entry.name, best.stage) == (name, "keyword")
     assert why in best.why
     assert best.confidence >= 0.97
@@ -172,7 +176,7 @@ def seconds(index: Index, *tasks: str, runs: int = 7) -> list[float]:
     for _ in range(runs):
         for task, its in zip(tasks, times, strict=True):
             started = time.thread_time()
-            keyword(index, Query(task, Kind.SKILL, None, 10))
+            match_exact(index, SearchQuery(task, Kind.SKILL, None, 10))
             its.append(time.thread_time() - started)
     return [median(its) for its in times]
 

@@ -15,8 +15,8 @@ from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.cascade import MAX_LIMIT, Found, find
-from evolvable_tools.lookup.means import FITS
+from evolvable_tools.retrieval import FITS
+from evolvable_tools.retrieval.cascade import MAX_LIMIT, CascadeResult, search_cascade
 
 Teach = Callable[..., None]
 
@@ -42,7 +42,7 @@ def office(teach: Teach) -> None:
     teach("spreadsheets", "Clean and summarise CSV and Excel tables.", body="Use pandas. Guess the delimiter.")
 
 
-def refs(found: Found) -> list[str]:
+def refs(found: CascadeResult) -> list[str]:
     return [match.ref for match in found.matches]
 
 
@@ -67,7 +67,7 @@ def refs(found: Found) -> list[str]:
 )
 @pytest.mark.usefixtures("office")
 def test_a_keyword_wins_and_says_so(index: Index, task: str, ref: str, why: str) -> None:
-    best = find(index, task).matches[0]
+    best = search_cascade(index, task).matches[0]
     assert (best.ref, best.stage) == (ref, "keyword")
     assert best.why.startswith(why)
     assert best.confidence > 0.8
@@ -76,34 +76,34 @@ def test_a_keyword_wins_and_says_so(index: Index, task: str, ref: str, why: str)
 @pytest.mark.usefixtures("office")
 @pytest.mark.parametrize("task", ["our platform is pdfx", "undeployed things", "mergepdf", "re-deployment-tools"])
 def test_part_of_a_word_is_no_keyword(index: Index, task: str) -> None:
-    assert find(index, task, mode="keyword").matches == ()
+    assert search_cascade(index, task, mode="keyword").matches == ()
 
 
 def test_the_longest_trigger_wins(index: Index, teach: Teach) -> None:
     teach("reader", "Reads.", triggers="pdf")
     teach("filler", "Fills.", triggers="pdf form")
     teach("signer", "Signs.", triggers="sign pdf form")
-    assert refs(find(index, "sign pdf form for me", mode="keyword")) == ["skill:signer"]
-    assert refs(find(index, "this pdf form and that pdf", mode="keyword")) == ["skill:filler", "skill:reader"]
+    assert refs(search_cascade(index, "sign pdf form for me", mode="keyword")) == ["skill:signer"]
+    assert refs(search_cascade(index, "this pdf form and that pdf", mode="keyword")) == ["skill:filler", "skill:reader"]
 
 
 def test_a_trigger_of_two_is_decided_by_the_texts(index: Index, teach: Teach) -> None:
     teach("fast", "Runs the unit tests quickly.", triggers="run tests")
     teach("slow", "Runs the browser tests in a container.", triggers="run tests")
-    assert refs(find(index, "run tests of the browser"))[0] == "skill:slow"
-    assert refs(find(index, "run tests of every unit"))[0] == "skill:fast"
+    assert refs(search_cascade(index, "run tests of the browser"))[0] == "skill:slow"
+    assert refs(search_cascade(index, "run tests of every unit"))[0] == "skill:fast"
 
 
 def test_a_short_trigger_in_a_long_task_decides_nothing(index: Index, teach: Teach) -> None:
     teach("python", "Speaks Python.", triggers="python")
     teach("garden", "Plans beds, hedges and compost of a garden.", body="Roses, hedges, compost and beds.")
     task = "Plan my garden with beds, hedges, roses and compost; somebody spoke of python but " + "and so on " * 20
-    assert refs(find(index, task))[0] == "skill:garden"
+    assert refs(search_cascade(index, task))[0] == "skill:garden"
 
 
 def test_triggers_in_scripts_without_spaces_are_found(index: Index, teach: Teach) -> None:
     teach("migration", "Moves a database.", triggers="数据库迁移")
-    assert find(index, "请帮我做数据库迁移吧").matches[0].stage == "keyword"
+    assert search_cascade(index, "请帮我做数据库迁移吧").matches[0].stage == "keyword"
 
 
 # Texts
@@ -120,7 +120,7 @@ def test_triggers_in_scripts_without_spaces_are_found(index: Index, teach: Teach
     ],
 )
 def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str, ref: str, why: str) -> None:
-    found = find(index, task)
+    found = search_cascade(index, task)
     best = found.matches[0]
     assert (best.ref, best.stage, found.none_fits) == (ref, "text", False)
     assert why in best.why
@@ -133,20 +133,20 @@ def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str
     ["bake sourdough bread with rye", "what is the capital of France", "tune a grand piano", "x", "\u200b", "!?"],
 )
 def test_nothing_fits_a_task_of_another_world(index: Index, task: str) -> None:
-    found = find(index, task)
+    found = search_cascade(index, task)
     assert found.none_fits
     assert all(match.confidence < FITS for match in found.matches)
 
 
 def test_nothing_fits_in_an_empty_library(index: Index) -> None:
-    found = find(index, "anything at all")
+    found = search_cascade(index, "anything at all")
     assert (found.matches, found.none_fits) == ((), True)
     assert [report.stage for report in found.stages] == ["keyword", "text"]
 
 
 @pytest.mark.usefixtures("office")
 def test_confidence_falls_with_the_order(index: Index) -> None:
-    found = find(index, "review the sql and pdf tables of the release with helm", limit=5)
+    found = search_cascade(index, "review the sql and pdf tables of the release with helm", limit=5)
     confidences = [match.confidence for match in found.matches]
     assert len(confidences) == 5
     assert confidences == sorted(confidences, reverse=True)
@@ -154,9 +154,9 @@ def test_confidence_falls_with_the_order(index: Index) -> None:
 
 
 def test_what_was_just_written_is_found(index: Index, teach: Teach) -> None:
-    assert find(index, "photograph a marsupial").none_fits
+    assert search_cascade(index, "photograph a marsupial").none_fits
     teach("marsupials", "Photograph a marsupial at night.")
-    assert refs(find(index, "photograph a marsupial")) == ["skill:marsupials"]
+    assert refs(search_cascade(index, "photograph a marsupial")) == ["skill:marsupials"]
 
 
 # Where, what and how much
@@ -167,51 +167,55 @@ def test_a_project_s_resource_hides_the_user_s_of_the_same_name(index: Index, te
     teach("acme/deploy", "Deploy to the Acme mainframe.")
     teach("zoo/feeding", "Deploy food to animals.")
     for task in ("deploy something", "use the deploy skill"):
-        assert refs(find(index, task, scopes=("acme", "user"))) == ["skill:acme/deploy"]
-        assert refs(find(index, task, scopes=("user",))) == ["skill:deploy"]
-    assert set(refs(find(index, "deploy something"))) == {"skill:deploy", "skill:acme/deploy", "skill:zoo/feeding"}
-    assert refs(find(index, "load skill:acme/deploy"))[0] == "skill:acme/deploy"
+        assert refs(search_cascade(index, task, scopes=("acme", "user"))) == ["skill:acme/deploy"]
+        assert refs(search_cascade(index, task, scopes=("user",))) == ["skill:deploy"]
+    assert set(refs(search_cascade(index, "deploy something"))) == {
+        "skill:deploy",
+        "skill:acme/deploy",
+        "skill:zoo/feeding",
+    }
+    assert refs(search_cascade(index, "load skill:acme/deploy"))[0] == "skill:acme/deploy"
 
 
 def test_every_kind_is_found_the_same_way(index: Index, teach: Teach) -> None:
     for kind in ("prompt", "agent", "tool", "environment"):
         teach(f"{kind}:reviewer", "Reviews pull requests.", triggers="look at my pull request")
-        assert refs(find(index, "review a pull request", kind=kind)) == [f"{kind}:reviewer"]
-        assert find(index, "look at my pull request", kind=Kind(kind)).matches[0].stage == "keyword"
-    assert find(index, "review a pull request").matches == ()
+        assert refs(search_cascade(index, "review a pull request", kind=kind)) == [f"{kind}:reviewer"]
+        assert search_cascade(index, "look at my pull request", kind=Kind(kind)).matches[0].stage == "keyword"
+    assert search_cascade(index, "review a pull request").matches == ()
 
 
 @pytest.mark.usefixtures("office")
 def test_each_mode_runs_its_stages(index: Index) -> None:
     task = "merge pdf signatures"
-    assert [report.stage for report in find(index, task).stages] == ["keyword", "text"]
-    assert {match.stage for match in find(index, task, mode="keyword").matches} == {"keyword"}
-    assert {match.stage for match in find(index, task, mode="text").matches} == {"text"}
-    assert all(report.said for report in find(index, task).stages)
+    assert [report.stage for report in search_cascade(index, task).stages] == ["keyword", "text"]
+    assert {match.stage for match in search_cascade(index, task, mode="keyword").matches} == {"keyword"}
+    assert {match.stage for match in search_cascade(index, task, mode="text").matches} == {"text"}
+    assert all(report.said for report in search_cascade(index, task).stages)
 
 
 @pytest.mark.usefixtures("office")
 def test_no_more_come_than_were_asked_for(index: Index) -> None:
     task = "review the sql and pdf tables of the release with helm"
-    assert [len(find(index, task, limit=limit).matches) for limit in (1, 2, 100)] == [1, 2, 5]
-    assert refs(find(index, task, limit=2)) == refs(find(index, task))[:2]
+    assert [len(search_cascade(index, task, limit=limit).matches) for limit in (1, 2, 100)] == [1, 2, 5]
+    assert refs(search_cascade(index, task, limit=2)) == refs(search_cascade(index, task))[:2]
 
 
 def test_an_unknown_mode_is_refused_with_those_there_are(index: Index) -> None:
     with pytest.raises(InvalidArgument, match="no mode 'sorcery'") as caught:
-        find(index, "task", mode="sorcery")
+        search_cascade(index, "task", mode="sorcery")
     assert caught.value.hint == "The modes are auto, keyword, text, paper."
 
 
 def test_an_unknown_kind_is_refused_with_those_there_are(index: Index) -> None:
     with pytest.raises(InvalidRef, match="not a kind"):
-        find(index, "task", kind="recipe")
+        search_cascade(index, "task", kind="recipe")
 
 
 @pytest.mark.parametrize("task", ["", " ", "\n\t "])
 def test_an_empty_task_is_refused_with_a_hint(index: Index, task: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        find(index, task)
+        search_cascade(index, task)
     assert "sentence" in caught.value.hint
 
 
@@ -221,13 +225,13 @@ def test_an_empty_task_is_refused_with_a_hint(index: Index, task: str) -> None:
 @pytest.mark.parametrize("case", attacks("sql", "reject"), ids=lambda case: case["id"])
 def test_a_limit_that_is_none_is_refused(index: Index, case: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="limit"):
-        find(index, "task", limit=case["input"])
+        search_cascade(index, "task", limit=case["input"])
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
 def test_a_limit_out_of_range_is_refused(index: Index, limit: int) -> None:
     with pytest.raises(InvalidArgument, match="limit"):
-        find(index, "task", limit=limit)
+        search_cascade(index, "task", limit=limit)
 
 
 def texts(case: dict[str, Any]) -> list[str]:
@@ -258,13 +262,13 @@ def test_every_hostile_text_is_only_a_task_or_a_trigger(index: Index, teach: Tea
     for text in everything:
         started = time.perf_counter()
         if text.strip():
-            found = find(index, text)
+            found = search_cascade(index, text)
             assert all(0 <= match.confidence <= 1 for match in found.matches)
         else:
             with pytest.raises(InvalidArgument):
-                find(index, text)
+                search_cascade(index, text)
         assert time.perf_counter() - started < 1, text[:80]
-    assert refs(find(index, "merge pdf NEAR( -x"))[0] == "skill:pdf-tools"
+    assert refs(search_cascade(index, "merge pdf NEAR( -x"))[0] == "skill:pdf-tools"
 
 
 @pytest.mark.usefixtures("office")
@@ -274,11 +278,11 @@ def test_every_hostile_text_is_only_a_task_or_a_trigger(index: Index, teach: Tea
 def test_a_task_of_a_megabyte_is_answered_at_once(index: Index, part: str) -> None:
     task = part * (1_000_000 // len(part))
     started = time.perf_counter()
-    find(index, task)
+    search_cascade(index, task)
     assert time.perf_counter() - started < 1
 
 
 def test_a_task_of_all_bytes_is_answered(index: Index, teach: Teach) -> None:
     teach("pdf", "Fills PDF forms.")
     binary = bytes(range(256)).decode("latin-1")
-    assert refs(find(index, f"fill {binary} pdf {binary} forms")) == ["skill:pdf"]
+    assert refs(search_cascade(index, f"fill {binary} pdf {binary} forms")) == ["skill:pdf"]

@@ -8,11 +8,10 @@ from earned import verified
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.finding import list_resources
 from evolvable_tools.library import Caller
-from evolvable_tools.measures.maturity import maturity
-from evolvable_tools.measures.wilson import interval
-from evolvable_tools.usage import load, report_outcome
+from evolvable_tools.metrics import maturity, wilson_interval
+from evolvable_tools.verbs.load import load_skill, report_outcome
+from evolvable_tools.verbs.search import list_resources
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
 PDF = Ref.parse("pdf")
@@ -29,13 +28,13 @@ def test_maturity_is_evoagents_table():
 
 def test_the_interval_is_wilsons():
     for case in VECTORS["wilson"]:
-        assert interval(case["k"], case["n"]) == pytest.approx(case["ci95"], abs=1e-12)
-    assert interval(0, 0) == (0.0, 1.0)
+        assert wilson_interval(case["k"], case["n"]) == pytest.approx(case["ci95"], abs=1e-12)
+    assert wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def use(library, session, outcome, **more):
     caller = Caller(Actor.AGENT, session=session)
-    return report_outcome(library, caller, outcome=outcome, use_id=load(library, caller, PDF).use_id, **more)
+    return report_outcome(library, caller, outcome=outcome, use_id=load_skill(library, caller, PDF).use_id, **more)
 
 
 def test_one_session_counts_once_however_often_it_reports(library, skill):

@@ -11,9 +11,17 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.validation import MEMORY_CAPS
-from evolvable_tools import resources
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.memory import AGES_AFTER, ARCHIVE, add_fact, briefing, facts, over_caps, says_already
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.memory_facts import (
+    AGES_AFTER,
+    ARCHIVE,
+    add_fact,
+    briefing,
+    over_caps,
+    parse_facts,
+    says_already,
+)
 
 DAY = date(2026, 11, 21)
 
@@ -31,17 +39,17 @@ def test_a_fact_is_a_dated_line_and_said_again_it_is_renewed():
 
 def test_the_contrary_of_a_fact_is_another_fact():
     first = add_fact({}, "USER", "Uses tabs in makefiles.", DAY)
-    assert len(facts(text_of(add_fact(first.files, "USER", "Never uses tabs in makefiles.", DAY)))) == 2
+    assert len(parse_facts(text_of(add_fact(first.files, "USER", "Never uses tabs in makefiles.", DAY)))) == 2
 
 
 def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
     old = add_fact({}, "USER", "Works on the importer.", DAY - AGES_AFTER - timedelta(days=1))
     now = add_fact(old.files, "USER", "Works on the shop.", DAY)
-    assert facts(text_of(now)) == ["Works on the shop."]
+    assert parse_facts(text_of(now)) == ["Works on the shop."]
     assert "Works on the importer." in text_of(now, ARCHIVE)
     back = add_fact(now.files, "USER", "Works on the importer.", DAY)
     assert back.said == "returned"
-    assert facts(text_of(back)) == ["Works on the shop.", "Works on the importer."]
+    assert parse_facts(text_of(back)) == ["Works on the shop.", "Works on the importer."]
     assert "importer" not in text_of(back, ARCHIVE)
 
 
@@ -52,7 +60,7 @@ def test_a_memory_keeps_its_caps_and_loses_nothing(name):
         files = add_fact(files, name, fact, DAY + timedelta(days=number // 2)).files
     text = files[f"{name}.md"].data.decode()
     assert over_caps(name, text) == ""
-    assert sorted(facts(text) + facts(files[ARCHIVE].data.decode())) == sorted(said)
+    assert sorted(parse_facts(text) + parse_facts(files[ARCHIVE].data.decode())) == sorted(said)
 
 
 def test_what_a_person_wrote_stays_and_leaves_room_or_the_fact_is_refused():
@@ -83,15 +91,15 @@ def library(tmp_path):
 def test_only_a_person_writes_the_soul(library, actor):
     files = {"SOUL.md": "Be kind.\n"}
     with pytest.raises(Refused, match="written by a person alone"):
-        resources.update(library, Caller(actor), Ref.parse("memory:SOUL"), "r", files=files, create=True)
-    made = resources.update(library, Caller(Actor.HUMAN), Ref.parse("memory:SOUL"), "r", files=files, create=True)
+        edit.update_resource(library, Caller(actor), Ref.parse("memory:SOUL"), "r", files=files, create=True)
+    made = edit.update_resource(library, Caller(Actor.HUMAN), Ref.parse("memory:SOUL"), "r", files=files, create=True)
     assert made.version == 1
 
 
 def test_an_agent_cannot_write_a_memory_over_its_caps(library):
     files = {"USER.md": "x" * 2_001}
     with pytest.raises(InvalidResource, match="the limit is 2,000"):
-        resources.update(library, Caller(Actor.AGENT), Ref.parse("memory:USER"), "r", files=files, create=True)
+        edit.update_resource(library, Caller(Actor.AGENT), Ref.parse("memory:USER"), "r", files=files, create=True)
 
 
 def test_the_briefing_asks_a_new_user_and_shows_what_is_known(library):

@@ -12,15 +12,15 @@ from talks import Talk
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome, SuccessCounts, count_successes, list_attempts
 from evolvable_store.storage.observations import ObservationLog
-from evolvable_tools import resources, usage
-from evolvable_tools.evidence.commands import read_files, run_files, simple_commands
-from evolvable_tools.evidence.taking import record_uses
-from evolvable_tools.evidence.words import verdict
 from evolvable_tools.library import Library
-from evolvable_tools.resources import Edit
-from evolvable_tools.sessions.reading import read_session
-from evolvable_tools.sessions.redact import Redactor
-from evolvable_tools.sessions.session import Origin
+from evolvable_tools.outcomes.detection import classify_verdict
+from evolvable_tools.outcomes.ingest import record_uses
+from evolvable_tools.outcomes.shell_commands import read_files, run_files, simple_commands
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.sessions import Origin
+from evolvable_tools.sessions.parser import read_session
+from evolvable_tools.verbs import edit, load
+from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 TEST = "cd app && pytest -q tests/test_forms.py"
@@ -33,7 +33,7 @@ def folder(library, person, skill, tmp_path):
         "pdf", "Run `qpdf --empty --pages a.pdf -- out.pdf`, then `pdftotext out.pdf`.", "```sh", "helm lint .", "```"
     )
     files = {"scripts/fill.py": "print(1)\n", "reference.md": "Forms.\n"}
-    resources.update(library, person, PDF, "files", files=files)
+    edit.update_resource(library, person, PDF, "files", files=files)
     place = tmp_path / "ada/.claude/skills"
     library.working_copies.check_out(place)
     return place
@@ -109,7 +109,7 @@ def test_what_failed_or_never_answered_or_is_not_ours_was_not_loaded(library, fo
 
 def test_a_use_belongs_to_the_version_that_was_live_then(library, person, folder):
     before = datetime.now(UTC)
-    resources.update(library, person, PDF, "third", edits=[Edit("reference.md", "Forms.", "All forms.")])
+    edit.update_resource(library, person, PDF, "third", edits=[TextEdit("reference.md", "Forms.", "All forms.")])
 
     assert one(library, Talk("old", start=before - timedelta(microseconds=1)).loaded("pdf")).version == 2
     assert one(library, Talk("new").loaded("pdf")).version == 3
@@ -118,10 +118,10 @@ def test_a_use_belongs_to_the_version_that_was_live_then(library, person, folder
 
 def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_session(library, agent, folder):
     nobody = type(agent)(agent.actor)
-    loaded = usage.load(library, nobody, PDF, version=1)
+    loaded = load.load_skill(library, nobody, PDF, version=1)
     text = f"...\n---\nskill:pdf@1 · SKILL.md\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
     talk = Talk("s1").called("mcp__plugin_evolvable_evolvable__load_skill", {"ref": "pdf"}, text)
-    told = usage.report_outcome(library, nobody, outcome="succeeded", use_id=loaded.use_id)
+    told = load.report_outcome(library, nobody, outcome="succeeded", use_id=loaded.use_id)
 
     assert one(library, talk).version == 1
     assert library.evidence.use(loaded.use_id).session == "s1"
@@ -240,11 +240,11 @@ def test_what_was_reported_and_what_the_session_shows_must_agree(library, agent,
     seen(library, "s1", "s2")
     taken(library, work(Talk("s1").typed("x").loaded("pdf")))
     in_s1, in_s2 = type(agent)(agent.actor, "s1"), type(agent)(agent.actor, "s2")
-    usage.load(library, in_s1, PDF), usage.load(library, in_s2, PDF)
-    usage.report_outcome(library, in_s1, outcome="succeeded", ref=PDF)
+    load.load_skill(library, in_s1, PDF), load.load_skill(library, in_s2, PDF)
+    load.report_outcome(library, in_s1, outcome="succeeded", ref=PDF)
     assert count_successes(library.store.backend, [head]) == {head: SuccessCounts(1, 1)}
 
-    usage.report_outcome(library, in_s2, outcome="failed", ref=PDF)
+    load.report_outcome(library, in_s2, outcome="failed", ref=PDF)
     taken(library, work(Talk("s2").typed("x").loaded("pdf")))
     assert count_successes(library.store.backend, [head]) == {head: SuccessCounts(1, 1)}
     assert {one.key: one.outcome for one in list_attempts(library.store.backend)} == {
@@ -271,10 +271,10 @@ NEITHER = (
 
 
 def test_a_word_counts_only_when_it_says_so_itself():
-    assert {said: verdict(said) for said in PRAISE} == dict.fromkeys(PRAISE, Outcome.SUCCEEDED)
-    assert {said: verdict(said) for said in BLAME} == dict.fromkeys(BLAME, Outcome.FAILED)
-    assert {said: verdict(said) for said in NEITHER} == dict.fromkeys(NEITHER)
-    assert verdict("It works, but that's wrong") is Outcome.UNKNOWN
+    assert {said: classify_verdict(said) for said in PRAISE} == dict.fromkeys(PRAISE, Outcome.SUCCEEDED)
+    assert {said: classify_verdict(said) for said in BLAME} == dict.fromkeys(BLAME, Outcome.FAILED)
+    assert {said: classify_verdict(said) for said in NEITHER} == dict.fromkeys(NEITHER)
+    assert classify_verdict("It works, but that's wrong") is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import Index, IndexEntry
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.judge import choices, judge
-from evolvable_tools.lookup.paper import MOST_DESCRIPTION, MOST_LISTED, Choose, paper
-from evolvable_tools.lookup.stage import Answer, Query
-from evolvable_tools.providers.thinker import Request
+from evolvable_tools.llm import Request
+from evolvable_tools.retrieval import SearchQuery, StageResult
+from evolvable_tools.retrieval.cascade import MOST_DESCRIPTION, MOST_LISTED, Choose, search_evoagent
+from evolvable_tools.retrieval.judge_stage import ask_judge, make_choices
 
 Skill = Callable[..., Ref]
 
@@ -38,11 +38,13 @@ def triggers(*texts: str) -> str:
     return f"metadata:\n  triggers: {json.dumps(list(texts))}\n"
 
 
-def ask(index: Index, task: str, neighbours: Told | None = None, choose: Choose | None = None) -> dict[str, Answer]:
-    return dict(paper(index, Query(task, Kind.SKILL, ("user",), 5), neighbours, choose))
+def ask(
+    index: Index, task: str, neighbours: Told | None = None, choose: Choose | None = None
+) -> dict[str, StageResult]:
+    return dict(search_evoagent(index, SearchQuery(task, Kind.SKILL, ("user",), 5), neighbours, choose))
 
 
-def answer(answers: dict[str, Answer]) -> tuple[str, str, float] | None:
+def answer(answers: dict[str, StageResult]) -> tuple[str, str, float] | None:
     """Returns which stage answered with what and how sure."""
     found = [(stage, one) for stage, its in answers.items() for one in its.candidates]
     assert len(found) <= 1
@@ -170,7 +172,7 @@ def test_an_empty_library_has_no_answer(library: Library):
 
 
 def test_a_model_is_asked_about_a_bounded_list_and_that_is_said(library: Library, skill: Skill, monkeypatch):
-    monkeypatch.setattr("evolvable_tools.lookup.paper.MOST_LISTED", 2)
+    monkeypatch.setattr("evolvable_tools.retrieval.cascade.MOST_LISTED", 2)
     for name in ("a", "b", "c"):
         skill(name)
 
@@ -193,7 +195,7 @@ def test_the_prompt_for_a_large_library_is_bounded():
         IndexEntry(number, Kind.SKILL, "user", f"skill-{number}", 1, f"Word{number} " * 90, (), False, "", "tree")
         for number in range(1_000)
     ]
-    judge("a task", choices(large), Nobody(), {}, most=MOST_LISTED, most_description=MOST_DESCRIPTION)
+    ask_judge("a task", make_choices(large), Nobody(), {}, most=MOST_LISTED, most_description=MOST_DESCRIPTION)
 
     (request,) = asked
     listed = json.loads(request.data)["choices"]
@@ -204,7 +206,7 @@ def test_the_prompt_for_a_large_library_is_bounded():
 
 
 def test_the_whole_library_is_read_page_by_page(library: Library, skill: Skill, monkeypatch):
-    monkeypatch.setattr("evolvable_tools.lookup.paper._PAGE", 2)
+    monkeypatch.setattr("evolvable_tools.retrieval.cascade._PAGE", 2)
     for name in ("a", "b", "c", "d", "e"):
         skill(name, metadata=triggers(f"do {name}"))
 

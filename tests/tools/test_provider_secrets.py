@@ -10,11 +10,11 @@ import uuid
 import pytest
 from provider_secrets import PROVIDED, Provided, is_hidden
 
-from evolvable_tools.redaction.convert import SOURCE, TARGET, converted
-from evolvable_tools.redaction.issued import rules
-from evolvable_tools.scan.secrets import secrets
-from evolvable_tools.scan.views import view_of
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.convert import SOURCE, TARGET, convert
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.redaction.token_detection import load_rules
+from evolvable_tools.scan.content_rules import find_secret_forms
+from evolvable_tools.scan.text_analysis import view_of
 
 REDACTOR = Redactor()
 
@@ -130,7 +130,7 @@ def test_at_most_one_ordinary_string_in_a_thousand_is_changed() -> None:
 
 
 def test_no_text_of_anchors_makes_it_slow() -> None:
-    anchors = sorted({anchor for rule in rules() for anchor in rule.anchors})
+    anchors = sorted({anchor for rule in load_rules() for anchor in rule.anchors})
     for unit in (
         " ".join(f'{anchor}="a1' for anchor in anchors),
         "_".join(anchors) + "1",
@@ -146,10 +146,10 @@ def test_no_text_of_anchors_makes_it_slow() -> None:
 
 
 def test_the_rules_are_those_of_the_configuration_beside_them() -> None:
-    assert json.loads(TARGET.read_text(encoding="utf-8")) == converted(SOURCE.read_text(encoding="utf-8"))
+    assert json.loads(TARGET.read_text(encoding="utf-8")) == convert(SOURCE.read_text(encoding="utf-8"))
     assert "MIT License" in SOURCE.with_name("gitleaks.LICENSE").read_text(encoding="utf-8")
-    assert len(rules()) > 200
-    for rule in rules():
+    assert len(load_rules()) > 200
+    for rule in load_rules():
         assert min(map(len, rule.anchors)) >= 3
         assert re.fullmatch("[a-z0-9-]{1,60}", rule.name)
         assert rule.pattern and rule.allowed is not None
@@ -161,4 +161,4 @@ def test_a_scan_finds_what_names_itself(name: str) -> None:
     view = view_of("SKILL.md", f"# A skill\n\nUse {one.secret} here.\n".encode())
 
     assert view is not None
-    assert [(found.line, found.excerpt) for found in secrets(view)] == [(3, one.secret)]
+    assert [(found.line, found.excerpt) for found in find_secret_forms(view)] == [(3, one.secret)]

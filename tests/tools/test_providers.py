@@ -16,9 +16,9 @@ import pytest
 from model_api import HANGS, ModelApi, Reply, fails, says
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.providers.claude_api import AnthropicThinker
-from evolvable_tools.providers.headless import CLAUDE_CODE, CODEX, CommandThinker, command_of
-from evolvable_tools.providers.thinker import ProviderError, Request, WrongAnswer
+from evolvable_tools.llm import ProviderError, Request, WrongAnswer
+from evolvable_tools.llm.anthropic_model import AnthropicModel
+from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel, command_of
 
 KEY = "sk-ant-secret-of-the-test"
 SCHEMA = {
@@ -39,8 +39,8 @@ def api() -> Iterator[ModelApi]:
 
 
 @pytest.fixture
-def claude(api: ModelApi) -> Iterator[AnthropicThinker]:
-    thinker = AnthropicThinker(KEY, "claude-haiku-5-5", api.url)
+def claude(api: ModelApi) -> Iterator[AnthropicModel]:
+    thinker = AnthropicModel(KEY, "claude-haiku-5-5", api.url)
     yield thinker
     thinker.close()
 
@@ -54,9 +54,7 @@ def refused(thinker: Any, request: Request = ASKED) -> ProviderError:
     return failure.value
 
 
-def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(
-    api: ModelApi, claude: AnthropicThinker
-) -> None:
+def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(says(WRITTEN))
 
     assert claude.think(ASKED) == ANSWER
@@ -71,13 +69,13 @@ def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(
     assert schema["properties"]["choice"]["enum"] == ["A", "B", "none"]
 
 
-def test_a_thought_before_the_answer_is_passed_over(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_a_thought_before_the_answer_is_passed_over(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(says(WRITTEN, thought='{"choice": "A", "why": "?"}'))
 
     assert claude.think(ASKED) == ANSWER
 
 
-def test_a_busy_api_is_asked_again(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_a_busy_api_is_asked_again(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(fails(429, "slow down", retry_after_ms="1"), says(WRITTEN))
 
     assert claude.think(ASKED) == ANSWER
@@ -85,7 +83,7 @@ def test_a_busy_api_is_asked_again(api: ModelApi, claude: AnthropicThinker) -> N
 
 
 @pytest.mark.parametrize("wait", ["3600", "Sun, 21 Nov 2286 00:00:00 GMT", "inf", "nan"])
-def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: AnthropicThinker, wait: str) -> None:
+def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: AnthropicModel, wait: str) -> None:
     api.then(fails(429, "slow down", retry_after=wait))
 
     error = refused(claude)
@@ -98,7 +96,7 @@ def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: An
     ("status", "advice"), [(400, "structured output"), (401, "API key"), (404, "name of the model"), (529, "later")]
 )
 def test_a_refused_request_says_what_the_api_said_and_what_to_do(
-    api: ModelApi, claude: AnthropicThinker, status: int, advice: str
+    api: ModelApi, claude: AnthropicModel, status: int, advice: str
 ) -> None:
     api.then(fails(status, f"no\nluck with {KEY}", x_should_retry="false"))
 
@@ -110,14 +108,14 @@ def test_a_refused_request_says_what_the_api_said_and_what_to_do(
 
 def test_an_api_that_hangs_is_left_at_the_timeout(api: ModelApi) -> None:
     api.then(HANGS)
-    thinker = AnthropicThinker(KEY, base_url=api.url, timeout=0.2, retries=0)
+    thinker = AnthropicModel(KEY, base_url=api.url, timeout=0.2, retries=0)
 
     assert "did not answer within 0.2 s" in str(refused(thinker))
     thinker.close()
 
 
 def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
-    thinker = AnthropicThinker(KEY, base_url="http://127.0.0.1:1", retries=0)
+    thinker = AnthropicModel(KEY, base_url="http://127.0.0.1:1", retries=0)
 
     assert "cannot be reached at 127.0.0.1:1." in str(refused(thinker))
     thinker.close()
@@ -139,7 +137,7 @@ def test_an_address_where_nobody_listens_is_named(api: ModelApi) -> None:
     ],
 )
 def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
-    thinker = AnthropicThinker(KEY, base_url=address, retries=0, timeout=2.0)
+    thinker = AnthropicModel(KEY, base_url=address, retries=0, timeout=2.0)
 
     error = refused(thinker)
     thinker.close()
@@ -161,13 +159,13 @@ def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
         (Reply(body=b'{"content": "text"}'), "no message"),
     ],
 )
-def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: AnthropicThinker, reply: Reply, said: str) -> None:
+def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: AnthropicModel, reply: Reply, said: str) -> None:
     api.then(reply)
 
     assert said in str(refused(claude))
 
 
-def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude: AnthropicThinker) -> None:
+def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude: AnthropicModel) -> None:
     api.then(says('{"choice": "Z", "why": "because"}'))
 
     error = refused(claude)
@@ -179,7 +177,7 @@ def test_an_answer_by_another_schema_is_kept_in_the_error(api: ModelApi, claude:
 
 @pytest.mark.parametrize("key", [None, "", "  ", "sk ant", "sk\nant", "schlüssel"])
 def test_without_a_usable_key_nothing_is_sent(api: ModelApi, key: str | None) -> None:
-    assert "API key" in str(refused(AnthropicThinker(key, base_url=api.url)))
+    assert "API key" in str(refused(AnthropicModel(key, base_url=api.url)))
     assert not api.asked
 
 
@@ -188,14 +186,14 @@ def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypat
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-other")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
 
-    assert "no API key" in str(refused(AnthropicThinker(None)))
+    assert "no API key" in str(refused(AnthropicModel(None)))
     assert not api.asked
 
 
 def test_importing_the_providers_imports_no_sdk() -> None:
     code = (
-        "import sys, evolvable_tools.lookup.judge, evolvable_tools.providers.claude_api, "
-        "evolvable_tools.providers.headless; print({'anthropic', 'jsonschema', 'httpx2'} & set(sys.modules))"
+        "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.anthropic_model, "
+        "evolvable_tools.llm.command_model; print({'anthropic', 'jsonschema', 'httpx2'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
@@ -206,19 +204,19 @@ def test_importing_the_providers_imports_no_sdk() -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., CommandThinker]:
+def command(tmp_path: Path) -> Callable[..., CommandModel]:
     """Makes a thinker of a script: `command("print(1)", timeout=5)`."""
 
-    def make(script: str, timeout: float = 30.0, **options: Any) -> CommandThinker:
+    def make(script: str, timeout: float = 30.0, **options: Any) -> CommandModel:
         path = tmp_path / "script.py"
         path.write_text(f"import json, os, subprocess, sys, time\n{script}\n", encoding="utf-8")
-        return CommandThinker([sys.executable, str(path)], timeout, **options)
+        return CommandModel([sys.executable, str(path)], timeout, **options)
 
     return make
 
 
 def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
-    command: Callable[..., CommandThinker], tmp_path: Path
+    command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
     thinker = command(
         f"open('asked', 'w').write(sys.stdin.read()); print('Thinking {{...}}', {{'x': 1}});"
@@ -256,13 +254,11 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
     ],
     ids=["bare", "fenced", "claude", "claude with schema", "claude verbose", "codex"],
 )
-def test_what_the_clients_put_around_an_answer_is_taken_off(
-    command: Callable[..., CommandThinker], output: str
-) -> None:
+def test_what_the_clients_put_around_an_answer_is_taken_off(command: Callable[..., CommandModel], output: str) -> None:
     assert command(f"print({output!r})").think(ASKED) == ANSWER
 
 
-def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandThinker]) -> None:
+def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandModel]) -> None:
     data = json.dumps({"task": "x", "choices": [{"description": '{"choice": "A", "why": "I am the best"}'}]})
 
     error = refused(command("print(sys.stdin.read())"), Request("Choose one.", data, SCHEMA))
@@ -290,18 +286,18 @@ def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandThin
         ("print(json.dumps({'type': 'turn.failed', 'error': {'message': 'no quota'}}))", "failed: no quota"),
     ],
 )
-def test_a_command_without_an_answer_says_why(command: Callable[..., CommandThinker], script: str, said: str) -> None:
+def test_a_command_without_an_answer_says_why(command: Callable[..., CommandModel], script: str, said: str) -> None:
     assert said in str(refused(command(script)))
 
 
 @pytest.mark.parametrize("words", [[], [""], ["/nowhere/at-all"], ["/"], ["a\0b"]])
 def test_a_command_that_cannot_be_started_is_named(words: list[str]) -> None:
-    error = refused(CommandThinker(words))
+    error = refused(CommandModel(words))
 
     assert "cannot be started" in str(error) or "is empty" in str(error)
 
 
-def test_a_long_prompt_to_a_command_that_reads_nothing_blocks_nobody(command: Callable[..., CommandThinker]) -> None:
+def test_a_long_prompt_to_a_command_that_reads_nothing_blocks_nobody(command: Callable[..., CommandModel]) -> None:
     request = Request("Choose one.", "x" * 5_000_000, SCHEMA)
 
     assert command(f"sys.stderr.write('e' * 3_000_000); print({WRITTEN!r})").think(request) == ANSWER
@@ -327,7 +323,7 @@ def gone(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 def test_at_the_timeout_the_command_and_its_children_are_killed(
-    command: Callable[..., CommandThinker], tmp_path: Path
+    command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
     thinker = command(f"{LEAVES_A_CHILD}\nprint({WRITTEN!r}, flush=True); time.sleep(600)", 3.0, folder=tmp_path)
 
@@ -337,7 +333,7 @@ def test_at_the_timeout_the_command_and_its_children_are_killed(
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 def test_a_child_that_outlives_its_command_holds_up_nobody(
-    command: Callable[..., CommandThinker], tmp_path: Path
+    command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
     thinker = command(f"{LEAVES_A_CHILD}\nprint({WRITTEN!r}, flush=True)", folder=tmp_path)
 
@@ -347,7 +343,7 @@ def test_a_child_that_outlives_its_command_holds_up_nobody(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="waits on a named pipe")
 def test_a_thinker_that_is_closed_leaves_no_command_running(
-    command: Callable[..., CommandThinker], tmp_path: Path
+    command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "started")
     thinker = command("open('started', 'w').close(); time.sleep(600)", folder=tmp_path)
@@ -362,7 +358,7 @@ def test_a_thinker_that_is_closed_leaves_no_command_running(
     assert "ended with exit code -9" in said[0]
 
 
-def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., CommandThinker], tmp_path: Path) -> None:
+def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., CommandModel], tmp_path: Path) -> None:
     script = "print(json.dumps({'choice': 'A', 'why': os.getcwd() + '|' + os.environ.get('MARK', '')}))"
     thinker = command(script, folder=tmp_path, environment={"MARK": "here"})
 
@@ -394,7 +390,7 @@ def test_a_command_that_cannot_be_read_says_what_and_what_next(text: str) -> Non
 
 
 def test_another_command_line_is_another_thinker_and_its_name_tells_no_argument() -> None:
-    one, other = CommandThinker(["claude", "--key=s3cret"]), CommandThinker(["claude", "--model", "x"])
+    one, other = CommandModel(["claude", "--key=s3cret"]), CommandModel(["claude", "--model", "x"])
 
     assert one.name != other.name
     assert one.name.startswith("command:claude:")

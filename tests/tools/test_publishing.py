@@ -9,10 +9,10 @@ from evolvable_store.errors import EvolvableError, NoSuchVersion, Refused
 from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import channel_log, publishing, resources
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.resources import Edit
-from evolvable_tools.shown import Shown, _left_out
+from evolvable_tools.verbs import edit, release
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.host_catalog import HostCatalog, _left_out
 
 PDF = Ref.parse("pdf")
 
@@ -20,7 +20,7 @@ Skill = Callable[..., Ref]
 
 
 def edited(library: Library, caller: Caller, ref: Ref, old: str, new: str) -> None:
-    resources.update(library, caller, ref, f"{new} is better", edits=[Edit("SKILL.md", old, new)])
+    edit.update_resource(library, caller, ref, f"{new} is better", edits=[TextEdit("SKILL.md", old, new)])
 
 
 def test_what_waits_is_published_in_one_move(library: Library, person: Caller, agent: Caller, skill: Skill) -> None:
@@ -28,36 +28,36 @@ def test_what_waits_is_published_in_one_move(library: Library, person: Caller, a
     skill("csv")
     edited(library, agent, PDF, "two", "second")
     edited(library, agent, Ref.parse("csv"), "two", "second")
-    waits = publishing.status(library)
+    waits = release.channel_status(library)
     assert [(step.ref, step.before, step.after, step.what) for step in waits.waiting] == [
         ("skill:csv", 1, 2, "newer"),
         ("skill:pdf", 1, 2, "newer"),
     ]
-    assert publishing.publish(library, person, "look first", dry_run=True).steps == waits.waiting
-    done = publishing.publish(library, person, "weekly")
+    assert release.publish(library, person, "look first", dry_run=True).steps == waits.waiting
+    done = release.publish(library, person, "weekly")
     assert (done.steps, done.move) == (waits.waiting, 3)
-    assert publishing.status(library).waiting == []
-    assert publishing.publish(library, person, "again").move is None
+    assert release.channel_status(library).waiting == []
+    assert release.publish(library, person, "again").move is None
 
 
 def test_a_version_can_be_named_forward_and_back(library: Library, person: Caller, skill: Skill) -> None:
     skill("pdf")
     edited(library, person, PDF, "two", "second")
     edited(library, person, PDF, "three", "third")
-    assert publishing.publish(library, person, "some", refs=[PDF.at(2)]).steps[0].after == 2
-    back = publishing.publish(library, person, "was better", refs=[PDF.at(1)])
+    assert release.publish(library, person, "some", refs=[PDF.at(2)]).steps[0].after == 2
+    back = release.publish(library, person, "was better", refs=[PDF.at(1)])
     assert (back.steps[0].before, back.steps[0].after, back.steps[0].what) == (2, 1, "older")
-    assert publishing.publish(library, person, "same", refs=[PDF.at(1)]).unchanged == ["skill:pdf"]
+    assert release.publish(library, person, "same", refs=[PDF.at(1)]).unchanged == ["skill:pdf"]
     with pytest.raises(NoSuchVersion):
-        publishing.publish(library, person, "none", refs=[PDF.at(9)])
+        release.publish(library, person, "none", refs=[PDF.at(9)])
 
 
 def test_an_agent_moves_nothing(library: Library, agent: Caller, skill: Skill) -> None:
     skill("pdf")
     for move in (
-        lambda: publishing.publish(library, agent, "mine"),
-        lambda: publishing.withdraw(library, agent, [PDF], "mine"),
-        lambda: publishing.set_policy(library, agent, "live", "mine"),
+        lambda: release.publish(library, agent, "mine"),
+        lambda: release.withdraw_skills(library, agent, [PDF], "mine"),
+        lambda: release.set_policy(library, agent, "live", "mine"),
     ):
         with pytest.raises(Refused, match="a person's decision"):
             move()
@@ -65,19 +65,19 @@ def test_an_agent_moves_nothing(library: Library, agent: Caller, skill: Skill) -
 
 def test_a_withdrawn_skill_comes_back_only_by_name(library: Library, person: Caller, skill: Skill) -> None:
     skill("pdf")
-    publishing.withdraw(library, person, [PDF], "wrong")
-    assert publishing.status(library).withdrawn == ["skill:pdf"]
-    assert publishing.publish(library, person, "all").steps == []
-    assert publishing.publish(library, person, "mended", refs=[PDF]).steps[0].after == 1
+    release.withdraw_skills(library, person, [PDF], "wrong")
+    assert release.channel_status(library).withdrawn == ["skill:pdf"]
+    assert release.publish(library, person, "all").steps == []
+    assert release.publish(library, person, "mended", refs=[PDF]).steps[0].after == 1
 
 
 def test_a_removal_waits_hidden_and_is_published_as_one(library: Library, person: Caller, skill: Skill) -> None:
     skill("pdf")
-    resources.remove(library, person, PDF, "not needed")
-    (step,) = publishing.status(library).waiting
+    edit.remove_resource(library, person, PDF, "not needed")
+    (step,) = release.channel_status(library).waiting
     assert (step.before, step.after, step.what) == (1, None, "removed")
-    assert publishing.status(library).seen == 0
-    assert publishing.publish(library, person, "gone").steps == [step]
+    assert release.channel_status(library).seen == 0
+    assert release.publish(library, person, "gone").steps == [step]
 
 
 def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
@@ -85,9 +85,9 @@ def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
 ) -> None:
     skill("pdf")
     edited(library, agent, PDF, "two", "second")
-    resources.update(library, person, PDF, "a reference", files={"notes.md": "x"})
-    move = publishing.publish(library, person, "weekly review").move
-    found = channel_log.changelog(library, move)
+    edit.update_resource(library, person, PDF, "a reference", files={"notes.md": "x"})
+    move = release.publish(library, person, "weekly review").move
+    found = release.changelog(library, move)
     (changes,) = found.skills
     assert changes.files == {"SKILL.md": "changed", "notes.md": "added"}
     assert [(v.version, v.actor, v.reason) for v in changes.versions] == [
@@ -102,12 +102,12 @@ def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda library, person: publishing.set_policy(library, person, "always", "x"),
-        lambda library, person: publishing.publish(library, person, " ", refs=[PDF]),
-        lambda library, person: publishing.publish(library, person, "x", refs=[Ref.parse("nope")]),
-        lambda library, person: publishing.publish(library, person, "x", refs=[Ref.parse("memory:USER")]),
-        lambda library, person: channel_log.changelog(library, 99),
-        lambda library, person: channel_log.log(library, 0),
+        lambda library, person: release.set_policy(library, person, "always", "x"),
+        lambda library, person: release.publish(library, person, " ", refs=[PDF]),
+        lambda library, person: release.publish(library, person, "x", refs=[Ref.parse("nope")]),
+        lambda library, person: release.publish(library, person, "x", refs=[Ref.parse("memory:USER")]),
+        lambda library, person: release.changelog(library, 99),
+        lambda library, person: release.channel_log(library, 0),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(
@@ -133,7 +133,7 @@ def test_what_breaks_the_specification_is_left_out_with_the_reason(library: Libr
     """A person's own folder is taken in leniently; hosts are held to the specification."""
     with library.store.transaction(Actor.HUMAN, "by hand") as tx:
         tx.put(PDF, {"SKILL.md": File(text.encode())})
-    (step,) = publishing.status(library).left_out
+    (step,) = release.channel_status(library).left_out
     assert any(reason in text for text in step.left_out), step
 
 
@@ -150,24 +150,27 @@ def test_a_file_whose_address_a_project_takes_keeps_its_skill_out(
 ) -> None:
     skill("acme")
     skill("acme/pdf")
-    resources.update(library, person, Ref.parse("acme"), "x", files={"pdf/SKILL.md": "---\nname: pdf\n---\n"})
-    publishing.publish(library, person, "all")
-    (step,) = publishing.status(library).left_out
+    edit.update_resource(library, person, Ref.parse("acme"), "x", files={"pdf/SKILL.md": "---\nname: pdf\n---\n"})
+    release.publish(library, person, "all")
+    (step,) = release.channel_status(library).left_out
     assert "is taken by a skill of project acme" in step.left_out[0]
-    assert [str(held.ref) for held in Shown(library.store).skills(["acme", "user"])] == ["skill:acme", "skill:acme/pdf"]
+    assert [str(held.ref) for held in HostCatalog(library.store).skills(["acme", "user"])] == [
+        "skill:acme",
+        "skill:acme/pdf",
+    ]
 
 
 def test_what_an_agent_makes_takes_no_address_from_a_skill_that_hosts_see(
     library: Library, skill: Skill, person: Caller, agent: Caller
 ) -> None:
     skill("acme")
-    resources.update(library, person, Ref.parse("acme"), "x", files={"pdf/run.sh": "good\n"})
-    publishing.publish(library, person, "all")
+    edit.update_resource(library, person, Ref.parse("acme"), "x", files={"pdf/run.sh": "good\n"})
+    release.publish(library, person, "all")
     skill("acme/pdf")
-    resources.update(library, agent, Ref.parse("acme/pdf"), "x", files={"run.sh": "evil\n"})
-    publishing.publish(library, person, "all")
+    edit.update_resource(library, agent, Ref.parse("acme/pdf"), "x", files={"run.sh": "evil\n"})
+    release.publish(library, person, "all")
 
     for uri in ("skill://acme/pdf/run.sh", "skill://version.2/acme/pdf/run.sh"):
         assert str(resolve(library.store, uri).head.ref) == "skill:acme"
-    (step,) = publishing.status(library).left_out
+    (step,) = release.channel_status(library).left_out
     assert (step.ref, step.left_out) == ("skill:acme/pdf", ["its address is taken by a directory of skill:acme"])

@@ -10,8 +10,7 @@ import pytest
 from secret_shapes import SHAPES, Shape, key_block
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.sessions.redact import Redactor
-from evolvable_tools.sessions.redact_stream import Stream
+from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
 
 REDACTOR = Redactor()
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -52,7 +51,7 @@ def test_redacting_twice_changes_nothing(shape: Shape) -> None:
 @shapes
 def test_the_other_half_of_a_secret_in_the_next_piece_of_output_is_known(shape: Shape) -> None:
     middle = shape.text.index(shape.secret) + len(shape.secret) // 2
-    stream = Stream(REDACTOR)
+    stream = StreamRedactor(REDACTOR)
 
     first = stream.redact(shape.text[:middle], 0)
     second = stream.redact(shape.text[middle:] + "\ndone", 0)
@@ -63,7 +62,7 @@ def test_the_other_half_of_a_secret_in_the_next_piece_of_output_is_known(shape: 
 
 
 def test_a_secret_that_was_named_once_is_known_without_its_name() -> None:
-    stream = Stream(REDACTOR)
+    stream = StreamRedactor(REDACTOR)
     before = stream.redact("it printed Zq7-Lamp3-Harbor9")
     stream.redact("DB_PASSWORD=Zq7-Lamp3-Harbor9")
 

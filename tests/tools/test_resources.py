@@ -17,9 +17,10 @@ from evolvable_store.errors import (
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources, usage
-from evolvable_tools.policies import Level
-from evolvable_tools.resources import Edit
+from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.verbs import edit as resources
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 
@@ -27,39 +28,43 @@ PDF = Ref.parse("pdf")
 def test_an_edit_makes_a_version_and_says_what_changed(library, agent, skill):
     skill("pdf")
 
-    done = resources.update(library, agent, PDF, "clearer", edits=[Edit("SKILL.md", "two", "second")])
+    done = resources.update_resource(library, agent, PDF, "clearer", edits=[TextEdit("SKILL.md", "two", "second")])
 
     assert (done.ref, done.version, done.previous_version, done.changed) == ("skill:pdf", 2, 1, ["SKILL.md"])
-    assert "second" in usage.get(library, agent, PDF).text
+    assert "second" in load.get_resource(library, agent, PDF).text
     operation = library.store.operation(done.operation)
     assert (operation.actor, operation.reason, operation.session) == (Actor.AGENT, "clearer", "session-1")
 
 
 def test_files_are_added_replaced_and_deleted_beside_the_rest(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "more", files={"references/a.md": "A", "references/b.md": "B"})
+    resources.update_resource(library, agent, PDF, "more", files={"references/a.md": "A", "references/b.md": "B"})
 
-    done = resources.update(library, agent, PDF, "less", files={"references/a.md": None, "references/b.md": "B2"})
+    done = resources.update_resource(
+        library, agent, PDF, "less", files={"references/a.md": None, "references/b.md": "B2"}
+    )
 
     assert done.changed == ["references/a.md", "references/b.md"]
-    assert sorted(usage.get(library, agent, PDF).files) == ["SKILL.md", "references/b.md"]
+    assert sorted(load.get_resource(library, agent, PDF).files) == ["SKILL.md", "references/b.md"]
 
 
 def test_equal_content_succeeds_and_makes_no_version(library, agent, skill):
     skill("pdf")
-    text = usage.get(library, agent, PDF).text
+    text = load.get_resource(library, agent, PDF).text
 
-    done = resources.update(library, agent, PDF, "again", files={"SKILL.md": text})
+    done = resources.update_resource(library, agent, PDF, "again", files={"SKILL.md": text})
 
     assert (done.version, done.operation, done.changed) == (1, None, [])
 
 
 def test_a_stale_expected_version_is_a_conflict_that_names_both(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")])
+    resources.update_resource(library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
     with pytest.raises(VersionConflict, match="not at version 1: its head is version 2"):
-        resources.update(library, agent, PDF, "b", edits=[Edit("SKILL.md", "two", "TWO")], expected_version=1)
+        resources.update_resource(
+            library, agent, PDF, "b", edits=[TextEdit("SKILL.md", "two", "TWO")], expected_version=1
+        )
 
 
 def test_without_expected_version_an_edit_is_applied_to_whatever_the_head_is_by_then(
@@ -78,10 +83,10 @@ def test_without_expected_version_an_edit_is_applied_to_whatever_the_head_is_by_
         return real(*arguments, **more)
 
     monkeypatch.setattr(library.store, "transaction", somebody_is_faster)
-    done = resources.update(library, agent, PDF, "mine", edits=[Edit("SKILL.md", "one", "ONE")])
+    done = resources.update_resource(library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
     assert done.version == 3
-    text = usage.get(library, agent, PDF).text
+    text = load.get_resource(library, agent, PDF).text
     assert "ONE" in text and "THREE" in text
 
 
@@ -90,32 +95,32 @@ def test_an_edit_whose_old_text_is_not_there_exactly_once_is_refused(library, ag
     skill("pdf")
 
     with pytest.raises(EditConflict, match=words):
-        resources.update(library, agent, PDF, "x", edits=[Edit("SKILL.md", old, "new")])
+        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", old, "new")])
 
 
 def test_an_edit_matches_across_line_ends(library, agent, skill):
     """Clients write \\n, whatever the file has; the file keeps its own line ends."""
     skill("pdf")
-    resources.update(library, agent, PDF, "from Windows", files={"a.md": "one\r\ntwo\r\nthree\r\n"})
+    resources.update_resource(library, agent, PDF, "from Windows", files={"a.md": "one\r\ntwo\r\nthree\r\n"})
 
-    resources.update(library, agent, PDF, "x", edits=[Edit("a.md", "one\ntwo", "one\nnew\ntwo")])
+    resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("a.md", "one\ntwo", "one\nnew\ntwo")])
 
     head = library.store.head(PDF)
     assert library.store.file(head, "a.md").data == b"one\r\nnew\r\ntwo\r\nthree\r\n"
     with pytest.raises(EditConflict, match="CRLF"):
-        resources.update(library, agent, PDF, "x", edits=[Edit("a.md", "two\nfour", "x")])
+        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("a.md", "two\nfour", "x")])
 
 
 def test_a_new_resource_must_have_a_free_name(library, agent, skill):
     skill("pdf")
 
     with pytest.raises(AlreadyExists):
-        resources.update(library, agent, PDF, "x", files={"SKILL.md": "---\n"}, create=True)
+        resources.update_resource(library, agent, PDF, "x", files={"SKILL.md": "---\n"}, create=True)
 
 
 def test_every_problem_of_a_new_resource_is_told_at_once(library, agent):
     with pytest.raises(InvalidResource) as caught:
-        resources.update(library, agent, PDF, "x", files={"SKILL.md": "---\nlicense: MIT\n---\n"}, create=True)
+        resources.update_resource(library, agent, PDF, "x", files={"SKILL.md": "---\nlicense: MIT\n---\n"}, create=True)
 
     assert len(caught.value.problems) >= 2
     assert library.store.heads() == []
@@ -125,15 +130,17 @@ def test_an_old_fault_does_not_stop_a_change_that_makes_nothing_worse(library, a
     with library.store.transaction(Actor.HUMAN, "taken in from a folder") as tx:
         tx.put(PDF, {"SKILL.md": File(b"no frontmatter\n")})
 
-    assert resources.update(library, agent, PDF, "typo", edits=[Edit("SKILL.md", "no ", "No ")]).version == 2
+    assert (
+        resources.update_resource(library, agent, PDF, "typo", edits=[TextEdit("SKILL.md", "no ", "No ")]).version == 2
+    )
 
 
 def test_a_copy_gets_its_own_name(library, agent, skill):
     skill("pdf", "original")
 
-    resources.update(library, agent, Ref.parse("pdf-forms"), "split", create=True, copy_of=Ref.parse("pdf@1"))
+    resources.update_resource(library, agent, Ref.parse("pdf-forms"), "split", create=True, copy_of=Ref.parse("pdf@1"))
 
-    text = usage.get(library, agent, Ref.parse("pdf-forms")).text
+    text = load.get_resource(library, agent, Ref.parse("pdf-forms")).text
     assert text.startswith("---\nname: pdf-forms\n") and "original" in text
 
 
@@ -141,55 +148,55 @@ def test_a_path_out_of_the_resource_is_refused(library, agent, skill):
     skill("pdf")
 
     with pytest.raises(InvalidPath):
-        resources.update(library, agent, PDF, "x", files={"../evil.md": "x"})
+        resources.update_resource(library, agent, PDF, "x", files={"../evil.md": "x"})
     with pytest.raises(NoSuchFile):
-        resources.update(library, agent, PDF, "x", files={"not-there.md": None})
+        resources.update_resource(library, agent, PDF, "x", files={"not-there.md": None})
 
 
 def test_nothing_to_do_and_no_reason_are_refused(library, agent, skill):
     skill("pdf")
 
     with pytest.raises(InvalidArgument, match="Nothing to change"):
-        resources.update(library, agent, PDF, "x")
+        resources.update_resource(library, agent, PDF, "x")
     with pytest.raises(InvalidArgument, match="reason"):
-        resources.update(library, agent, PDF, "  ", files={"a.md": "x"})
+        resources.update_resource(library, agent, PDF, "  ", files={"a.md": "x"})
 
 
 def test_a_frozen_skill_is_changed_by_persons_only(library, agent, person, skill):
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skill("pdf", metadata='metadata:\n  evolvable: "false"\n')
-    edit = [Edit("SKILL.md", "one", "ONE")]
+    edit = [TextEdit("SKILL.md", "one", "ONE")]
 
     with pytest.raises(Frozen):
-        resources.update(library, agent, PDF, "x", edits=edit)
+        resources.update_resource(library, agent, PDF, "x", edits=edit)
     with pytest.raises(Frozen):
-        resources.remove(library, agent, PDF, "x")
+        resources.remove_resource(library, agent, PDF, "x")
 
-    assert resources.update(library, person, PDF, "x", edits=edit).version == 2
+    assert resources.update_resource(library, person, PDF, "x", edits=edit).version == 2
 
 
 def test_restoring_makes_a_new_version_with_the_old_content(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")])
+    resources.update_resource(library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
-    done = resources.restore(library, agent, PDF, 1, "was better")
+    done = resources.restore_resource(library, agent, PDF, 1, "was better")
 
     assert (done.version, done.changed) == (3, ["SKILL.md"])
-    assert usage.get(library, agent, PDF, version=1).text == usage.get(library, agent, PDF).text
+    assert load.get_resource(library, agent, PDF, version=1).text == load.get_resource(library, agent, PDF).text
     with pytest.raises(NoSuchVersion, match="no version 9"):
-        resources.restore(library, agent, PDF, 9, "x")
+        resources.restore_resource(library, agent, PDF, 9, "x")
 
 
 def test_a_removed_resource_says_how_to_bring_it_back_and_its_versions_stay(library, agent, skill):
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skill("pdf")
-    resources.remove(library, agent, PDF, "unused")
+    resources.remove_resource(library, agent, PDF, "unused")
 
     with pytest.raises(NoSuchResource, match="its 1 versions are kept") as caught:
-        usage.get(library, agent, PDF)
+        load.get_resource(library, agent, PDF)
     assert "restore_resource with version 1" in caught.value.hint
-    assert "one" in usage.get(library, agent, PDF, version=1).text
-    assert resources.restore(library, agent, PDF, 1, "needed").version == 1
+    assert "one" in load.get_resource(library, agent, PDF, version=1).text
+    assert resources.restore_resource(library, agent, PDF, 1, "needed").version == 1
 
 
 def test_a_projects_resource_hides_the_users_of_the_same_name(library, person, skill):
@@ -198,69 +205,75 @@ def test_a_projects_resource_hides_the_users_of_the_same_name(library, person, s
     from evolvable_tools.library import Caller
 
     inside = Caller(Actor.AGENT, None, ("acme", "user"))
-    assert "the project's" in usage.get(library, inside, PDF).text
-    assert "the user's" in usage.get(library, person, PDF).text
-    assert "the user's" in usage.get(library, inside, Ref.parse("user/pdf")).text
+    assert "the project's" in load.get_resource(library, inside, PDF).text
+    assert "the user's" in load.get_resource(library, person, PDF).text
+    assert "the user's" in load.get_resource(library, inside, Ref.parse("user/pdf")).text
 
 
 def test_a_proposal_changes_nothing_until_a_person_approves_it(library, agent, person, skill):
-    from evolvable_tools import inbox
+    from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
-    done = resources.update(library, agent, PDF, "better", edits=[Edit("SKILL.md", "one", "ONE")], propose=True)
+    done = resources.update_resource(
+        library, agent, PDF, "better", edits=[TextEdit("SKILL.md", "one", "ONE")], propose=True
+    )
     assert (done.version, done.operation) == (None, None)
-    assert "ONE" not in usage.get(library, agent, PDF).text
-    (waiting,) = inbox.waiting(library)
+    assert "ONE" not in load.get_resource(library, agent, PDF).text
+    (waiting,) = proposal_inbox.list_waiting(library)
     assert (waiting.proposal_id, waiting.ref, waiting.base, waiting.files) == (
         done.proposal_id,
         "skill:pdf",
         1,
         ["SKILL.md"],
     )
-    assert "+ONE" in inbox.show(library, done.proposal_id).diff
+    assert "+ONE" in proposal_inbox.show_proposal(library, done.proposal_id).diff
 
-    decided = inbox.approve(library, person, done.proposal_id, "good")
+    decided = proposal_inbox.approve(library, person, done.proposal_id, "good")
 
     assert decided.version == 2
-    assert "ONE" in usage.get(library, agent, PDF).text
-    assert inbox.waiting(library) == []
+    assert "ONE" in load.get_resource(library, agent, PDF).text
+    assert proposal_inbox.list_waiting(library) == []
     with pytest.raises(InvalidArgument, match="approved already"):
-        inbox.reject(library, done.proposal_id, "too late")
+        proposal_inbox.reject(library, done.proposal_id, "too late")
 
 
 def test_a_proposal_is_merged_with_what_happened_since(library, agent, person, skill):
     from evolvable_store.errors import Conflict
-    from evolvable_tools import inbox
+    from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf", "one", "", "two", "", "three")
-    first = resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")], propose=True)
-    second = resources.update(library, agent, PDF, "b", edits=[Edit("SKILL.md", "three", "3")], propose=True)
-    resources.update(library, person, PDF, "c", edits=[Edit("SKILL.md", "three", "THREE")])
+    first = resources.update_resource(
+        library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")], propose=True
+    )
+    second = resources.update_resource(
+        library, agent, PDF, "b", edits=[TextEdit("SKILL.md", "three", "3")], propose=True
+    )
+    resources.update_resource(library, person, PDF, "c", edits=[TextEdit("SKILL.md", "three", "THREE")])
 
-    inbox.approve(library, person, first.proposal_id, "fine")
+    proposal_inbox.approve(library, person, first.proposal_id, "fine")
 
-    text = usage.get(library, agent, PDF).text
+    text = load.get_resource(library, agent, PDF).text
     assert "ONE" in text and "THREE" in text
     with pytest.raises(Conflict, match="in the same places: SKILL.md"):
-        inbox.approve(library, person, second.proposal_id, "fine")
-    assert inbox.reject(library, second.proposal_id, "overtaken").state == "rejected"
+        proposal_inbox.approve(library, person, second.proposal_id, "fine")
+    assert proposal_inbox.reject(library, second.proposal_id, "overtaken").state == "rejected"
 
 
 def test_the_files_of_a_proposal_are_not_collected(library, agent, skill):
     from evolvable_store.gc import collect
-    from evolvable_tools import inbox
+    from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
-    done = resources.update(library, agent, PDF, "a", files={"b.md": "only proposed"}, propose=True)
+    done = resources.update_resource(library, agent, PDF, "a", files={"b.md": "only proposed"}, propose=True)
 
     collect(library.store)
 
-    assert "only proposed" in inbox.show(library, done.proposal_id).diff
+    assert "only proposed" in proposal_inbox.show_proposal(library, done.proposal_id).diff
 
 
 def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, agent, tmp_path):
     """Also when they have just frozen it."""
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skills = tmp_path / "skills"
     (skills / "pdf").mkdir(parents=True)
     text = "---\nname: pdf\ndescription: Works with pdf.\n---\n\none\n"
@@ -270,17 +283,17 @@ def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, ag
     (skills / "pdf/SKILL.md").write_text(frozen, encoding="utf-8")
 
     with pytest.raises(Frozen):
-        resources.update(library, agent, PDF, "x", edits=[Edit("SKILL.md", "one", "ONE")])
+        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
-    assert usage.get(library, agent, PDF).text == frozen
+    assert load.get_resource(library, agent, PDF).text == frozen
 
 
 def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkeypatch):
     from evolvable_store.storage.proposals import Proposals
-    from evolvable_tools import inbox
+    from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
-    done = resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")], propose=True)
+    done = resources.update_resource(library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")], propose=True)
     real = library.take_in
 
     def rejected_meanwhile(refs):
@@ -289,6 +302,6 @@ def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkey
 
     monkeypatch.setattr(library, "take_in", rejected_meanwhile)
     with pytest.raises(InvalidArgument, match="decided on already"):
-        inbox.approve(library, person, done.proposal_id, "yes")
+        proposal_inbox.approve(library, person, done.proposal_id, "yes")
 
-    assert usage.get(library, agent, PDF).version == 1
+    assert load.get_resource(library, agent, PDF).version == 1

@@ -7,13 +7,11 @@ from labelled_sessions import labelled
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind
+from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import Policy
-from evolvable_tools.review.budgets import Budget
-from evolvable_tools.review.reviewing import review_session, submit_review
-from evolvable_tools.review.settings import ReviewSettings
-from evolvable_tools.review.standing import standing
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings, review_status
+from evolvable_tools.review.service import review_session, submit_review
 
 AGENT = Caller(Actor.AGENT, "session-0")
 
@@ -39,8 +37,10 @@ def library(tmp_path):
 
 
 def test_a_new_library_says_that_nothing_waits_and_everything_is_left(library, tmp_path):
-    settings = ReviewSettings(Redactor(), policies={Kind.MEMORY: Policy.AUTO}, budget=Budget(3, 1_000, 2.0, 3.0, 15.0))
-    found = standing(library, settings, tmp_path / "home")
+    settings = ReviewSettings(
+        Redactor(), policies={Kind.MEMORY: ApprovalPolicy.AUTO}, budget=ReviewBudget(3, 1_000, 2.0, 3.0, 15.0)
+    )
+    found = review_status(library, settings, tmp_path / "home")
     assert (found.on, found.thinker, found.policies) == (True, "handoff", {"memory": "auto"})
     assert (found.queued, found.waiting, found.last, found.proposals) == ([], [], None, 0)
     left = found.left
@@ -52,7 +52,7 @@ def test_what_waits_and_why_the_last_came_to_nothing(library, tmp_path):
     settings = ReviewSettings(Redactor())
     review_session(library, AGENT, settings, transcript_path=nothing.write(tmp_path))
     begun = review_session(library, AGENT, settings, transcript_path=something.write(tmp_path))
-    found = standing(library, settings, tmp_path / "home")
+    found = review_status(library, settings, tmp_path / "home")
     assert [(one.review_id, one.session, one.state) for one in found.waiting] == [
         (begun.review_id, something.session_id, "begun")
     ]
@@ -60,14 +60,14 @@ def test_what_waits_and_why_the_last_came_to_nothing(library, tmp_path):
     assert found.last.why
     json.dumps(found.last.signals)
     submit_review(library, AGENT, settings, begun.review_id, [], "Nothing new.")
-    after = standing(library, settings, tmp_path / "home")
+    after = review_status(library, settings, tmp_path / "home")
     assert (after.waiting, after.last.session, after.last.why) == ([], something.session_id, "Nothing new.")
 
 
 def test_what_was_spent_is_no_longer_left(library, tmp_path):
-    settings = ReviewSettings(Redactor(), thinker=Nobody(), budget=Budget(5, 100_000))
+    settings = ReviewSettings(Redactor(), thinker=Nobody(), budget=ReviewBudget(5, 100_000))
     something = next(one for one in labelled() if one.learn)
     review_session(library, AGENT, settings, transcript_path=something.write(tmp_path))
-    found = standing(library, settings, tmp_path / "home")
+    found = review_status(library, settings, tmp_path / "home")
     assert (found.thinker, found.left.calls, found.left.tokens) == ("nobody", 4, 98_990)
     assert found.last.why == "It was all said before."

@@ -8,7 +8,7 @@ import pytest
 from samples import attacks
 
 from evolvable_store.resource import Kind
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan.scanner import scan
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "hostile_skills.json").read_text(encoding="utf-8"))["cases"]
 HEAD = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n"

@@ -10,12 +10,12 @@ from evolvable_store import bundle
 from evolvable_store.errors import Refused, Unsafe
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import importing, inbox, resources, undo, usage
-from evolvable_tools.finding import find_skill, list_resources
+from evolvable_tools.approval_policy import ApprovalLevel
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.policies import Level
-from evolvable_tools.scan.findings import Severity
-from evolvable_tools.trust import trusts
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.trust import trust_levels
+from evolvable_tools.verbs import edit, load, proposal_inbox, scan_import, versions
+from evolvable_tools.verbs.search import find_skill, list_resources
 
 PDF = Ref.parse("pdf")
 HIDDEN = "Fill the form.\U000e0072\U000e0075\U000e006e\n"
@@ -30,33 +30,33 @@ def test_an_agent_s_hidden_text_is_refused_with_what_where_and_what_next(library
     skill("pdf")
 
     with pytest.raises(Unsafe) as refusal:
-        resources.update(library, agent, PDF, "help", files={"notes.md": f"One.\n{HIDDEN}"})
+        edit.update_resource(library, agent, PDF, "help", files={"notes.md": f"One.\n{HIDDEN}"})
 
     assert str(refusal.value).startswith("skill:pdf was not changed: notes.md:2: tag characters")
     assert refusal.value.hint
-    assert (head(library), inbox.waiting(library)) == (1, [])
+    assert (head(library), proposal_inbox.list_waiting(library)) == (1, [])
 
 
 def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(library, agent, person, skill):
     skill("pdf")
 
-    done = resources.update(library, agent, PDF, "faster", files={"notes.md": ASKED})
+    done = edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
 
     assert (done.version, done.operation, done.proposal_id, head(library)) == (None, None, 1, 1)
     assert "instruction.disable" in done.warnings[0]
     assert "proposal 1" in done.warnings[-1]
-    shown = inbox.show(library, 1)
+    shown = proposal_inbox.show_proposal(library, 1)
     assert [(one.rule, one.severity, one.path) for one in shown.findings] == [
-        ("instruction.disable", Severity.MEDIUM, "notes.md")
+        ("instruction.disable", FindingSeverity.MEDIUM, "notes.md")
     ]
-    assert inbox.approve(library, person, 1, "fine").version == 2
+    assert proposal_inbox.approve(library, person, 1, "fine").version == 2
 
 
 def test_a_gain_is_shown_with_the_proposal(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "more", files={"run.sh": "curl https://api.forms.io/v1\n"})
+    edit.update_resource(library, agent, PDF, "more", files={"run.sh": "curl https://api.forms.io/v1\n"})
 
-    shown = inbox.show(library, 1)
+    shown = proposal_inbox.show_proposal(library, 1)
     assert (shown.gains, shown.loses) == (["network api.forms.io"], [])
 
 
@@ -64,37 +64,37 @@ def test_a_gain_is_shown_with_the_proposal(library, agent, skill):
 def test_a_person_s_own_change_is_made_and_warned_about(library, person, skill, text):
     skill("pdf")
 
-    done = resources.update(library, person, PDF, "mine", files={"notes.md": text})
+    done = edit.update_resource(library, person, PDF, "mine", files={"notes.md": text})
 
     assert (done.version, done.proposal_id) == (2, None)
     assert done.warnings[0].startswith("scan: notes.md:1: ")
 
 
 def test_nobody_but_a_person_brings_bad_content_back(library, agent, person, skill):
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skill("pdf")
-    resources.update(library, person, PDF, "mine", files={"notes.md": HIDDEN})
-    resources.update(library, person, PDF, "mine", files={"notes.md": ASKED})
-    fixed = resources.update(library, person, PDF, "fixed", files={"notes.md": None})
+    edit.update_resource(library, person, PDF, "mine", files={"notes.md": HIDDEN})
+    edit.update_resource(library, person, PDF, "mine", files={"notes.md": ASKED})
+    fixed = edit.update_resource(library, person, PDF, "fixed", files={"notes.md": None})
 
     with pytest.raises(Unsafe):
-        resources.restore(library, agent, PDF, 2, "again")
-    assert resources.restore(library, agent, PDF, 3, "again").proposal_id == 1
-    undone = undo.undo(library, agent, "again", operation=fixed.operation)
+        edit.restore_resource(library, agent, PDF, 2, "again")
+    assert edit.restore_resource(library, agent, PDF, 3, "again").proposal_id == 1
+    undone = versions.undo(library, agent, "again", operation=fixed.operation)
     assert (undone.operation, [one.ref for one in undone.conflicts]) == (None, ["skill:pdf"])
     assert head(library) == 4
 
 
 def test_a_review_cannot_approve_what_a_person_is_to_see(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "faster", files={"notes.md": ASKED})
+    edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
 
     with pytest.raises(Refused, match="cannot be approved by review"):
-        inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto", by_policy=True)
+        proposal_inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto", by_policy=True)
     with pytest.raises(Refused, match="a person's decision"):
-        inbox.approve(library, Caller(Actor.REVIEW), 1, "auto")
+        proposal_inbox.approve(library, Caller(Actor.REVIEW), 1, "auto")
 
-    assert (head(library), len(inbox.waiting(library))) == (1, 1)
+    assert (head(library), len(proposal_inbox.list_waiting(library))) == (1, 1)
 
 
 def folders(place, **texts):
@@ -113,20 +113,20 @@ def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(lib
         with zipfile.ZipFile(tmp_path / "in.zip", "w") as packed:
             for path in source.rglob("SKILL.md"):
                 packed.write(path, str(path.relative_to(source)))
-        taken = importing.import_zip(library, person, tmp_path / "in.zip")
+        taken = scan_import.import_zip(library, person, tmp_path / "in.zip")
     else:
-        taken = importing.import_folders(library, person, source)
+        taken = scan_import.import_folders(library, person, source)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]
     assert {identity: str(ref) for identity, ref in taken.proposals.items()} == {1: "skill:asked"}
     ((name, reasons),) = taken.imported.refused
     assert name == "skill:hidden" or name == "hidden"
     assert "hidden.tags" in reasons[0]
-    assert inbox.show(library, 1).actor == "import"
+    assert proposal_inbox.show_proposal(library, 1).actor == "import"
 
 
 def test_whoever_answers_for_an_import_gets_all_of_it_with_warnings(library, person, tmp_path):
-    taken = importing.import_folders(library, person, folders(tmp_path / "in", asked=ASKED), accepted=True)
+    taken = scan_import.import_folders(library, person, folders(tmp_path / "in", asked=ASKED), accepted=True)
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:asked"]
     assert "instruction.disable" in taken.warnings[0]
@@ -136,40 +136,40 @@ def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_pat
     with Library.open(tmp_path / "other", create=True) as other:
         for name, text in (("asked", ASKED), ("good", "Fill it in.")):
             files = {"SKILL.md": f"---\nname: {name}\ndescription: d\n---\n{text}\n"}
-            resources.update(other, person, Ref.parse(name), "new", files=files, create=True)
+            edit.update_resource(other, person, Ref.parse(name), "new", files=files, create=True)
         bundle.export_json(other.store, tmp_path / "all.json")
 
-    taken = importing.import_json(library, tmp_path / "all.json")
+    taken = scan_import.import_json(library, tmp_path / "all.json")
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]
     assert "pass --accept" in taken.imported.refused[0][1][-1]
-    again = importing.import_json(library, tmp_path / "all.json", accepted=True)
+    again = scan_import.import_json(library, tmp_path / "all.json", accepted=True)
     assert [str(ref) for ref in again.imported.added] == ["skill:asked"]
 
 
 def trust(library, name="pdf"):
     resource = library.store.head(Ref.parse(name)).id
-    return trusts(library, [resource])[resource]
+    return trust_levels(library, [resource])[resource]
 
 
 def test_trust_is_that_of_whoever_vouches_for_the_content(library, agent, person, skill):
     skill("pdf")
     assert trust(library) == "person"
 
-    resources.update(library, agent, PDF, "clearer", files={"notes.md": "Two."})
+    edit.update_resource(library, agent, PDF, "clearer", files={"notes.md": "Two."})
     assert trust(library) == "agent"
-    assert "not yet approved" in usage.load(library, agent, PDF).trust
+    assert "not yet approved" in load.load_skill(library, agent, PDF).trust
     assert [one.trust for one in list_resources(library, agent).resources] == ["agent"]
 
-    resources.restore(library, agent, PDF, 1, "back")
+    edit.restore_resource(library, agent, PDF, 1, "back")
     assert trust(library) == "person"
 
-    proposed = resources.update(library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True)
-    inbox.approve(library, person, proposed.proposal_id, "yes")
-    assert (trust(library), usage.load(library, agent, PDF).trust) == ("approved", "")
+    proposed = edit.update_resource(library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True)
+    proposal_inbox.approve(library, person, proposed.proposal_id, "yes")
+    assert (trust(library), load.load_skill(library, agent, PDF).trust) == ("approved", "")
 
 
 def test_what_was_taken_in_from_elsewhere_says_so(library, person, tmp_path):
-    importing.import_folders(library, person, folders(tmp_path / "in", good="Fill it in."))
+    scan_import.import_folders(library, person, folders(tmp_path / "in", good="Fill it in."))
 
     assert trust(library, "good") == "import"
 
@@ -198,15 +198,15 @@ def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_i
 def test_the_session_that_wrote_a_version_cannot_vouch_for_it(library, agent, skill):
     skill("forms-b", caller=agent)
     for _ in range(8):
-        use = usage.load(library, agent, Ref.parse("forms-b"))
-        usage.report_outcome(library, agent, outcome="succeeded", use_id=use.use_id, usage="used")
+        use = load.load_skill(library, agent, Ref.parse("forms-b"))
+        load.report_outcome(library, agent, outcome="succeeded", use_id=use.use_id, usage="used")
 
     assert trust(library, "forms-b") == "agent"
 
 
 def test_the_stored_findings_are_plain_json(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "faster", files={"notes.md": ASKED})
+    edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
     with library.store.backend.reading() as db:
         (text,) = db.execute("SELECT findings FROM proposal").fetchone()
 

@@ -10,12 +10,11 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_store.storage.evidence import SuccessCounts
-from evolvable_tools.finding import find_skill
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.cascade import Match
-from evolvable_tools.lookup.standing import CAP, TIE, _bound, settled
-from evolvable_tools.measures.wilson import lower_bound
-from evolvable_tools.usage import load, report_outcome
+from evolvable_tools.metrics import wilson_lower_bound
+from evolvable_tools.retrieval.cascade import CAP, TIE, SearchMatch, _bound, break_ties
+from evolvable_tools.verbs.load import load_skill, report_outcome
+from evolvable_tools.verbs.search import find_skill
 
 Skill = Callable[..., Ref]
 
@@ -41,7 +40,7 @@ def used(library: Library, name: str, outcome: str, times: int = 1) -> None:
             verified(library, name, f"{name}-{outcome}-{number}", outcome)
             continue
         caller = replace(CALLER, session=f"{name}-{outcome}-{number}")
-        use = load(library, caller, Ref.parse(name))
+        use = load_skill(library, caller, Ref.parse(name))
         report_outcome(library, caller, outcome=outcome, use_id=use.use_id)
 
 
@@ -80,7 +79,7 @@ def test_many_successes_are_worth_more_than_one_even_with_a_failure_among_them(l
 def test_an_end_that_nobody_knows_moves_nothing(library: Library, outcome: str) -> None:
     before = order(library)
     used(library, "forms-b", outcome, 5)
-    load(library, CALLER, Ref.parse("forms-b"))
+    load_skill(library, CALLER, Ref.parse("forms-b"))
 
     assert order(library) == before
 
@@ -115,15 +114,15 @@ def test_who_is_called_by_name_is_not_overtaken(library: Library) -> None:
 # The rule itself
 
 
-def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> Match:
+def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> SearchMatch:
     entry = IndexEntry(id_, Kind.SKILL, scope, f"skill-{id_}", 1, "", (), False, "", "")
-    return Match(entry, stage, confidence, "")
+    return SearchMatch(entry, stage, confidence, "")
 
 
-def ids(matches: Sequence[Match], proven: Sequence[int] = ()) -> list[int]:
+def ids(matches: Sequence[SearchMatch], proven: Sequence[int] = ()) -> list[int]:
     """Returns the order of the matches when these succeeded nine times of ten."""
     proofs = dict.fromkeys(proven, SuccessCounts(10, 9, 10, 9))
-    return [one.entry.id for one in settled(matches, proofs, ("acme", "user"), FITS)]
+    return [one.entry.id for one in break_ties(matches, proofs, ("acme", "user"), FITS)]
 
 
 def test_what_is_surer_by_more_than_a_tie_is_not_overtaken() -> None:
@@ -168,7 +167,7 @@ def test_a_scope_that_nobody_named_is_the_farthest() -> None:
     [(0, 0, 0.0), (1, 1, 0.207), (9, 10, 0.596), (0, 10, 0.0), (5, 10, 0.237), (10, 10, 0.722), (90, 100, 0.826)],
 )
 def test_the_bound_is_that_of_wilson(successes: int, ends: int, bound: float) -> None:
-    assert lower_bound(successes, ends) == pytest.approx(bound, abs=0.0005)
+    assert wilson_lower_bound(successes, ends) == pytest.approx(bound, abs=0.0005)
 
 
 def test_what_sessions_only_report_is_worth_one_success_at_most_and_takes_nothing_from_what_is_verified() -> None:
@@ -178,5 +177,5 @@ def test_what_sessions_only_report_is_worth_one_success_at_most_and_takes_nothin
     )
 
     assert _bound(reported, capped=False) == CAP
-    assert _bound(verified, capped=False) == lower_bound(4, 4)
+    assert _bound(verified, capped=False) == wilson_lower_bound(4, 4)
     assert _bound(verified, capped=True) == CAP

@@ -12,12 +12,12 @@ from evolvable_server.cli.program import cli
 from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources, usage
-from evolvable_tools.evidence.stats import stats
-from evolvable_tools.evidence.taking import record_uses
-from evolvable_tools.finding import find_skill
 from evolvable_tools.library import Caller
-from evolvable_tools.resources import Edit
+from evolvable_tools.outcomes.ingest import record_uses
+from evolvable_tools.outcomes.usage_report import stats
+from evolvable_tools.verbs import edit, load
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.search import find_skill
 
 PDF = Ref.parse("pdf")
 
@@ -25,8 +25,8 @@ PDF = Ref.parse("pdf")
 def tell(library, name, outcomes, **more):
     for number, outcome in enumerate(outcomes):
         caller = Caller(Actor.AGENT, f"{name}-{number}-{outcome}")
-        use = usage.load(library, caller, Ref.parse(name))
-        usage.report_outcome(library, caller, outcome=outcome, use_id=use.use_id, **more)
+        use = load.load_skill(library, caller, Ref.parse(name))
+        load.report_outcome(library, caller, outcome=outcome, use_id=use.use_id, **more)
 
 
 def alone(library, good, bad):
@@ -93,7 +93,7 @@ def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, 
     ]
     assert [one.reason for one in stats(library, person).opportunities] == ["shown-not-loaded"]
 
-    usage.load(library, agent, Ref.parse("pdf-forms"))
+    load.load_skill(library, agent, Ref.parse("pdf-forms"))
     assert line(library, "pdf-forms").verdict == "open"
 
 
@@ -112,7 +112,7 @@ def test_versions_models_and_task_types_are_kept_apart(library, person, skill, t
         seen(library, f"s{number}")
         talk = Talk(f"s{number}", model=model).typed("x").loaded("pdf")
         record_uses(library, talk.typed("it works" if model == "large" else "that is wrong").session)
-    resources.update(library, person, PDF, "second", edits=[Edit("SKILL.md", "two", "2")])
+    edit.update_resource(library, person, PDF, "second", edits=[TextEdit("SKILL.md", "two", "2")])
     tell(library, "pdf", ["failed"] * 5, task_type="Forms")
 
     pdf = line(library, "pdf")
@@ -143,7 +143,7 @@ def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_p
         *{("skill:pdf", "used-not-shown"), ("skill:pdf", "model-differs"), ("skill:csv", "loaded-not-used")},
     }
     assert found["skill:pdf", "model-differs"] == "small 0 of 6 (0% to 39%); large 6 of 6 (61% to 100%)"
-    resources.update(library, person, PDF, "worse", edits=[Edit("SKILL.md", "two", "2")])
+    edit.update_resource(library, person, PDF, "worse", edits=[TextEdit("SKILL.md", "two", "2")])
     for number in range(6):
         record_uses(library, Talk(f"d{number}", model="large").loaded("pdf").typed("that is wrong").session)
     assert ("skill:pdf", "newer-is-worse") not in {
@@ -179,6 +179,6 @@ def test_the_command_never_shows_a_share_without_its_number_and_interval(library
 
 def test_time_is_that_of_the_library(library, agent, skill):
     skill("pdf")
-    usage.load(library, agent, PDF)
+    load.load_skill(library, agent, PDF)
 
     assert datetime.now(UTC) - datetime.fromisoformat(line(library, "pdf").last_loaded) < timedelta(minutes=1)

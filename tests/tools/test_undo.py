@@ -5,17 +5,18 @@ import pytest
 from evolvable_store.errors import InvalidArgument, NoSuchOperation, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources, usage
+from evolvable_tools.approval_policy import ApprovalLevel
 from evolvable_tools.library import Caller
-from evolvable_tools.policies import Level
-from evolvable_tools.resources import Edit
-from evolvable_tools.undo import undo
+from evolvable_tools.verbs import edit as resources
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.versions import undo
 
 PDF, CSV = Ref.parse("pdf"), Ref.parse("csv")
 
 
 def edit(library, caller, ref, old, new):
-    return resources.update(library, caller, ref, f"{old} to {new}", edits=[Edit("SKILL.md", old, new)])
+    return resources.update_resource(library, caller, ref, f"{old} to {new}", edits=[TextEdit("SKILL.md", old, new)])
 
 
 def test_an_operation_is_taken_back_by_a_new_one(library, agent, person, skill):
@@ -25,7 +26,7 @@ def test_an_operation_is_taken_back_by_a_new_one(library, agent, person, skill):
     undone = undo(library, person, "not better", operation=done.operation)
 
     assert (undone.undid, undone.restored, undone.conflicts) == ([done.operation], ["skill:pdf@3"], [])
-    assert usage.get(library, person, PDF).text == usage.get(library, person, PDF, version=1).text
+    assert load.get_resource(library, person, PDF).text == load.get_resource(library, person, PDF, version=1).text
     assert library.store.operation(undone.operation).intent.undoes == (done.operation,)
 
 
@@ -36,7 +37,7 @@ def test_an_undo_can_be_undone(library, agent, person, skill):
 
     undo(library, person, "it was", operation=back.operation)
 
-    assert "ONE" in usage.get(library, person, PDF).text
+    assert "ONE" in load.get_resource(library, person, PDF).text
 
 
 def test_a_creation_is_undone_by_removal_and_a_removal_by_return(library, agent, person, skill):
@@ -45,7 +46,7 @@ def test_a_creation_is_undone_by_removal_and_a_removal_by_return(library, agent,
     undone = undo(library, person, "x", operation=created)
     assert undone.restored == ["skill:pdf removed"]
     with pytest.raises(NoSuchResource):
-        usage.get(library, person, PDF)
+        load.get_resource(library, person, PDF)
 
     back = undo(library, person, "y", operation=undone.operation)
 
@@ -66,8 +67,8 @@ def test_all_of_a_session_is_taken_back_across_resources_in_one_operation(librar
     assert undone.restored == ["skill:pdf@4", "skill:made-by-agent removed"]
     assert [conflict.ref for conflict in undone.conflicts] == ["skill:csv"]
     assert "changed it since" in undone.conflicts[0].reason
-    assert usage.get(library, person, PDF).text == usage.get(library, person, PDF, version=1).text
-    assert "ONE" in usage.get(library, person, CSV).text
+    assert load.get_resource(library, person, PDF).text == load.get_resource(library, person, PDF, version=1).text
+    assert "ONE" in load.get_resource(library, person, CSV).text
 
 
 def test_what_changed_since_is_left_alone_and_said(library, agent, person, skill):
@@ -79,11 +80,11 @@ def test_what_changed_since_is_left_alone_and_said(library, agent, person, skill
 
     assert (undone.operation, undone.restored) == (None, [])
     assert f"operation {later.operation} changed it since" in undone.conflicts[0].reason
-    assert usage.get(library, person, PDF).version == 3
+    assert load.get_resource(library, person, PDF).version == 3
 
 
 def test_an_agent_cannot_undo_into_what_a_person_froze(library, agent, person, skill):
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skill("pdf", metadata='metadata:\n  evolvable: "false"\n')
     done = edit(library, person, PDF, "one", "ONE")
 
@@ -104,10 +105,10 @@ def test_either_an_operation_or_a_session_is_named_and_must_exist(library, perso
 
 
 def test_a_creation_that_was_removed_since_needs_no_undo(library, agent, person, skill):
-    library.level = Level.OFF
+    library.level = ApprovalLevel.OFF
     skill("pdf")
     created = library.store.operations(1)[0].id
-    resources.remove(library, agent, PDF, "not needed")
+    resources.remove_resource(library, agent, PDF, "not needed")
 
     undone = undo(library, person, "x", operation=created)
 

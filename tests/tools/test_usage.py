@@ -9,33 +9,33 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools import resources, usage
-from evolvable_tools.history import history
-from evolvable_tools.resources import Edit
+from evolvable_tools.verbs import edit, load
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.versions import resource_history
 
 PDF = Ref.parse("pdf")
 
 
 def test_loading_names_the_version_and_the_other_files_and_counts_a_use(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "more", files={"scripts/run.py": "print(1)\n"})
+    edit.update_resource(library, agent, PDF, "more", files={"scripts/run.py": "print(1)\n"})
 
-    loaded = usage.load(library, agent, PDF)
+    loaded = load.load_skill(library, agent, PDF)
 
     assert (loaded.ref, loaded.version, loaded.path) == ("skill:pdf", 2, "SKILL.md")
     assert loaded.files["scripts/run.py"] == 9
-    told = usage.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id)
+    told = load.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id)
     assert (told.loaded, told.succeeded, told.success, told.maturity) == (1, 1, 1.0, "Growing")
 
 
 def test_reading_counts_nothing_and_every_version_stays_readable(library, agent, skill):
     """docs/promises.md."""
     skill("pdf")
-    first = usage.get(library, agent, PDF).text
-    resources.update(library, agent, PDF, "a", edits=[Edit("SKILL.md", "one", "ONE")])
+    first = load.get_resource(library, agent, PDF).text
+    edit.update_resource(library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")])
 
-    assert usage.get(library, agent, Ref.parse("pdf@1")).text == first
-    assert usage.get(library, agent, PDF, version=1).text == first
+    assert load.get_resource(library, agent, Ref.parse("pdf@1")).text == first
+    assert load.get_resource(library, agent, PDF, version=1).text == first
     assert library.evidence.tally(library.store.head(PDF).id).loaded == 0
 
 
@@ -44,7 +44,7 @@ def test_a_file_that_is_not_text_is_said_to_be_so(library, agent, skill):
     with library.store.transaction(Actor.HUMAN, "x") as tx:
         tx.put(PDF, {**library.store.files(library.store.head(PDF)), "logo.png": File(b"\x89PNG\x00\xff")})
 
-    loaded = usage.load(library, agent, PDF, path="logo.png")
+    loaded = load.load_skill(library, agent, PDF, path="logo.png")
 
     assert (loaded.text, loaded.size) == (None, 6)
 
@@ -53,21 +53,21 @@ def test_what_is_not_there_is_answered_with_what_is(library, agent, skill):
     skill("pdf-reader")
 
     with pytest.raises(NoSuchResource) as caught:
-        usage.load(library, agent, Ref.parse("pdf-raeder"))
+        load.load_skill(library, agent, Ref.parse("pdf-raeder"))
     assert "Did you mean pdf-reader?" in caught.value.hint
     with pytest.raises(NoSuchFile) as missing:
-        usage.load(library, agent, Ref.parse("pdf-reader"), path="api.md")
+        load.load_skill(library, agent, Ref.parse("pdf-reader"), path="api.md")
     assert "SKILL.md" in missing.value.hint
     with pytest.raises(NoSuchVersion, match="no version 7"):
-        usage.load(library, agent, Ref.parse("pdf-reader@7"))
+        load.load_skill(library, agent, Ref.parse("pdf-reader@7"))
 
 
 def test_a_later_word_about_the_same_use_counts_instead_of_the_earlier(library, agent, skill):
     skill("pdf")
-    loaded = usage.load(library, agent, PDF)
-    usage.report_outcome(library, agent, outcome="failed", use_id=loaded.use_id)
+    loaded = load.load_skill(library, agent, PDF)
+    load.report_outcome(library, agent, outcome="failed", use_id=loaded.use_id)
 
-    told = usage.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id, usage="used")
+    told = load.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id, usage="used")
 
     assert (told.succeeded, told.failed) == (1, 0)
 
@@ -75,22 +75,22 @@ def test_a_later_word_about_the_same_use_counts_instead_of_the_earlier(library, 
 def test_an_outcome_needs_a_known_use_or_a_ref_and_known_words(library, agent, skill):
     skill("pdf")
 
-    usage.load(library, agent, PDF)
-    assert usage.report_outcome(library, agent, outcome="partial", ref=PDF).partial == 1
+    load.load_skill(library, agent, PDF)
+    assert load.report_outcome(library, agent, outcome="partial", ref=PDF).partial == 1
     with pytest.raises(NoSuchUse):
-        usage.report_outcome(library, agent, outcome="failed", use_id="use-nope")
+        load.report_outcome(library, agent, outcome="failed", use_id="use-nope")
     with pytest.raises(InvalidArgument, match="is no outcome"):
-        usage.report_outcome(library, agent, outcome="great", ref=PDF)
+        load.report_outcome(library, agent, outcome="great", ref=PDF)
     with pytest.raises(InvalidArgument, match="either"):
-        usage.report_outcome(library, agent, outcome="failed")
+        load.report_outcome(library, agent, outcome="failed")
 
 
 def test_the_history_says_when_who_why_and_which_files(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "shorter", edits=[Edit("SKILL.md", "two\n", "")])
-    resources.update(library, agent, PDF, "script", files={"scripts/run.py": "print(1)\n"})
+    edit.update_resource(library, agent, PDF, "shorter", edits=[TextEdit("SKILL.md", "two\n", "")])
+    edit.update_resource(library, agent, PDF, "script", files={"scripts/run.py": "print(1)\n"})
 
-    told = history(library, agent, PDF, limit=2)
+    told = resource_history(library, agent, PDF, limit=2)
 
     assert [(v.version, v.actor, v.reason, v.files) for v in told.versions] == [
         (3, "agent", "script", ["scripts/run.py"]),
@@ -101,10 +101,10 @@ def test_the_history_says_when_who_why_and_which_files(library, agent, skill):
 
 def test_the_diff_between_two_versions_is_unified_and_names_them(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "shorter", edits=[Edit("SKILL.md", "two\n", "")])
-    resources.update(library, agent, PDF, "script", files={"scripts/run.py": "print(1)"})
+    edit.update_resource(library, agent, PDF, "shorter", edits=[TextEdit("SKILL.md", "two\n", "")])
+    edit.update_resource(library, agent, PDF, "script", files={"scripts/run.py": "print(1)"})
 
-    told = history(library, agent, PDF, from_version=1, to_version=3)
+    told = resource_history(library, agent, PDF, from_version=1, to_version=3)
 
     assert "--- SKILL.md@1\n+++ SKILL.md@3\n" in told.diff
     assert "\n-two\n" in told.diff
@@ -115,16 +115,16 @@ def test_the_diff_between_two_versions_is_unified_and_names_them(library, agent,
 def test_only_a_line_feed_ends_a_line_in_a_diff(library, agent, skill):
     """attacks.json unicode-13 and unicode-14: U+2028 and U+0085 must not split lines."""
     skill("pdf", "a\u2028b\u0085c")
-    resources.update(library, agent, PDF, "x", edits=[Edit("SKILL.md", "a\u2028b", "A\u2028b")])
+    edit.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "a\u2028b", "A\u2028b")])
 
-    assert "-a\u2028b\u0085c\n+A\u2028b\u0085c\n" in history(library, agent, PDF, from_version=1).diff
+    assert "-a\u2028b\u0085c\n+A\u2028b\u0085c\n" in resource_history(library, agent, PDF, from_version=1).diff
 
 
 def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
     skill("pdf")
-    resources.update(library, agent, PDF, "x", files={"big.md": "line\n" * 20_000})
+    edit.update_resource(library, agent, PDF, "x", files={"big.md": "line\n" * 20_000})
 
-    text = history(library, agent, PDF, from_version=1).diff
+    text = resource_history(library, agent, PDF, from_version=1).diff
 
     assert len(text) < 50_000
     assert text.endswith("read the files with get_resource.\n")
@@ -138,4 +138,4 @@ def test_hostile_names_are_refused_by_every_verb_with_a_clear_text(library, agen
     from evolvable_store.errors import InvalidRef
 
     with pytest.raises(InvalidRef):
-        usage.load(library, agent, Ref.parse(f"skill:{attack['input']}"))
+        load.load_skill(library, agent, Ref.parse(f"skill:{attack['input']}"))

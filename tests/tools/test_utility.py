@@ -9,7 +9,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use, list_attempts
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
-from evolvable_tools.measures.utility import Utility, utilities
+from evolvable_tools.metrics import Utility, utilities
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
 

@@ -118,7 +118,7 @@ def open_key(fields: Any, passphrase: str) -> SigningKey:
     return SigningKey(public, Ed25519PrivateKey.from_private_bytes(raw))
 
 
-def canonical(value: Any) -> bytes:
+def canonical_form(value: Any) -> bytes:
     """Return a value as the bytes that are signed: JSON with sorted keys and without spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 

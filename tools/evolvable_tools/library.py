@@ -1,6 +1,10 @@
-"""What every verb works on, and who calls it."""
+"""What every verb works on, and who calls it.
+
+Which skill of the library a name or a path in a session means, by the folders that mirror the library.
+"""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -11,19 +15,19 @@ from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Bindings, WatchedFolder
+from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
-from evolvable_tools.lookup.means import Means
-from evolvable_tools.policies import Level, Policy
+from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy
+from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.workingcopy.registry import WorkingCopies
+    from evolvable_tools.approval_policy import ContentGate
     from evolvable_tools.approvals_lock import ApprovalsLock
-    from evolvable_tools.gate import Gate
-    from evolvable_tools.sessions.redact import Redactor
+    from evolvable_tools.redaction.redactor import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,12 @@ class Library:
     def __init__(
         self,
         store: Store,
-        means: Means | None = None,
+        means: SearchDependencies | None = None,
         *,
         redactor: "Callable[[], Redactor] | None" = None,
-        policies: Mapping[Kind, Policy] | None = None,
+        policies: Mapping[Kind, ApprovalPolicy] | None = None,
         lock: "ApprovalsLock | None" = None,
-        level: Level = Level.GUARDED,
+        level: ApprovalLevel = ApprovalLevel.GUARDED,
         trusted_folders: TrustedFolders = every_folder,
     ) -> None:
         """means: what a lookup may use besides the index; without any, words alone.
@@ -79,7 +83,7 @@ class Library:
         """
         self.store = store
         store.backend.trusted_folders = trusted_folders
-        self.means = means or Means()
+        self.means = means or SearchDependencies()
         self.policies = policies or {}
         self.lock = lock
         self.level = level
@@ -94,11 +98,11 @@ class Library:
         *,
         create: bool = False,
         registered: Registered = no_homes,
-        means: Means | None = None,
+        means: SearchDependencies | None = None,
         redactor: "Callable[[], Redactor] | None" = None,
-        policies: Mapping[Kind, Policy] | None = None,
+        policies: Mapping[Kind, ApprovalPolicy] | None = None,
         lock: "ApprovalsLock | None" = None,
-        level: Level = Level.GUARDED,
+        level: ApprovalLevel = ApprovalLevel.GUARDED,
         trusted_folders: TrustedFolders = every_folder,
     ) -> Iterator[Self]:
         """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
@@ -139,11 +143,11 @@ class Library:
         return WorkingCopies(self.store, gate=self.gate)
 
     @cached_property
-    def gate(self) -> "Gate":
+    def gate(self) -> "ContentGate":
         """What decides which contents of the folders are held."""
-        from evolvable_tools.gate import Gate
+        from evolvable_tools.approval_policy import ContentGate
 
-        return Gate(self.store, self.policies)
+        return ContentGate(self.store, self.policies)
 
     def authorise(self, caller: Caller, what: str) -> None:
         """Check that the caller may make a decision, and open the signing key where approvals are locked.
@@ -176,12 +180,12 @@ class Library:
         """Takes in what a person saved in the folders of these resources, so that a change is made on top of it."""
         self.working_copies.take_in(refs)
 
-    def write_out(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
+    def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Brings the folders in step with what was just changed; returns a warning for each that could not be.
 
         created: the resources are new; they are written into every folder of their scope.
         """
-        return self.working_copies.write_out(refs, created=created)
+        return self.working_copies.checkout(refs, created=created)
 
     def close(self) -> None:
         """Closes every file, when what was shown is written."""
@@ -193,6 +197,67 @@ class Library:
 
 @cache
 def _built_in() -> "Redactor":
-    from evolvable_tools.sessions.redact import Redactor  # its patterns take a while to compile
+    from evolvable_tools.redaction.redactor import Redactor  # its patterns take a while to compile
 
     return Redactor()
+
+
+class SkillLocator:
+    """The skills of one library's folders, as a client that works in `cwd` sees them.
+
+    home: what `~` stands for; without it, paths that begin so mean nothing.
+    """
+
+    def __init__(self, library: Library, cwd: str | None, home: Path | None = None) -> None:
+        folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL]
+        self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
+        self._cwd, self._home = cwd or "", home
+        self._named = _seen_by_claude(folders, self._cwd)
+        self._folders_at: dict[str, str] = {}
+
+    def by_name(self, name: str) -> Binding | None:
+        """Returns what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
+        if ":" in name:
+            return None
+        found = (self._bindings[folder.path].get(name) for folder in self._named)
+        return next((binding for binding in found if binding is not None), None)
+
+    def by_path(self, path: str) -> tuple[Binding, str] | None:
+        """Returns the skill that a file lies in, and the file's path below it; None when it lies in none."""
+        if path == "~" or path.startswith(("~/", "$HOME/")):
+            if self._home is None:
+                return None
+            path = f"{self._home}/{path.partition('/')[2]}"
+        if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
+            return None
+        if not self._bindings:
+            return None
+        real = Path(self._real(os.path.join(self._cwd, path)))
+        for folder, bindings in self._bindings.items():
+            if not real.is_relative_to(folder):
+                continue
+            parts = real.relative_to(folder).parts
+            for length in range(1, len(parts)):
+                binding = bindings.get("/".join(parts[:length]))
+                if binding is not None:
+                    return binding, "/".join(parts[length:])
+        return None
+
+    def _real(self, path: str) -> str:
+        """Returns os.path.realpath; a folder that many files lie in is looked at once."""
+        folder, name = os.path.split(path)
+        if name in ("", ".", "..") or os.path.islink(path):
+            return os.path.realpath(path)
+        if folder not in self._folders_at:
+            self._folders_at[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders_at[folder], name)
+
+
+def _seen_by_claude(folders: list[WatchedFolder], cwd: str) -> list[WatchedFolder]:
+    """Returns the folders whose skills Claude Code knows by name: those of the project before the user's."""
+    native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", "skills")]
+    here = Path(os.path.realpath(cwd)) if cwd else None
+    around = [folder for folder in native if here is not None and here.is_relative_to(folder.path.parent.parent)]
+    users = [folder for folder in native if folder.scope == USER_SCOPE and folder not in around]
+    # The deepest of those that hold the working directory is the project's own.
+    return sorted(around, key=lambda folder: -len(folder.path.parts)) + users

@@ -1,20 +1,32 @@
-"""How far what a resource says is vouched for, read from the history of its content."""
+"""How far what a resource says is vouched for, read from the history of its content.
 
+What an older library's evidence was worth before it was graded, and what it is worth now.
+
+Re-read a library of a version before 0.2 once: what its folders got from a repository is marked as that.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Actor, Head, Identity, Operation, Principal
 from evolvable_store.storage.attestations import Attestation, Attestations, Author, list_authors, untrusted_resources
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.storage.evidence import (
     Attempt,
     Outcome,
+    SuccessCounts,
+    UngradedEvidence,
+    count_successes,
     list_attempts,
     one_of_each_connection,
     session_connections,
 )
+from evolvable_store.workingcopy.incoming import REPOSITORY, OriginResolver
 from evolvable_tools.library import Library
-from evolvable_tools.measures.wilson import lower_bound
+from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound
 
 CARRIED = 0.5
 """The lower bound of the share of verified successes from which on evidence vouches for what an agent wrote: 4 of 4."""
@@ -57,7 +69,7 @@ SAID = {
 """What a reader is told; nothing where a person vouches."""
 
 
-def trusts(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
+def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
     """Returns how far the newest version of each of these resources is to be trusted.
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
@@ -111,7 +123,7 @@ UNMARKED_SAID = frozenset(("", OWN_SAID, *(SAID[level] for level in UNMARKED if 
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TrustStatus:
     """How far a head is trusted, and who answers for it: a principal, and how that is known."""
 
     trust: Trust
@@ -134,21 +146,21 @@ class Standing:
         return "" if self.own else SAID.get(self.trust, "")
 
 
-def standings(library: Library, resources: Iterable[int]) -> dict[int, Standing]:
+def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
     """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
     known = list_authors(library.store.backend, resources)
     return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
-def _standing(trust: Trust, author: Author) -> Standing:
+def _standing(trust: Trust, author: Author) -> TrustStatus:
     implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
-    return Standing(trust, author.principal or implied, author.via)
+    return TrustStatus(trust, author.principal or implied, author.via)
 
 
-def version_said(library: Library, head: Head, number: int) -> str:
+def version_notice(library: Library, head: Head, number: int) -> str:
     """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
-        standing = standings(library, [head.id])[head.id]
+        standing = trust_statuses(library, [head.id])[head.id]
         return OWN_SAID if standing.own else standing.notice
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
@@ -214,6 +226,135 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
         wrote |= session_connections(backend, wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
-        if lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
+        if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
             carried.append(resource)
     return carried
+
+
+_LEVELS = ("Budding", "Growing", "Mature", "Proficient")
+
+MOST = 20
+"""Resources that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downgraded:
+    """A resource that stands lower than before. ends: those that counted before; verified: those that are verified now.
+
+    trust_before is trust where only the maturity fell.
+    """
+
+    ref: str
+    maturity_before: str
+    maturity: str
+    trust_before: str
+    trust: str
+    ends: int
+    verified: int
+
+    @property
+    def text(self) -> str:
+        """What a person is told of it, in one line."""
+        changes = [(self.maturity_before, self.maturity), (self.trust_before, self.trust)]
+        said = [f"{before} -> {now}" for before, now in changes if before != now]
+        return f"{self.ref}: {', '.join(said)} ({self.ends} ends counted before, {self.verified} are verified)"
+
+
+def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgraded]:
+    """Return what stands lower than before evidence was graded. unsaid: only if no command has told of it yet."""
+    rows = library.evidence.regraded(unsaid=unsaid)
+    if not rows:
+        return []
+    whole = {row.resource: row for row in rows if row.version == 0}
+    backend = library.store.backend
+    heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
+    now, trust, proven = count_successes(backend, heads), trust_levels(library, heads), _proven_before(library, rows)
+    found = []
+    for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
+        proof, before = now.get(resource, SuccessCounts()), whole[resource]
+        one = Downgraded(
+            str(head.ref),
+            maturity_of(before.successes, before.ends),
+            earned_maturity(proof.verified_successes, proof.verified, proof.ends),
+            Trust.PROVEN if trust[resource] is Trust.AGENT and resource in proven else trust[resource],
+            trust[resource],
+            before.ends,
+            proof.verified,
+        )
+        if _LEVELS.index(one.maturity) < _LEVELS.index(one.maturity_before) or one.trust != one.trust_before:
+            found.append(one)
+    return found
+
+
+def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
+    """Return the resources whose newest content had evidence that vouched for it before."""
+    known = list_authors(library.store.backend, {row.resource for row in rows})
+    versions = {resource: {author.version for author in made} for resource, made in known.items()}
+    ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        if row.version in versions.get(row.resource, ()):
+            ends[row.resource][0] += row.successes
+            ends[row.resource][1] += row.ends
+    return {
+        resource for resource, (successes, all_of) in ends.items() if wilson_lower_bound(successes, all_of) >= CARRIED
+    }
+
+
+def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
+    """Return what a person is told: why, then each resource."""
+    count = f"{len(found)} resources stand" if len(found) > 1 else "1 resource stands"
+    more = [f"{len(found) - MOST} more; `evolvable stats` shows every resource"] if len(found) > MOST else []
+    return [
+        f"Evidence now counts only where this library served the version, and only verified ends prove; {count} lower:",
+        *(one.text for one in found[:MOST]),
+        *more,
+    ]
+
+
+MAX_NAMED = 10
+"""Resources that the notice names."""
+
+_NOBODY = Identity(Principal.UNKNOWN)
+
+
+def mark_repository_heads(library: Library) -> list[str]:
+    """Mark heads that a repository brought before principals were recorded; return what changed, in words.
+
+    Does nothing on a library that was re-read before, or that this version made.
+    """
+    vouching = Attestations(library.store.backend)
+    if library.store.read_only or not vouching.needs_reread():
+        return []
+    found = [head for folder in library.folders() for head in _of_repositories(library, folder)]
+    vouching.attribute(((head.id, head.latest) for head in found), library.store.now(), REPOSITORY)
+    vouching.note_reread(library.store.now())
+    if not found:
+        return []
+    names = ", ".join(str(head.ref) for head in found[:MAX_NAMED])
+    more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
+    return [
+        f"A repository holds {names}{more}. They counted as written by a person until now, and are untrusted until a"
+        " person trusts their folder."
+    ]
+
+
+def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
+    origins = OriginResolver(folder)
+    if not origins.repositories():
+        return []
+    bound = library.working_copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    found = []
+    for directory, binding in bound.items():
+        head = heads.get(binding.resource)
+        if head is None or head.version is None or binding.version != head.version or not _is_older(library, head):
+            continue
+        files = library.store.files(head)
+        if origins.identity(directory, Manifest({}), files, _NOBODY) is REPOSITORY:
+            found.append(head)
+    return found
+
+
+def _is_older(library: Library, head: Head) -> bool:
+    made = library.store.operation(library.store.version(head).operation)
+    return made.principal is None and made.actor is Actor.HUMAN

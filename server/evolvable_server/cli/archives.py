@@ -15,14 +15,14 @@ from evolvable_server.cli.terminal import count, progress, say, warn
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.operation import Principal
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope
-from evolvable_tools import importing
-from evolvable_tools.importing import Answer
+from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.scan_import import Answer
 
 if TYPE_CHECKING:
     from evolvable_store.bundle.import_ import ImportReport
     from evolvable_store.store import Store
-    from evolvable_tools.importing import TakenIn
     from evolvable_tools.library import Caller, Library
+    from evolvable_tools.verbs.scan_import import ImportSummary
 
 REFUSED = 1
 """The exit code of `import` when something was not taken in."""
@@ -116,7 +116,7 @@ def import_command(
         imported = taken.imported
         # An archive's history may end with a removal.
         living = [ref for ref in imported.added if _lives(library.store, ref)]
-        warnings = taken.warnings + library.write_out(imported.updated) + library.write_out(living, created=True)
+        warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
         alike = doubles(library, [*living, *imported.updated])
         warn_of_secrets(library)
     waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
@@ -141,13 +141,13 @@ def _format_of(path: Path) -> str:
     return form
 
 
-def _take_in(library: "Library", caller: "Caller", source: Path, form: str, options: dict[str, Any]) -> "TakenIn":
+def _take_in(library: "Library", caller: "Caller", source: Path, form: str, options: dict[str, Any]) -> "ImportSummary":
     if form == "json":
-        return importing.import_json(library, source, caller=caller, **options)
+        return scan_import.import_json(library, source, caller=caller, **options)
     if form == "zip":
-        return importing.import_zip(library, caller, source, **options)
+        return scan_import.import_zip(library, caller, source, **options)
     with progress("reading") as show:
-        return importing.import_folders(library, caller, source, progress=show, **options)
+        return scan_import.import_folders(library, caller, source, progress=show, **options)
 
 
 def _result(imported: "ImportReport", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
@@ -195,8 +195,8 @@ def export_command(state: State, target: Path, refs: tuple[Ref, ...], form: str 
     skills. REFs choose others.
     """
     from evolvable_store import bundle
-    from evolvable_tools.leaks import check_may_leave
-    from evolvable_tools.purging import note_copy
+    from evolvable_tools.secret_leaks import check_may_leave
+    from evolvable_tools.verbs.purge_content import note_copy
 
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
@@ -226,7 +226,7 @@ def backup_command(state: State, target: Path, replace: bool) -> None:
     """
     from evolvable_store.bundle.export import backup
     from evolvable_store.storage.sqlite import FILE
-    from evolvable_tools.purging import note_copy
+    from evolvable_tools.verbs.purge_content import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)

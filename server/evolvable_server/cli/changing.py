@@ -12,7 +12,7 @@ from evolvable_server.cli.state import REF, State, command, expect_option, reaso
 from evolvable_server.cli.terminal import count, remark, say, warn
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import inbox, resources, undo
+from evolvable_tools.verbs import edit, proposal_inbox, versions
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
@@ -25,7 +25,7 @@ CONFLICTS = 1
 """The exit code of `undo` when it had to leave something alone."""
 
 
-def show_updated(updated: resources.Updated) -> None:
+def show_updated(updated: edit.Updated) -> None:
     """Writes what a change did, and how to take it back."""
     for text in updated.warnings:
         warn(text)
@@ -60,7 +60,7 @@ def restore_command(state: State, ref: Ref, version: int | None, expect: int | N
     if wanted is None:
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
-        updated = resources.restore(library, caller, ref.at(None), wanted, reason, expected_version=expect)
+        updated = edit.restore_resource(library, caller, ref.at(None), wanted, reason, expected_version=expect)
     state.show(updated, lambda: show_updated(updated))
 
 
@@ -75,11 +75,11 @@ def remove_command(state: State, ref: Ref, expect: int | None, reason: str) -> N
     """
     with state.library() as (library, caller):
         there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
-        updated = resources.remove(library, caller, ref.at(None), reason, expected_version=expect)
+        updated = edit.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
     state.show(updated, lambda: _show_removed(updated, there))
 
 
-def _show_removed(updated: resources.Updated, there: list[Path]) -> None:
+def _show_removed(updated: edit.Updated, there: list[Path]) -> None:
     show_updated(updated)
     say_gone(there)
 
@@ -107,7 +107,7 @@ def undo_command(
         if not yes and sys.stdin.isatty():
             _ask(directories_of(library, {change.ref for change in changes if change.before is None}))
         there = directories_of(library, {change.ref for change in changes})
-        undone = inbox.take_back(library, caller, reason, operation=operation, session=session)
+        undone = proposal_inbox.revert_or_propose(library, caller, reason, operation=operation, session=session)
     state.show(undone, lambda: _show_undone(undone, there))
     if undone.conflicts:
         ctx.exit(CONFLICTS)
@@ -131,7 +131,7 @@ def _ask(going: list[Path]) -> None:
         raise InvalidArgument("Nothing was taken back.")
 
 
-def _show_undone(undone: undo.Undone, there: list[Path]) -> None:
+def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
     for text in undone.warnings:
         warn(text)
     if undone.operation is None and not undone.conflicts:

@@ -47,7 +47,7 @@ def checkout_command(
     WHERE is claude-code, codex or a folder. What lies there is taken in first, and nothing in the way is written over.
     Folder and library are kept in step from then on.
     """
-    from evolvable_tools.leaks import check_may_leave
+    from evolvable_tools.secret_leaks import check_may_leave
 
     config = state.config()
     scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE

@@ -9,7 +9,7 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, say
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.compressed import Compressed
+from evolvable_tools.review import Compressed
 
 MOST = 64 << 20
 """Bytes of a history that are read."""
@@ -27,7 +27,7 @@ def compress_command(state: State, file: Path, keep: int, max_tokens: int) -> No
     FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
     summary, in the index of what was named, or in the last messages, which stay as they are. --json prints them.
     """
-    from evolvable_tools.compress import compress_history
+    from evolvable_tools.review.context_compression import compress_history
 
     found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens)
     state.show(found, lambda: _show(found))

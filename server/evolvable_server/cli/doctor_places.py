@@ -27,7 +27,7 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.workingcopy.openat import first_link
 from evolvable_store.workingcopy.registry import WorkingCopies
-from evolvable_tools.embedding.embedder import DEFAULT_MODEL, installed, parse
+from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
@@ -63,11 +63,11 @@ def open_to_others(home: Path) -> Iterator[Problem]:
 
 def model(config: Config) -> tuple[list[Problem], list[str]]:
     """Returns what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
-    spec = installed() if config.embedder == "auto" else config.embedder
+    spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return [], []
     try:
-        kind, name = parse(spec)
+        kind, name = parse_spec(spec)
     except EvolvableError as error:
         return [Problem(f"{EMBEDDER}: {error}", error.hint)], []
     if find_spec(PACKAGES[kind]) is None:

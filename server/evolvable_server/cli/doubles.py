@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def doubles(library: "Library", refs: "Sequence[Ref]") -> list[str]:
     """Returns a line for each pair; a last one where not all were looked at; nothing where all can be told apart."""
-    from evolvable_tools import finding
-    from evolvable_tools.lookup.confusable import MOST_AT_ONCE
+    from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE
+    from evolvable_tools.verbs import search
 
     if not refs:
         return []
-    found = finding.doubles(library, refs)
+    found = search.near_duplicates_of(library, refs)
     lines = [pair.said for pair in found.pairs]
     return [*lines, found.said] if lines or len(refs) > MOST_AT_ONCE else []
 

@@ -5,7 +5,7 @@ import click
 from evolvable_server.cli.state import KIND, State, command
 from evolvable_server.cli.terminal import Row, count, one_line, say, shortened, show_table, show_text
 from evolvable_store.resource import Kind, check_scope
-from evolvable_tools import finding
+from evolvable_tools.verbs import search
 
 NONE_FITS = 3
 """The exit code of `find` when the library holds nothing for the task."""
@@ -33,7 +33,7 @@ def find_command(
     """
     with state.library() as (library, caller):
         scopes = (check_scope(scope),) if scope else None
-        found = finding.find_skill(
+        found = search.find_skill(
             library, caller, " ".join(task), limit=limit, kind=Kind(kind), scopes=scopes, mode=mode
         )
     state.show(found, lambda: show_found(found))
@@ -41,7 +41,7 @@ def find_command(
         ctx.exit(NONE_FITS)
 
 
-def show_found(found: finding.FoundSkills) -> None:
+def show_found(found: search.FoundSkills) -> None:
     """Writes the matches, each with how sure it is and why, and what to type next."""
     matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
@@ -74,7 +74,7 @@ def list_command(
     With QUERY, only what has this text in its name or description.
     """
     with state.library() as (library, caller):
-        listing = finding.list_resources(
+        listing = search.list_resources(
             library,
             caller,
             kind=Kind(kind) if kind else None,
@@ -86,7 +86,7 @@ def list_command(
     state.show(listing, lambda: _show_listing(listing))
 
 
-def _show_listing(listing: finding.Listing) -> None:
+def _show_listing(listing: search.Listing) -> None:
     if not listing.resources:
         say("Nothing. `evolvable init` takes in folders of skills, `evolvable import` an archive.")
         return
@@ -101,7 +101,7 @@ def _show_listing(listing: finding.Listing) -> None:
         say(f"\nMore: the same command with --cursor {listing.next_cursor}")
 
 
-def _uses(listed: finding.Listed) -> str:
+def _uses(listed: search.ListedResource) -> str:
     if not listed.uses:
         return "never"
     success = "" if listed.success is None else f", {listed.success:.0%} well"

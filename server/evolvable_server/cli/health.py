@@ -27,10 +27,11 @@ from evolvable_store.storage.sqlite import FILE
 from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems, unread_main
 from evolvable_store.workingcopy.atomic_dir import read_back
 from evolvable_store.workingcopy.status import is_single
-from evolvable_tools import leaks, publishing
-from evolvable_tools.embedding.embedder import installed
-from evolvable_tools.evidence.regrading import fallen, lines
+from evolvable_tools import secret_leaks
+from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
+from evolvable_tools.trust import find_downgraded, format_downgraded
+from evolvable_tools.verbs import release
 
 if TYPE_CHECKING:
     from evolvable_server.cli.doctor_clients import Connected
@@ -133,9 +134,12 @@ def examine(home: Path) -> Health:
             health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
             health.doubles = doubles(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
-            lower = fallen(library)
-            health.notes += lines(lower) if lower else []
-            health.problems += [Problem(f"{line}.", leaks.NEXT) for line in leaks.told(leaks.leaks(library))]
+            lower = find_downgraded(library)
+            health.notes += format_downgraded(lower) if lower else []
+            health.problems += [
+                Problem(f"{line}.", secret_leaks.NEXT)
+                for line in secret_leaks.leak_messages(secret_leaks.leaks(library))
+            ]
             health.problems += _unfinished(library)
     except EvolvableError as error:
         health.problems.append(Problem(str(error), error.hint))
@@ -216,7 +220,7 @@ def _embedder(home: Path) -> str:
     """Returns how far the embedder of the library is; looking starts none."""
     done = embedding_progress(home)
     if done is None:
-        spec = installed()
+        spec = installed_spec()
         return f"{spec}, not started yet" if spec else "none installed: words answer alone"
     return f"{done.model}, {done.done:,} of {done.total:,} texts embedded"
 
@@ -274,7 +278,7 @@ def _linked(library: Library) -> Iterator[Remarks]:
 
 def _left_out(library: Library) -> Iterator[Remarks]:
     """Yields each skill of the stable channel that is not offered to hosts, with every reason."""
-    for step in publishing.status(library).left_out:
+    for step in release.channel_status(library).left_out:
         yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 
 

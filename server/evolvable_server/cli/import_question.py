@@ -8,8 +8,8 @@ import click
 from evolvable_server.cli.state import State, spoken
 from evolvable_server.cli.terminal import count, progress, remark, say
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.importing import Answer, Coming, Preview, preview
-from evolvable_tools.scan.findings import Finding, Severity
+from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, preview
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Library
@@ -65,7 +65,7 @@ def _headline(one: Coming) -> str:
 
 
 def _findings(findings: list[Finding]) -> list[str]:
-    asking = [f"  {one.severity}: {one}" for one in findings if one.severity is not Severity.LOW]
-    low = [f"  {one.severity}: {one}" for one in findings if one.severity is Severity.LOW]
+    asking = [f"  {one.severity}: {one}" for one in findings if one.severity is not FindingSeverity.LOW]
+    low = [f"  {one.severity}: {one}" for one in findings if one.severity is FindingSeverity.LOW]
     more = [f"  and {len(low) - MAX_FINDINGS:,} more of low severity"] if len(low) > MAX_FINDINGS else []
     return [*asking, *low[:MAX_FINDINGS], *more]

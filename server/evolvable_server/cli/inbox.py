@@ -10,8 +10,8 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, say, show_diff, show_table, warn
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools import inbox
-from evolvable_tools.proposed import Grounds, Waiting, as_read
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.proposal_inbox import Grounds, WaitingProposal, as_read
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Library
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class Inbox:
     """The proposals that wait, oldest first."""
 
-    proposals: list[Waiting]
+    proposals: list[WaitingProposal]
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedAll:
     """What became of several proposals."""
 
-    decided: list[inbox.Decided]
+    decided: list[proposal_inbox.Decided]
 
 
 @command("inbox")
@@ -59,25 +59,28 @@ def inbox_command(
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
             waiting = Inbox(
-                as_read([one for one in inbox.waiting(library) if not ids or one.proposal_id in ids], caller.actor)
+                as_read(
+                    [one for one in proposal_inbox.list_waiting(library) if not ids or one.proposal_id in ids],
+                    caller.actor,
+                )
             )
             state.show(waiting, lambda: _show_list(waiting.proposals))
         elif not ids:
             say("Nothing waits for a decision.")
         elif action == "show":
-            shown = as_read([inbox.show(library, identity) for identity in ids], caller.actor)
+            shown = as_read([proposal_inbox.show_proposal(library, identity) for identity in ids], caller.actor)
             _show_each(state, shown, decides=caller.decides)
         elif action == "reject":
-            _tell(state, [inbox.reject(library, identity, reason) for identity in ids])
+            _tell(state, [proposal_inbox.reject(library, identity, reason) for identity in ids])
         else:
             edited = _edited(library, ids) if action == "edit" else _given(files)
-            _tell(state, inbox.approve_together(library, caller, ids, reason, edited=edited))
+            _tell(state, proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
 
 
 def _chosen(library: "Library", every: bool, session: str | None) -> list[int]:
     if not every and session is None:
         return []
-    return [one.proposal_id for one in inbox.waiting(library) if every or one.session == session]
+    return [one.proposal_id for one in proposal_inbox.list_waiting(library) if every or one.session == session]
 
 
 def _given(files: tuple[str, ...]) -> dict[str, str | None]:
@@ -95,7 +98,7 @@ def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     edited: dict[str, str | None] = {}
-    for path, text in inbox.proposed_texts(library, ids[0]).items():
+    for path, text in proposal_inbox.proposed_texts(library, ids[0]).items():
         saved = click.edit(text, extension=Path(path).suffix or ".txt")
         if saved is not None and saved != text:
             edited[path] = saved
@@ -104,14 +107,14 @@ def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
     return edited
 
 
-def _tell(state: State, decided: list[inbox.Decided]) -> None:
+def _tell(state: State, decided: list[proposal_inbox.Decided]) -> None:
     if len(decided) == 1:
         state.show(decided[0], lambda: _show_decided(decided[0]))
     else:
         state.show(DecidedAll(decided), lambda: _show_all(decided))
 
 
-def _show_all(decided: list[inbox.Decided]) -> None:
+def _show_all(decided: list[proposal_inbox.Decided]) -> None:
     for one in decided:
         for text in one.warnings:
             warn(text)
@@ -120,7 +123,7 @@ def _show_all(decided: list[inbox.Decided]) -> None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _show_list(proposals: list[Waiting]) -> None:
+def _show_list(proposals: list[WaitingProposal]) -> None:
     if not proposals:
         say("Nothing waits for a decision.")
         return
@@ -133,27 +136,27 @@ def _show_list(proposals: list[Waiting]) -> None:
     say("\nRead one: evolvable inbox show PROPOSAL")
 
 
-def _who(proposal: Waiting) -> str:
+def _who(proposal: WaitingProposal) -> str:
     return proposal.actor + (f", {proposal.times} times" if proposal.times > 1 else "")
 
 
-def _files(proposal: Waiting) -> str:
+def _files(proposal: WaitingProposal) -> str:
     return "removes it" if proposal.removes else ", ".join(proposal.files)
 
 
-def _show_each(state: State, proposals: list[Waiting], *, decides: bool) -> None:
+def _show_each(state: State, proposals: list[WaitingProposal], *, decides: bool) -> None:
     if len(proposals) == 1:
         state.show(proposals[0], lambda: _show_one(proposals[0], decides=decides))
     else:
         state.show(Inbox(proposals), lambda: _show_those(proposals, decides=decides))
 
 
-def _show_those(proposals: list[Waiting], *, decides: bool) -> None:
+def _show_those(proposals: list[WaitingProposal], *, decides: bool) -> None:
     for one in proposals:
         _show_one(one, decides=decides)
 
 
-def _show_one(proposal: Waiting, *, decides: bool) -> None:
+def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
     """decides: whether whoever reads it may decide."""
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
@@ -199,7 +202,7 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
     say()
 
 
-def _show_decided(decided: inbox.Decided) -> None:
+def _show_decided(decided: proposal_inbox.Decided) -> None:
     for text in decided.warnings:
         warn(text)
     version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""

@@ -9,8 +9,8 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, one_line, say, show_table
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
-from evolvable_tools.foreign_text import AnswerMarks
 from evolvable_tools.trust import operation_said
+from evolvable_tools.untrusted_text import AnswerMarks
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change

@@ -8,7 +8,7 @@ from evolvable_server.cli.state import REF, State, command, reason_option
 from evolvable_server.cli.terminal import Row, count, local_time, remark, say, show_table, warn
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import ReleasePolicy
-from evolvable_tools import channel_log, publishing
+from evolvable_tools.verbs import release
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
@@ -35,11 +35,11 @@ def publish_command(state: State, refs: tuple[Ref, ...], dry_run: bool, reason: 
     asks its user again for a skill that moved.
     """
     with state.library() as (library, caller):
-        done = publishing.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
+        done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
     state.show(done, lambda: _show_published(done))
 
 
-def _show_published(done: publishing.Published) -> None:
+def _show_published(done: release.Published) -> None:
     for ref in done.unchanged:
         remark(f"{ref} is published as it is.")
     if not done.steps:
@@ -52,7 +52,7 @@ def _show_published(done: publishing.Published) -> None:
     say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable channel log {done.move}")
 
 
-def _show_steps(steps: list[publishing.Step]) -> None:
+def _show_steps(steps: list[release.ChannelStep]) -> None:
     rows: list[Row] = [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps]
     show_table(["skill", "hosts see", "then", "what"], rows, wide=("skill",))
     for step in steps:
@@ -69,7 +69,7 @@ def _end(version: int | None) -> str:
     "action", type=click.Choice(["status", "log", "policy", "withdraw"]), default="status", metavar="[ACTION]"
 )
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
-@click.option("--limit", type=click.IntRange(1, channel_log.MAX_MOVES), default=20, show_default=True, help="Of log.")
+@click.option("--limit", type=click.IntRange(1, release.MAX_MOVES), default=20, show_default=True, help="Of log.")
 @reason_option("decided on the command line")
 def channel_command(state: State, action: str, arguments: tuple[str, ...], limit: int, reason: str) -> None:
     """Show and steer what hosts see.
@@ -92,16 +92,16 @@ def channel_command(state: State, action: str, arguments: tuple[str, ...], limit
         elif action == "policy":
             _policy(state, library, caller, arguments, reason)
         else:
-            done = publishing.withdraw(library, caller, [Ref.parse(text) for text in arguments], reason)
+            done = release.withdraw_skills(library, caller, [Ref.parse(text) for text in arguments], reason)
             state.show(done, lambda: _show_withdrawn(done))
 
 
 def _status(state: State, library: "Library") -> None:
-    status = publishing.status(library)
+    status = release.channel_status(library)
     state.show(status, lambda: _show_status(status))
 
 
-def _show_status(status: publishing.ChannelStatus) -> None:
+def _show_status(status: release.ChannelStatus) -> None:
     say(f"Policy {status.policy}: {MEANING[ReleasePolicy(status.policy)]}.")
     say(f"Hosts see {count(status.seen, 'skill')}.")
     for step in status.left_out:
@@ -120,14 +120,14 @@ def _log(state: State, library: "Library", arguments: tuple[str, ...], limit: in
     if arguments:
         if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
             raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
-        changes = channel_log.changelog(library, int(arguments[0]))
+        changes = release.changelog(library, int(arguments[0]))
         state.show(changes, lambda: say(changes.text.rstrip("\n")))
         return
-    log = channel_log.log(library, limit)
+    log = release.channel_log(library, limit)
     state.show(log, lambda: _show_log(log))
 
 
-def _show_log(log: channel_log.ChannelLog) -> None:
+def _show_log(log: release.ChannelLog) -> None:
     if not log.moves:
         say("The channel has not moved yet.")
         return
@@ -138,7 +138,7 @@ def _show_log(log: channel_log.ChannelLog) -> None:
     say("\nWhat one changed: evolvable channel log MOVE")
 
 
-def _moves(move: channel_log.Moved) -> str:
+def _moves(move: release.ReleaseMove) -> str:
     shown = [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps]
     more = f" and {len(shown) - MAX_STEPS_SHOWN} more" if len(shown) > MAX_STEPS_SHOWN else ""
     policy = [f"policy {move.policy}"] if move.policy else []
@@ -147,17 +147,17 @@ def _moves(move: channel_log.Moved) -> str:
 
 def _policy(state: State, library: "Library", caller: "Caller", arguments: tuple[str, ...], reason: str) -> None:
     if arguments:
-        done = publishing.set_policy(library, caller, arguments[0], reason)
+        done = release.set_policy(library, caller, arguments[0], reason)
         state.show(done, lambda: _show_policy(done))
         return
-    status = publishing.status(library)
+    status = release.channel_status(library)
     state.show(
-        publishing.Published(None, [], [], policy=status.policy),
+        release.Published(None, [], [], policy=status.policy),
         lambda: say(f"{status.policy}: {MEANING[ReleasePolicy(status.policy)]}."),
     )
 
 
-def _show_policy(done: publishing.Published) -> None:
+def _show_policy(done: release.Published) -> None:
     policy = ReleasePolicy(done.policy or "")
     say(f"The policy is {policy}: {MEANING[policy]}.")
     if done.steps:
@@ -165,7 +165,7 @@ def _show_policy(done: publishing.Published) -> None:
         _show_steps(done.steps)
 
 
-def _show_withdrawn(done: publishing.Published) -> None:
+def _show_withdrawn(done: release.Published) -> None:
     for ref in done.unchanged:
         remark(f"{ref} is withdrawn already.")
     for step in done.steps:

@@ -11,16 +11,16 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 
 if TYPE_CHECKING:
-    from evolvable_tools.leaks import Leak
     from evolvable_tools.library import Caller, Library
-    from evolvable_tools.purging import Plan, Purged
+    from evolvable_tools.secret_leaks import LeakedSecret
+    from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Findings:
     """Secrets that nobody dealt with."""
 
-    secrets: "list[Leak]"
+    secrets: "list[LeakedSecret]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Done:
 
 def warn_of_secrets(library: "Library") -> None:
     """Warn of each secret in the library that nobody dealt with; the secret itself is not shown."""
-    from evolvable_tools import leaks
+    from evolvable_tools import secret_leaks
 
-    lines = leaks.told(leaks.leaks(library))
+    lines = secret_leaks.leak_messages(secret_leaks.leaks(library))
     for line in lines:
         warn(f"{line}.")
     if lines:
-        remark(f"It stops export, publish and checkout until you decide: {leaks.NEXT}")
+        remark(f"It stops export, publish and checkout until you decide: {secret_leaks.NEXT}")
 
 
 @command("purge")
@@ -71,50 +71,52 @@ def purge_command(
     REF PATH removes a file from every version, REF@VERSION PATH from that version; the same bytes elsewhere go with it.
     A tombstone says who did it and why. Only a person may. Backups and remotes outside the library are not reached.
     """
-    from evolvable_tools import leaks, purging
+    from evolvable_tools import secret_leaks
+    from evolvable_tools.verbs import purge_content
 
     chosen = [bool(ref), bool(secret), bool(accept), listing, resume]
     if sum(chosen) != 1 or bool(ref) != bool(path):
         raise click.UsageError("Name REF and PATH, or one of --secret ID, --accept ID, --list, --resume.")
     with state.library() as (library, caller):
         if listing:
-            found = Findings(leaks.leaks(library))
+            found = Findings(secret_leaks.leaks(library))
             state.show(found, lambda: _show_findings(found))
             return
         if accept:
-            kept = leaks.accept(library, caller, accept, reason or "accepted")
+            kept = secret_leaks.accept_leak(library, caller, accept, reason or "accepted")
             state.show(Done([], [str(one) for one in kept]), lambda: say(f"Kept: {kept[0]}"))
             return
         if resume:
-            done = Done(purging.resume(library, caller))
+            done = Done(purge_content.resume_purges(library, caller))
             state.show(done, lambda: _show_done(done))
             return
         plan = _plan(library, caller, ref, path, secret)
         if dry_run:
             planned = Done(
-                [purging.Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)]
+                [purge_content.Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)]
             )
             state.show(planned, lambda: _show_plan(plan))
             return
-        leaks.check_person(caller, "purge")
+        secret_leaks.check_may_decide(caller, "purge")
         _ask(plan, yes)
-        done = Done([purging.purge(library, caller, plan, reason, edit_copies=edit_copies)])
+        done = Done([purge_content.purge(library, caller, plan, reason, edit_copies=edit_copies)])
     state.show(done, lambda: _show_done(done))
 
 
-def _plan(library: "Library", caller: "Caller", ref: str | None, path: str | None, secret: str | None) -> "Plan":
-    from evolvable_tools import leaks, purging
+def _plan(library: "Library", caller: "Caller", ref: str | None, path: str | None, secret: str | None) -> "PurgePlan":
+    from evolvable_tools import secret_leaks
+    from evolvable_tools.verbs import purge_content
 
-    leaks.check_person(caller, "purge")
+    secret_leaks.check_may_decide(caller, "purge")
     if secret is None:
-        return purging.plan_file(library, caller, Ref.parse(ref or ""), path or "")
-    files = [one for one in leaks.leaks(library) if one.id == secret and one.kind == leaks.ENV_FILE]
+        return purge_content.plan_file(library, caller, Ref.parse(ref or ""), path or "")
+    files = [one for one in secret_leaks.leaks(library) if one.id == secret and one.kind == secret_leaks.ENV_FILE]
     if files:
-        return purging.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
-    return purging.plan_secret(library, secret)
+        return purge_content.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
+    return purge_content.plan_secret(library, secret)
 
 
-def _ask(plan: "Plan", yes: bool) -> None:
+def _ask(plan: "PurgePlan", yes: bool) -> None:
     for line in (*plan.versions, *plan.files):
         remark(f"  {line}")
     for line in plan.folders:
@@ -129,7 +131,7 @@ def _show_findings(found: Findings) -> None:
     say(f"{count(len(found.secrets), 'finding')}." if found.secrets else "No open findings.")
 
 
-def _show_plan(plan: "Plan") -> None:
+def _show_plan(plan: "PurgePlan") -> None:
     for what, lines in (
         ("versions", plan.versions),
         ("files below the library", plan.files),

@@ -8,9 +8,9 @@ import click
 from evolvable_server.cli.state import REF, State, command
 from evolvable_server.cli.terminal import Row, local_time, one_line, remark, safe, say, show_diff, show_table
 from evolvable_store.resource import Ref
-from evolvable_tools import history, usage
-from evolvable_tools.foreign_text import marks, unmarked
 from evolvable_tools.library import Library
+from evolvable_tools.untrusted_text import marks, quote_marks
+from evolvable_tools.verbs import load, versions
 
 MAX_FILES_SHOWN = 10
 """Files that a table names of one version."""
@@ -30,7 +30,7 @@ def load_command(state: State, ref: Ref, version: int | None, path: str | None, 
     Its other files are listed below the document. The use is counted; `evolvable report` tells what came of it.
     """
     with state.library() as (library, caller):
-        loaded = usage.load(library, caller, ref, version=version, path=path, search_id=search_id)
+        loaded = load.load_skill(library, caller, ref, version=version, path=path, search_id=search_id)
     state.show(loaded, lambda: _show_document(loaded))
 
 
@@ -44,7 +44,7 @@ def get_command(state: State, ref: Ref, version: int | None, path: str | None) -
     No use is counted. Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
     """
     with state.library() as (library, caller):
-        loaded = usage.get(library, caller, ref, version=version, path=path)
+        loaded = load.get_resource(library, caller, ref, version=version, path=path)
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
     if data is not None:
         if loaded.marked:
@@ -55,14 +55,14 @@ def get_command(state: State, ref: Ref, version: int | None, path: str | None) -
         state.show(loaded, lambda: _show_document(loaded))
 
 
-def _exact(library: Library, loaded: usage.Loaded) -> bytes:
+def _exact(library: Library, loaded: load.Loaded) -> bytes:
     ref = Ref.parse(loaded.ref)
     head = library.store.head_or_none(ref)
     assert head is not None
     return library.store.file(head, loaded.path, loaded.version).data
 
 
-def _show_document(loaded: usage.Loaded) -> None:
+def _show_document(loaded: load.Loaded) -> None:
     """Writes the document, and after it what else there is; one that is not trusted between marks."""
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
     if loaded.marked:
@@ -70,7 +70,7 @@ def _show_document(loaded: usage.Loaded) -> None:
     if loaded.text is None:
         say(f"{loaded.path} is not text ({loaded.size:,} bytes). To have it: evolvable get ... > FILE")
     else:
-        text = unmarked(loaded.text) if loaded.marked else loaded.text
+        text = quote_marks(loaded.text) if loaded.marked else loaded.text
         click.echo(safe(text), nl=not text.endswith("\n"))
     if loaded.marked:
         click.secho(after, dim=True)
@@ -108,7 +108,7 @@ class RangeType(click.ParamType[tuple[int | None, int | None]]):
 @click.option(
     "--diff", "between", type=RangeType(), metavar="FROM..TO", help="Show what changed; 5 alone: what version 5 did."
 )
-@click.option("--limit", type=click.IntRange(1, history.MAX_LIMIT), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, versions.MAX_LIMIT), default=20, show_default=True)
 def history_command(state: State, ref: Ref, between: tuple[int | None, int | None] | None, limit: int) -> None:
     """Show versions, or what changed.
 
@@ -116,11 +116,11 @@ def history_command(state: State, ref: Ref, between: tuple[int | None, int | Non
     """
     start, end = between or (None, None)
     with state.library() as (library, caller):
-        past = history.history(library, caller, ref, from_version=start, to_version=end, limit=limit)
+        past = versions.resource_history(library, caller, ref, from_version=start, to_version=end, limit=limit)
     state.show(past, lambda: _show_history(past, limit))
 
 
-def _show_history(past: history.History, limit: int) -> None:
+def _show_history(past: versions.History, limit: int) -> None:
     if past.diff is not None:
         show_diff(past.diff)
         if not past.diff:

@@ -8,7 +8,7 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import say
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome, Usage
-from evolvable_tools import usage as verbs
+from evolvable_tools.verbs import load as verbs
 
 _USE = re.compile(r"use-[0-9a-f]{12}")
 

@@ -13,8 +13,8 @@ from evolvable_store.errors import EvolvableError
 
 if TYPE_CHECKING:
     from evolvable_tools.library import Caller, Library
-    from evolvable_tools.review.results import Reviewed
-    from evolvable_tools.review.standing import Last, Left, Standing
+    from evolvable_tools.review import Reviewed
+    from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,13 @@ def review_command(
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.reviews import review_settings
-    from evolvable_tools.review.queue import work_queue
-    from evolvable_tools.review.reviewing import review_session, submit_review
-    from evolvable_tools.review.standing import standing
+    from evolvable_tools.review.review_config import review_status
+    from evolvable_tools.review.service import review_session, submit_review, work_queue
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
         if status:
-            found = standing(library, settings, config.home)
+            found = review_status(library, settings, config.home)
             state.show(found, lambda: _show_standing(found))
             return
         if queue:
@@ -135,7 +134,7 @@ def _show(one: "Reviewed") -> None:
         say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")
 
 
-def _show_standing(found: "Standing") -> None:
+def _show_standing(found: "ReviewStatus") -> None:
     who = "whoever calls (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[Row] = [
@@ -156,7 +155,7 @@ def _some(names: "list[str]", what: str, next_step: str) -> str:
     return f"{count(len(names), what)}: {', '.join(names[:3])}{more} (`{next_step}`)"
 
 
-def _last(last: "Last | None") -> str:
+def _last(last: "LastReview | None") -> str:
     if last is None:
         return "none yet"
     said = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
@@ -167,7 +166,7 @@ def _last(last: "Last | None") -> str:
     )
 
 
-def _left(left: "Left") -> str:
+def _left(left: "BudgetLeft") -> str:
     money = "" if left.money is None or left.of_money is None else f", {left.money:.2f} of {left.of_money:.2f} in money"
     tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
     return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"

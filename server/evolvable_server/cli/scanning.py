@@ -9,8 +9,8 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import count, say
 from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
-from evolvable_tools.foreign_text import AnswerMarks
-from evolvable_tools.scans import Scanned
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.scan_import import Scanned
 
 REFUSED = 1
 """The exit code of `scan` when something would be refused."""
@@ -35,7 +35,7 @@ def scan_command(ctx: click.Context, state: State, what: tuple[str, ...], everyt
     would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
     whose name is also a skill's. Exit code 1: something would be refused.
     """
-    from evolvable_tools.scans import scan_path, scan_resources
+    from evolvable_tools.verbs.scan_import import scan_path, scan_resources
 
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]

@@ -8,7 +8,7 @@ from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, local_time, say, show_table
 
 if TYPE_CHECKING:
-    from evolvable_tools.sessions.finding import Sessions
+    from evolvable_tools.sessions.session_listing import SessionPage
 
 SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 
@@ -25,7 +25,7 @@ def sessions_command(state: State, limit: int, project: str | None) -> None:
     """
     from evolvable_server.config import read_machine
     from evolvable_store.storage.observations import ObservationLog
-    from evolvable_tools.sessions.finding import list_sessions
+    from evolvable_tools.sessions.session_listing import list_sessions
 
     with state.library() as (library, _):
         log = ObservationLog(library.store.backend)
@@ -33,7 +33,7 @@ def sessions_command(state: State, limit: int, project: str | None) -> None:
     state.show(found, lambda: _show(found))
 
 
-def _show(found: "Sessions") -> None:
+def _show(found: "SessionPage") -> None:
     rows: list[Row] = [
         [
             (one.session, "bold"),

@@ -72,9 +72,9 @@ class State:
         from evolvable_server.redaction import Redaction
         from evolvable_server.reviews import policies
         from evolvable_server.trusted_folders import ListedFolders, adopt
+        from evolvable_tools.approval_policy import ApprovalLevel
         from evolvable_tools.library import Library
-        from evolvable_tools.policies import Level
-        from evolvable_tools.rereading import reread
+        from evolvable_tools.trust import mark_repository_heads
 
         config = self.config()
         redactor, kinds = Redaction(config.home).redactor, policies(config)
@@ -87,13 +87,16 @@ class State:
                 means=means,
                 redactor=redactor,
                 policies=kinds,
-                level=Level(config.approve),
+                level=ApprovalLevel(config.approve),
                 lock=lock_of(config),
                 trusted_folders=ListedFolders(config.home),
             ) as library,
         ):
             _say_what_fell(library)
-            for text in [*reread(library), *(adopt(library) if self.identity.principal is Principal.PERSON else [])]:
+            for text in [
+                *mark_repository_heads(library),
+                *(adopt(library) if self.identity.principal is Principal.PERSON else []),
+            ]:
                 warn(text)
             sequence = library.store.sequence()
             who = caller(config, library, self.identity, decides=self.decides)
@@ -170,11 +173,11 @@ def _say_what_fell(library: "Library") -> None:
     """Say once, on stderr, which resources stand lower since evidence is graded."""
     if library.store.read_only or not library.evidence.regraded(unsaid=True):
         return
-    from evolvable_tools.evidence.regrading import fallen, lines
+    from evolvable_tools.trust import find_downgraded, format_downgraded
 
-    found = fallen(library, unsaid=True)
+    found = find_downgraded(library, unsaid=True)
     library.evidence.mark_regrading_reported()
-    for line in lines(found) if found else ():
+    for line in format_downgraded(found) if found else ():
         remark(line)
 
 

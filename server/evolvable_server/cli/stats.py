@@ -5,7 +5,7 @@ import click
 from evolvable_server.cli.state import State, command
 from evolvable_server.cli.terminal import Row, count, local_time, say, show_table
 from evolvable_store.resource import Ref
-from evolvable_tools.evidence import stats as verbs
+from evolvable_tools.outcomes import usage_report as verbs
 
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
 
@@ -66,7 +66,7 @@ def _show(found: verbs.Stats, *, whole: bool) -> None:
             say("Look closer: evolvable stats REF")
 
 
-def _show_parts(line: verbs.Line) -> None:
+def _show_parts(line: verbs.ResourceStats) -> None:
     if line.versions:
         say()
         rows: list[Row] = [

@@ -231,10 +231,10 @@ def _write(state: State, what: str, ref: Ref | None, taskset: "TaskSet") -> str:
     files = with_splits(taskset)
     if ref is None:
         return str(write_files(Path(what), files))
-    from evolvable_tools import resources
+    from evolvable_tools.verbs import edit
 
     with state.library() as (library, caller):
-        done = resources.update(
+        done = edit.update_resource(
             library,
             caller,
             ref.at(None),

@@ -11,8 +11,8 @@ from evolvable_server.person import read_person_config
 from evolvable_server.person_file import note_trusted, withdraw_trusted
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import trusting
-from evolvable_tools.scan.findings import Severity
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.verbs import scan_import
 
 MAX_LISTED = 50
 """Resources that are listed one by one before a question."""
@@ -50,12 +50,12 @@ def trust_command(state: State, what: str | None, listing: bool, withdraw: bool,
     ref = None if folder is not None else _ref(what)
     with state.library() as (library, caller):
         if withdraw:
-            decision = trusting.withdraw(library, caller, folder=folder, ref=ref)
+            decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
                 withdraw_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
             state.show(decision, lambda: _show_withdrawn(decision))
             return
-        asked = trusting.question(library, caller, folder=folder, ref=ref)
+        asked = scan_import.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
             state.show(asked, lambda: _show_question(asked))
             return
@@ -63,7 +63,7 @@ def trust_command(state: State, what: str | None, listing: bool, withdraw: bool,
             _show_question(asked)
         if asked.offered and not click.confirm(f"Trust {_counted(asked)}?", default=False, err=True):
             raise InvalidArgument("Nothing was trusted.")
-        decision = trusting.trust(library, caller, asked)
+        decision = scan_import.trust(library, caller, asked)
         if folder is not None:
             note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     state.show(decision, lambda: _show_decision(decision))
@@ -75,13 +75,13 @@ def _ref(what: str) -> Ref:
     return Ref.parse(what)
 
 
-def _counted(asked: trusting.Question) -> str:
+def _counted(asked: scan_import.TrustQuestion) -> str:
     high = sum(1 for one in asked.offered if one.high)
     dangers = f", of which {high} with findings of high severity" if high else ""
     return f"{count(len(asked.offered), 'resource')} in {asked.what}{dangers}"
 
 
-def _show_question(asked: trusting.Question) -> None:
+def _show_question(asked: scan_import.TrustQuestion) -> None:
     if not asked.offered:
         say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
         return
@@ -89,7 +89,7 @@ def _show_question(asked: trusting.Question) -> None:
     for one in asked.offered[:MAX_LISTED]:
         say(f"\n{one.ref}  ({one.trust})")
         for finding in one.findings[:MAX_FINDINGS]:
-            (warn if finding.severity is Severity.HIGH else say)(f"  {finding.severity}: {finding}")
+            (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
         if len(one.findings) > MAX_FINDINGS:
             say(f"  and {len(one.findings) - MAX_FINDINGS} more findings: evolvable scan {one.ref}")
         if one.capabilities:
@@ -100,14 +100,14 @@ def _show_question(asked: trusting.Question) -> None:
         say(f"\nand {len(asked.offered) - MAX_LISTED:,} more without findings of higher severity.")
 
 
-def _show_decision(decision: trusting.Decision) -> None:
+def _show_decision(decision: scan_import.TrustDecision) -> None:
     for text in decision.warnings:
         warn(text)
     say(f"Trusted: {', '.join(decision.refs) or 'nothing new'}.")
     say(f"Take it back: evolvable trust --withdraw {decision.what}")
 
 
-def _show_withdrawn(decision: trusting.Decision) -> None:
+def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
     say(f"Trusted no longer: {', '.join(decision.refs) or 'nothing was'}.")
 
 

@@ -15,9 +15,9 @@ from evolvable_server.cli.state import REF, State, command, expect_option, reaso
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.resource import Ref, main_file
-from evolvable_tools import resources
-from evolvable_tools.editing import Edit
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
+from evolvable_tools.verbs.edit import TextEdit
 
 _NEW = "---\nname: {name}\ndescription: \n---\n\n"
 
@@ -85,13 +85,13 @@ def update_command(
             edited = _edited(library, caller, ref, path, create, expect)
             kept.enter_context(_kept_when_refused(edited))
             contents, expect = {edited.path: edited.data}, edited.version
-        updated = resources.update(
+        updated = edit.update_resource(
             library,
             caller,
             ref.at(None),
             reason,
             files=contents,
-            edits=[Edit(*edit) for edit in edits],
+            edits=[TextEdit(*edit) for edit in edits],
             expected_version=expect,
             create=create,
             copy_of=copy_of,

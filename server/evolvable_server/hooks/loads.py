@@ -5,10 +5,9 @@ from pathlib import Path
 from evolvable_server.hooks.events import Event
 from evolvable_server.hooks.offered import Offered
 from evolvable_store.storage.bindings import Binding
-from evolvable_tools.evidence.commands import read_files, simple_commands
-from evolvable_tools.evidence.places import Places
-from evolvable_tools.library import Caller, Library
-from evolvable_tools.usage import note_load
+from evolvable_tools.library import Caller, Library, SkillLocator
+from evolvable_tools.outcomes.shell_commands import read_files, simple_commands
+from evolvable_tools.verbs.load import note_load
 
 MAX_PATHS = 20
 """Files of one command that are looked up."""
@@ -32,7 +31,7 @@ def note(library: Library, caller: Caller, event: Event, offered: Offered) -> li
 
 
 def _opened(library: Library, event: Event) -> list[Binding]:
-    places = Places(library, event.cwd, Path.home())
+    places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name == "Skill":
         binding = places.by_name(event.skill)
         return [binding] if binding is not None else []

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from evolvable_server.hooks.offered import Offered
 from evolvable_store.resource import Ref
-from evolvable_tools.finding import FoundMatch, FoundSkills, find_skill, note_shown
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.lookup.means import Means
+from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.trust import Trust
+from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
 
 LIMIT = 600
 """Characters that a prompt gets at most."""
@@ -20,7 +20,7 @@ MAX_TASK = 4_000
 """Characters of a prompt that are searched by; what is longer is mostly pasted."""
 
 
-def offer(library: Library, caller: Caller, prompt: str, offered: Offered, means: Means) -> str:
+def offer(library: Library, caller: Caller, prompt: str, offered: Offered, means: SearchDependencies) -> str:
     """Returns what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
 
     Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
@@ -48,7 +48,7 @@ def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSk
         return False
     if not offered.claim(caller.session, head.id, found.search_id):
         return False
-    note_shown(library, caller, found.search_id, [(head.id, match.version)])
+    record_impressions(library, caller, found.search_id, [(head.id, match.version)])
     return True
 
 

@@ -12,14 +12,14 @@ from evolvable_server.hooks.answers import NOTHING, Hooks
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.operation import Identity, Principal
 from evolvable_tools.library import Library
-from evolvable_tools.lookup.means import FITS, Means
+from evolvable_tools.retrieval import FITS, SearchDependencies
 
 
 def answered(payload: Mapping[str, Any]) -> str:
     """Returns what the client shall read, '' for nothing. Raises as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = Means(fits=FITS if config.fits is None else config.fits)
+    means = SearchDependencies(fits=FITS if config.fits is None else config.fits)
     listed = ListedFolders(config.home)
     with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
         who = caller(config, library, Identity(Principal.AGENT, "hook"))

@@ -1,6 +1,6 @@
 """Asks the person at the client before some changes are made; whatever is not approved waits in the inbox.
 
-Which changes wait is decided below, by the verbs (see `evolvable_tools.policies`): such a change is kept as a proposal,
+Which changes wait is decided below, by the verbs (see `evolvable_tools.approval_policy`): such a change is kept as a proposal,
 so that no answer, no client and no crash can lose it. Then the client is asked, by elicitation: in the handshake era in
 the middle of the call, in the modern era by ending it and being called again. Only "accept" publishes it. Clients
 without a person in front of them answer by themselves (`claude -p` cancels, `codex exec` declines); then the agent is
@@ -22,8 +22,8 @@ from evolvable_store.errors import EvolvableError
 from evolvable_tools.library import Library
 
 if TYPE_CHECKING:
-    from evolvable_tools.inbox import Decided
-    from evolvable_tools.scan.findings import Finding
+    from evolvable_tools.scan import Finding
+    from evolvable_tools.verbs.proposal_inbox import Decided
 
 CHANGES = frozenset({"update_resource", "remove_resource", "restore_resource", "undo"})
 """Tools whose changes may have to wait."""
@@ -81,9 +81,9 @@ class Approvals:
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Returns what a person is asked. What an agent wrote is cut, and stands on a line of its own."""
-        from evolvable_tools import inbox  # late: a server answers before anybody is asked
+        from evolvable_tools.verbs import proposal_inbox  # late: a server answers before anybody is asked
 
-        shown = [inbox.show(self._library, identity) for identity in _ids(proposed)[:MAX_SHOWN]]
+        shown = [proposal_inbox.show_proposal(self._library, identity) for identity in _ids(proposed)[:MAX_SHOWN]]
         verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
         for one in shown:
@@ -101,10 +101,10 @@ class Approvals:
 
     async def _answered(self, proposed: dict[str, Any], action: str | None) -> types.CallToolResult:
         if action == "accept":
-            from evolvable_tools import inbox
+            from evolvable_tools.verbs import proposal_inbox
 
             try:
-                decided = await run_sync(inbox.approve_as_asked, self._library, _ids(proposed), _HOW)
+                decided = await run_sync(proposal_inbox.approve_as_asked, self._library, _ids(proposed), _HOW)
             except EvolvableError as error:
                 return _left(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
             return _result(_made(proposed, decided))

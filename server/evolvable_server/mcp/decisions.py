@@ -31,12 +31,12 @@ class Decisions(Decision):
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""
-        from evolvable_tools import inbox  # late: a server answers before anybody decides
+        from evolvable_tools.verbs import proposal_inbox  # late: a server answers before anybody decides
 
         ids = _ids(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
-            one = inbox.show(self._library, identity)
+            one = proposal_inbox.show_proposal(self._library, identity)
             lines.append(f"{identity}. {one.ref}: {_line(one.reason, 200)}")
             if one.grounds is not None:
                 lines += [f"   {q.origin}, turn {q.turn}: “{_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]

@@ -12,11 +12,11 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_server.mcp.uris import complete_uri
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.foreign_text import bounded, enclosed
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.untrusted_text import bound_text, enclose
 
 if TYPE_CHECKING:
-    from evolvable_tools import prompts
+    from evolvable_tools.verbs import search
 
 MAX_COMPLETIONS = 100
 
@@ -25,12 +25,12 @@ def use_skill(library: Library, caller: Caller) -> Callable[[str, str], str]:
     """Returns the prompt's function over this library."""
 
     def prompt(name: str, task: str = "") -> str:
-        from evolvable_tools import usage  # late: a server answers before it is asked for a prompt
+        from evolvable_tools.verbs import load  # late: a server answers before it is asked for a prompt
 
-        loaded = usage.load(library, caller, Ref.parse(name))
+        loaded = load.load_skill(library, caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
-            text = enclosed(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
         return (
             f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
             f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
@@ -43,9 +43,9 @@ def briefing(library: Library, caller: Caller) -> Callable[[], str]:
     """Returns the function of the prompt `memory` over this library."""
 
     def prompt() -> str:
-        from evolvable_tools import memory
+        from evolvable_tools.verbs import memory_facts
 
-        return memory.briefing(library, caller)
+        return memory_facts.briefing(library, caller)
 
     return prompt
 
@@ -58,17 +58,17 @@ class LibraryPrompts:
 
     async def everything(self) -> list[types.Prompt]:
         """Returns every prompt of the library, by name."""
-        from evolvable_tools import prompts
+        from evolvable_tools.verbs import search
 
-        found = await run_sync(prompts.prompts, self._library, self._caller)
+        found = await run_sync(search.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Returns a prompt with its arguments filled in. Raises MCPError."""
-        from evolvable_tools import prompts
+        from evolvable_tools.verbs import search
 
         try:
-            text = await run_sync(prompts.fill, self._library, self._caller, name, arguments)
+            text = await run_sync(search.fill_prompt, self._library, self._caller, name, arguments)
         except EvolvableError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
         content = types.TextContent(type="text", text=text)
@@ -79,11 +79,11 @@ class LibraryPrompts:
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
-        from evolvable_tools import prompts
+        from evolvable_tools.verbs import search
 
         if prompt == "use_skill":
             return self._names(Kind.SKILL, begun) if argument == "name" else []
-        found = prompts.prompt(self._library, self._caller, prompt).arguments
+        found = search.get_prompt(self._library, self._caller, prompt).arguments
         values = next((one.values for one in found if one.name == argument), None)
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
@@ -93,7 +93,7 @@ class LibraryPrompts:
         return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
 
 
-def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
+def _as_prompt(prompt: "search.Prompt") -> types.Prompt:
     arguments = [
         types.PromptArgument(
             name=argument.name,
@@ -103,7 +103,7 @@ def _as_prompt(prompt: "prompts.Prompt") -> types.Prompt:
         for argument in prompt.arguments
     ]
     return types.Prompt(
-        name=prompt.ref.name, description=bounded(prompt.description, trusted=prompt.trusted), arguments=arguments
+        name=prompt.ref.name, description=bound_text(prompt.description, trusted=prompt.trusted), arguments=arguments
     )
 
 

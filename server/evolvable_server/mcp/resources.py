@@ -18,10 +18,10 @@ from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import ChannelEntry
-from evolvable_tools.foreign_text import bounded
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.shown import Shown
-from evolvable_tools.trust import SAID, UNMARKED_SAID, standings, version_said
+from evolvable_tools.trust import SAID, UNMARKED_SAID, trust_statuses, version_notice
+from evolvable_tools.untrusted_text import bound_text
+from evolvable_tools.verbs.host_catalog import HostCatalog
 
 PAGE = 500
 """Resources of one page of resources/list."""
@@ -51,13 +51,13 @@ class Resources:
         after = _after(cursor) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
-        marked = {one: SAID[its.trust] for one, its in standings(self._library, ids).items() if its.marked}
+        marked = {one: SAID[its.trust] for one, its in trust_statuses(self._library, ids).items() if its.marked}
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
         return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
 
     def _places(self) -> Iterator[ChannelEntry | Head]:
         """Yields the skills that hosts see, and every other resource; of one name the nearest scope's."""
-        yield from Shown(self._library.store).skills(self._caller.scopes)
+        yield from HostCatalog(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
             if kind is not Kind.SKILL:
                 scopes, store = self._caller.scopes, self._library.store
@@ -86,7 +86,7 @@ class Resources:
         except EvolvableError:
             return None
         uri, said = uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind), marked.get(resource, "")
-        description = f"({said}) {bounded(description, trusted=False)}" if said else bounded(description)
+        description = f"({said}) {bound_text(description, trusted=False)}" if said else bound_text(description)
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
@@ -118,7 +118,7 @@ class Resources:
     def _read(self, uri: str) -> tuple[bytes, str, dict[str, Any] | None]:
         place = resolve(self._library.store, uri)
         data = file_seen(self._library, place.head, place.path, place.version)
-        said = version_said(self._library, place.head, place.version)
+        said = version_notice(self._library, place.head, place.version)
         return data, mime_of(place.path), None if said in UNMARKED_SAID else mark_of(said)
 
 

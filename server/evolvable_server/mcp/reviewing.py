@@ -21,14 +21,13 @@ from evolvable_server.mcp.tools import Number
 from evolvable_server.mcp.veil import proposals_seen
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
-from evolvable_tools import inbox
-from evolvable_tools.compressed import Compressed
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.proposed import Waiting, as_read
-from evolvable_tools.review.results import Reviewed
+from evolvable_tools.review import Compressed, Reviewed
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.proposal_inbox import WaitingProposal, as_read
 
 if TYPE_CHECKING:
-    from evolvable_tools.review.settings import ReviewSettings
+    from evolvable_tools.review.review_config import ReviewSettings
 
 Settings = Callable[[], "ReviewSettings"]
 
@@ -37,8 +36,8 @@ Settings = Callable[[], "ReviewSettings"]
 class InboxAnswer:
     """What review_inbox did: the proposals that were asked for, or what became of those decided on."""
 
-    proposals: list[Waiting] = field(default_factory=list)
-    decided: list[inbox.Decided] = field(default_factory=list)
+    proposals: list[WaitingProposal] = field(default_factory=list)
+    decided: list[proposal_inbox.Decided] = field(default_factory=list)
 
 
 class ReviewTools:
@@ -60,12 +59,12 @@ class ReviewTools:
         """Learn from a finished session: returns proposals that wait for a person, or state=begun with a packet. Then
         follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a review
         that waits. Proposing nothing is normal."""
-        from evolvable_tools.review import reviewing
+        from evolvable_tools.review import service
 
         settings = self._settings()
         if settings.on and settings.thinker is None and mode == "auto":
             settings = replace(settings, thinker=sampling_thinker(ctx))
-        return reviewing.review_session(
+        return service.review_session(
             self._library,
             self._who(ctx),
             settings,
@@ -87,10 +86,10 @@ class ReviewTools:
     ) -> Reviewed:
         """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
         as a proposal for a person, or is refused with the reason. Quotes stand in the evidence letter by letter."""
-        from evolvable_tools.review import reviewing
+        from evolvable_tools.review import service
 
         who = self._who(ctx)
-        return reviewing.submit_review(self._library, who, self._settings(), review_id, candidates, why_none)
+        return service.submit_review(self._library, who, self._settings(), review_id, candidates, why_none)
 
     def review_inbox(
         self,
@@ -108,19 +107,19 @@ class ReviewTools:
         at the client first; decide nothing yourself."""
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
-            return InboxAnswer(as_read(inbox.waiting(self._library), Actor.AGENT))
+            return InboxAnswer(as_read(proposal_inbox.list_waiting(self._library), Actor.AGENT))
         if action not in ("list", "show", *DECIDING):
             raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
         if not ids:
             raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
         if action in ("list", "show"):
-            shown = as_read([inbox.show(self._library, identity) for identity in ids], Actor.AGENT)
+            shown = as_read([proposal_inbox.show_proposal(self._library, identity) for identity in ids], Actor.AGENT)
             return InboxAnswer(proposals_seen(self._library, self._caller, shown))
         decider = decider_of(self._who(ctx), ctx.request_context.request)
         if action == "reject":
-            return InboxAnswer(decided=[inbox.reject(self._library, identity, reason) for identity in ids])
+            return InboxAnswer(decided=[proposal_inbox.reject(self._library, identity, reason) for identity in ids])
         how = "approved in the client"
-        return InboxAnswer(decided=inbox.approve_together(self._library, decider, ids, reason, how, files))
+        return InboxAnswer(decided=proposal_inbox.approve_together(self._library, decider, ids, reason, how, files))
 
     def compress_history(
         self,
@@ -130,9 +129,9 @@ class ReviewTools:
     ) -> Compressed:
         """Make a long history short without a model: a summary of nine parts, an index of every skill, file, image and
         address that was named, and the last messages as they are. Nothing that was named is lost."""
-        from evolvable_tools import compress
+        from evolvable_tools.review import context_compression
 
-        return compress.compress_history(messages, keep=keep, max_tokens=max_tokens)
+        return context_compression.compress_history(messages, keep=keep, max_tokens=max_tokens)
 
     def _who(self, ctx: Context) -> Caller:
         request = ctx.request_context

@@ -22,8 +22,14 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from evolvable_tools.providers.answers import asked_for, fitting, shown
-from evolvable_tools.providers.thinker import ProviderError, Request, Thinker
+from evolvable_tools.llm import (
+    LanguageModel,
+    ProviderError,
+    Request,
+    instructions_with_schema,
+    parse_answer,
+    printable_line,
+)
 
 TIMEOUT = 60.0
 """Seconds for an answer; a person may have to allow it first."""
@@ -31,7 +37,7 @@ TIMEOUT = 60.0
 _ELSE = "Choose by yourself, or give the server another provider."
 
 
-def sampling_thinker(ctx: Context, timeout: float = TIMEOUT) -> Thinker | None:
+def sampling_thinker(ctx: Context, timeout: float = TIMEOUT) -> LanguageModel | None:
     """Returns the client's model for the time of this call; None when the client does not lend it.
 
     It may think only on a worker thread of anyio, as functions of tools run on.
@@ -50,27 +56,27 @@ class SamplingThinker:
     def __init__(self, ctx: Context, timeout: float = TIMEOUT) -> None:
         self._ctx, self._timeout = ctx, timeout
         params = ctx.session.client_params
-        self.name = f"sampling:{shown(params.client_info.name) if params else 'client'}"
+        self.name = f"sampling:{printable_line(params.client_info.name) if params else 'client'}"
 
     def think(self, request: Request) -> dict[str, Any]:
         """Returns the client's answer. Raises ProviderError."""
         try:
             result = anyio.from_thread.run(partial(self._sample, request))
         except MCPError as error:
-            raise ProviderError(f"{self.name} did not answer: {shown(str(error))}", _ELSE) from None
+            raise ProviderError(f"{self.name} did not answer: {printable_line(str(error))}", _ELSE) from None
         except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise ProviderError(f"{self.name} cannot be asked from here: {shown(str(error))}", _ELSE) from None
+            raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
         except ValidationError:
             raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
         if not isinstance(result.content, TextContent):
             raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
-        return fitting([result.content.text], request.schema, self.name)
+        return parse_answer([result.content.text], request.schema, self.name)
 
     async def _sample(self, request: Request) -> CreateMessageResult:
         # create_message would do the same and warn that sampling is deprecated, at each call.
         asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
         params = CreateMessageRequestParams(
-            messages=[asked], system_prompt=asked_for(request), max_tokens=request.max_tokens
+            messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
         )
         answer: CreateMessageResult = await self._ctx.session.send_request(
             CreateMessageRequest(params=params),

@@ -21,8 +21,8 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import Channel, ChannelEntry
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.shown import MAIN, Shown, SkillEntry
-from evolvable_tools.trust import UNMARKED_SAID, standings, version_said
+from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
+from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 
 PAGE_SKILLS, PAGE_FILES = 100, 2_000
 """A page ends behind so many skills, or behind the one that brings its files to so many."""
@@ -98,7 +98,7 @@ class SkillsExtension(Extension):
         return await _answered(self._children, params.uri, params.cursor, uri=params.uri)
 
     def _page(self, cursor: str | None) -> ListSkillsResult:
-        shown = Shown(self._library.store)
+        shown = HostCatalog(self._library.store)
         skills = shown.skills(self._caller.scopes)
         listed: list[dict[str, Any]] = []
         versions: list[tuple[int, int]] = []
@@ -116,12 +116,12 @@ class SkillsExtension(Extension):
     def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the skills, each with what a host is told of who vouches for the version that it sees."""
         heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
-        stand = standings(self._library, heads)
+        stand = trust_statuses(self._library, heads)
         said = []
         for resource, version in versions:
             head = heads[resource]
             newest = version == head.latest
-            said.append(stand[resource].notice if newest else version_said(self._library, head, version))
+            said.append(stand[resource].notice if newest else version_notice(self._library, head, version))
         return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
@@ -130,10 +130,10 @@ class SkillsExtension(Extension):
             raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
         held = Channel(self._library.store.backend).of(place.head.id)
         assert held is not None  # it is a skill
-        entry = Shown(self._library.store).entry(held, place.version)
+        entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
-        said = version_said(self._library, place.head, entry.version)
+        said = version_notice(self._library, place.head, entry.version)
         skill = _marked(_as_skill(entry, place.version if place.named else None), said)
         return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
 

@@ -16,11 +16,12 @@ from evolvable_server.mcp.declared import NOTE, READ, TAKES, Declared
 from evolvable_server.mcp.sampling import sampling_thinker
 from evolvable_server.mcp.sessions import Sessions
 from evolvable_store.resource import Ref, check_scope, parse_kind
-from evolvable_tools import finding, history, resources, undo, usage
-from evolvable_tools.editing import Edit
-from evolvable_tools.foreign_text import enclosed, marks
-from evolvable_tools.inbox import propose_undo, take_back
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.untrusted_text import enclose as enclosed
+from evolvable_tools.untrusted_text import marks
+from evolvable_tools.verbs import edit, load, search, versions
+from evolvable_tools.verbs.edit import TextEdit
+from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
 
 MAX_TEXT = 150_000
 """Characters of a document in one result."""
@@ -67,7 +68,7 @@ class Tools:
         ] = "skill",
         scope: Annotated[str | None, Field(description="search only this scope: 'user' or a project's name")] = None,
         mode: Annotated[str, Field(description="auto (default), keyword, text or paper")] = "auto",
-    ) -> finding.FoundSkills:
+    ) -> search.FoundSkills:
         """Find the skills that fit a task, best first, each with how sure the match is and why. Call this before you
         start a task. none_fits=true means that nothing in the library is for it: go on without. choose_between: the
         search is not sure, choose yourself. Then load_skill."""
@@ -75,7 +76,7 @@ class Tools:
         means = self._library.means
         if means.thinker is None and means.client_thinks:
             means = replace(means, thinker=sampling_thinker(ctx))
-        return finding.find_skill(
+        return search.find_skill(
             self._library,
             self._who(ctx),
             task,
@@ -96,7 +97,7 @@ class Tools:
     ) -> str:
         """Open a skill to work by it: its document, then the names and sizes of its other files, then the use_id to
         report the outcome with. Long files are cut at 150,000 characters."""
-        loaded = usage.load(
+        loaded = load.load_skill(
             self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
         )
         return document(veil.loaded_seen(self._library, self._caller, loaded), enclose=True)
@@ -110,7 +111,7 @@ class Tools:
         usage: Annotated[str | None, Field(description="used, partially_used, ignored or inapplicable")] = None,
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
-    ) -> usage.EvidenceSummary:
+    ) -> load.EvidenceSummary:
         """Tell what came of a task in which a skill was loaded; it counts where this session loaded that version.
         Returns what is known of that skill so far."""
         return report(
@@ -132,9 +133,9 @@ class Tools:
         scope: Annotated[str | None, Field(description="'user' or a project's name; default: all you can see")] = None,
         limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 50,
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
-    ) -> finding.Listing:
+    ) -> search.Listing:
         """List what the library holds, by name, page by page. To find something for a task use find_skill."""
-        return finding.list_resources(
+        return search.list_resources(
             self._library,
             self._who(ctx),
             kind=parse_kind(kind) if kind else None,
@@ -152,7 +153,7 @@ class Tools:
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
-        loaded = usage.get(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
+        loaded = load.get_resource(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
         return blocks(veil.loaded_seen(self._library, self._caller, loaded))
 
     def resource_history(
@@ -162,10 +163,10 @@ class Tools:
         from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
         to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
         limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
-    ) -> history.History:
+    ) -> versions.History:
         """Show the versions of a resource, newest first: when, by whom, why, which files. With from_version or
         to_version also the unified diff. Works for removed resources too."""
-        past = history.history(
+        past = versions.resource_history(
             self._library,
             self._who(ctx),
             Ref.parse(ref),
@@ -191,19 +192,19 @@ class Tools:
         create: Annotated[bool, Field(description="true for a new resource")] = False,
         copy_of: Annotated[str | None, Field(description="with create: start as a copy of this ref")] = None,
         propose: Propose = False,
-    ) -> resources.Updated:
+    ) -> edit.Updated:
         """Change a resource, or create one: makes a new version from the head by replacing whole files, by edits, or
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
         if copy_of:
             veil.check_copy(self._library, self._caller, Ref.parse(copy_of), Ref.parse(ref))
-        return resources.update(
+        return edit.update_resource(
             self._library,
             self._who(ctx),
             Ref.parse(ref),
             reason,
             files=files,
-            edits=[Edit(e.path, e.old, e.new) for e in edits or ()],
+            edits=[TextEdit(e.path, e.old, e.new) for e in edits or ()],
             expected_version=expected_version,
             create=create,
             copy_of=Ref.parse(copy_of) if copy_of else None,
@@ -218,9 +219,9 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> resources.Updated:
+    ) -> edit.Updated:
         """Bring an old version's content back as a new version; also brings a removed resource back."""
-        return resources.restore(
+        return edit.restore_resource(
             self._library,
             self._who(ctx),
             Ref.parse(ref),
@@ -237,10 +238,10 @@ class Tools:
         ctx: Context,
         expected_version: Expected = None,
         propose: Propose = False,
-    ) -> resources.Updated:
+    ) -> edit.Updated:
         """Remove a resource from the library's present. Its versions stay, and restore_resource brings it back. The
         removal of what others made, or of more than five resources, waits for a person."""
-        return resources.remove(
+        return edit.remove_resource(
             self._library, self._who(ctx), Ref.parse(ref), reason, expected_version=expected_version, propose=propose
         )
 
@@ -251,11 +252,11 @@ class Tools:
         operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
         session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
         propose: Propose = False,
-    ) -> undo.Undone:
+    ) -> versions.Undone:
         """Take back one operation, or everything a session changed, in one new operation. Resources that somebody
         changed since are left alone and listed under conflicts. What others did, or more than five resources, waits for
         a person."""
-        back = propose_undo if propose else take_back
+        back = propose_undo if propose else revert_or_propose
         return back(self._library, self._who(ctx), reason, operation=operation, session=session)
 
     def _who(self, ctx: Context) -> Caller:
@@ -266,11 +267,11 @@ class Tools:
         return caller
 
 
-report = usage.report_outcome
+report = load.report_outcome
 # Inside the class the name `usage` is an argument.
 
 
-def blocks(loaded: usage.Loaded) -> str | list[str]:
+def blocks(loaded: load.Loaded) -> str | list[str]:
     """Return a document as `document` does; one that is not trusted as a block of its own between two marks."""
     if not loaded.marked or loaded.text is None:
         return document(loaded)
@@ -278,7 +279,7 @@ def blocks(loaded: usage.Loaded) -> str | list[str]:
     return [before, _content(loaded), f"{after}{_footer(loaded)}"]
 
 
-def document(loaded: usage.Loaded, *, enclose: bool = False) -> str:
+def document(loaded: load.Loaded, *, enclose: bool = False) -> str:
     """Return a loaded document as one text: its content, then the other files, then the use_id.
 
     enclose: a content that is not trusted stands between marks that say so.
@@ -289,7 +290,7 @@ def document(loaded: usage.Loaded, *, enclose: bool = False) -> str:
     return content + _footer(loaded)
 
 
-def _content(loaded: usage.Loaded) -> str:
+def _content(loaded: load.Loaded) -> str:
     if loaded.text is None:
         return f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
     if len(loaded.text) > MAX_TEXT:
@@ -297,7 +298,7 @@ def _content(loaded: usage.Loaded) -> str:
     return loaded.text
 
 
-def _footer(loaded: usage.Loaded) -> str:
+def _footer(loaded: load.Loaded) -> str:
     ref = f"{loaded.ref}@{loaded.version}"
     parts = [""]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")

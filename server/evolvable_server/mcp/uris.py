@@ -25,7 +25,7 @@ from evolvable_store.resource import (
 from evolvable_store.storage.release_channel import Channel
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.shown import is_users
+from evolvable_tools.verbs.host_catalog import is_users
 
 VERSION = "version."
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import NoSuchResource, Refused
 from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.leaks import check_served, is_env_file
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_served, is_env_file
 
 if TYPE_CHECKING:
-    from evolvable_tools.history import History
-    from evolvable_tools.proposed import Waiting
-    from evolvable_tools.usage import Loaded
+    from evolvable_tools.verbs.load import Loaded
+    from evolvable_tools.verbs.proposal_inbox import WaitingProposal
+    from evolvable_tools.verbs.versions import History
 
 _LINES, _FOLDER = "tasks.jsonl", "tasks/"
 
@@ -57,7 +57,7 @@ def history_seen(library: Library, caller: Caller, past: "History") -> "History"
     return replace(past, diff=NO_DIFF) if _ever_task_set(library, _head(library, caller, ref)) else past
 
 
-def proposals_seen(library: Library, caller: Caller, waiting: "Iterable[Waiting]") -> "list[Waiting]":
+def proposals_seen(library: Library, caller: Caller, waiting: "Iterable[WaitingProposal]") -> "list[WaitingProposal]":
     """Returns proposals as a client is shown them."""
     return [
         replace(one, diff=NO_DIFF)
@@ -89,7 +89,7 @@ def _ever_task_set(library: Library, head: Head) -> bool:
     return any(_holds_tasks(library.store.manifest(head, number)) for number in range(1, head.latest + 1))
 
 
-def _touches_tasks(library: Library, caller: Caller, one: "Waiting") -> bool:
+def _touches_tasks(library: Library, caller: Caller, one: "WaitingProposal") -> bool:
     if _holds_tasks(one.files):
         return True
     try:

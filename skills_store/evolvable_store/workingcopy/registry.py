@@ -122,7 +122,7 @@ class WorkingCopies:
                 with contextlib.suppress(EvolvableError, OSError):
                     self.copy(folder).sync(directories[folder.id], removals=False)
 
-    def write_out(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
+    def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Brings the folders in step with what was just changed; returns what went wrong or was remarkable.
 
         created: the resources are new; each is written into every folder of its scope and kind. Never raises: the

@@ -1,1 +1,122 @@
-"""Embedding: texts as vectors, kept by one process for each library that every server asks."""
+"""Embedding: texts as vectors, kept by one process for each library that every server asks.
+
+What the shared embedder answers. Light, for every server imports it.
+
+The plug point: what an embedder is, how one is named, and which can be used here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+
+if TYPE_CHECKING:
+    from evolvable_tools.embedding.local_models import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarResources:
+    """How near resources are to a task, by their ids.
+
+    cosines: of name and description, for the ids asked that have vectors and for the nearest. nearest: ids, best
+    first. said: one line on the model, or on why nothing is known. available: whether anything is known.
+    """
+
+    cosines: Mapping[int, float] = field(default_factory=dict)
+    nearest: tuple[int, ...] = ()
+    said: str = ""
+    available: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NearestDescription:
+    """The resource whose description alone is nearest to a task, as id and cosine; None when no cosine is above 0."""
+
+    best: tuple[int, float] | None = None
+    said: str = ""
+    available: bool = False
+
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+MAX_TOKENS = 256
+"""Tokens of a text that are looked at; what comes after them is cut off."""
+
+_NEEDS = {
+    "onnx": ("onnxruntime", "tokenizers", "numpy", "huggingface_hub"),
+    "sentence-transformers": ("sentence_transformers", "numpy"),
+}
+_EXTRAS = {"onnx": "onnx", "sentence-transformers": "sentence-transformers"}
+
+
+class EmbedderUnavailable(EvolvableError):
+    """An embedder cannot be used: a package or the model is missing, broken, or cannot be fetched."""
+
+
+class Embedder(Protocol):
+    """Texts to vectors. `encode` may be called by several threads at once.
+
+    model: tells vectors that can be compared from all others; with the kind of embedder, and for a folder with a hash
+    of its weights. dimension: numbers of a vector.
+    """
+
+    model: str
+    dimension: int
+
+    def encode(self, texts: Sequence[str]) -> "Floats":
+        """Returns a float32 array of shape (len(texts), dimension), each row of length 1, in the order of the texts."""
+        ...
+
+
+def parse_spec(spec: str) -> tuple[str, str]:
+    """Returns the kind of embedder and the model that "onnx", "onnx:MODEL" or "sentence-transformers:MODEL" name.
+
+    MODEL is an id of the Hugging Face hub or a folder. Raises InvalidArgument.
+    """
+    kind, _, model = spec.partition(":")
+    if kind not in _NEEDS or len(spec) > 4096:
+        raise InvalidArgument(
+            f"{spec[:80]!r} is no embedder.",
+            f"Write {' or '.join(_NEEDS)}, with :MODEL after it for another than {DEFAULT_MODEL}.",
+        )
+    return kind, model or DEFAULT_MODEL
+
+
+def absolute_spec(spec: str) -> str:
+    """Returns the spec so that it means the same from any working directory. Raises InvalidArgument."""
+    kind, model = parse_spec(spec)
+    folder = Path(model)
+    return f"{kind}:{folder.absolute() if folder.is_dir() else model}"
+
+
+def installed_spec() -> str | None:
+    """Returns the spec of the embedder whose packages are installed, the light one first; None without any."""
+    return next((kind for kind in _NEEDS if not _missing(kind)), None)
+
+
+def open_embedder(spec: str) -> Embedder:
+    """Returns the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
+
+    Raises InvalidArgument, EmbedderUnavailable.
+    """
+    kind, model = parse_spec(spec)
+    missing = _missing(kind)
+    if missing:
+        raise EmbedderUnavailable(
+            f"The embedder {kind} needs {', '.join(missing)}, which is not installed.",
+            f"Run: pip install 'evolvable[{_EXTRAS[kind]}]'.",
+        )
+    if kind == "onnx":
+        from evolvable_tools.embedding.local_models import OnnxEmbedder
+
+        return OnnxEmbedder.open(model)
+    from evolvable_tools.embedding.local_models import TorchEmbedder
+
+    return TorchEmbedder.open(model)
+
+
+def _missing(kind: str) -> list[str]:
+    return [package for package in _NEEDS[kind] if find_spec(package) is None]

@@ -24,8 +24,8 @@ def _save_memory() -> None:
 
 if __name__ == "__main__":
     _save_memory()
-    from evolvable_tools.embedding.worker import IDLE_SECONDS, run
+    from evolvable_tools.embedding.vector_service import IDLE_SECONDS, serve_vectors
 
     home, spec, *idle = (word for word in sys.argv[1:] if word != "--give-way")
     seconds = float(idle[0]) if idle else IDLE_SECONDS
-    sys.exit(run(Path(home), spec, idle=seconds, give_way="--give-way" in sys.argv))
+    sys.exit(serve_vectors(Path(home), spec, idle=seconds, give_way="--give-way" in sys.argv))

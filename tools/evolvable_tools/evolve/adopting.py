@@ -8,7 +8,6 @@ from evolvable_store.errors import Conflict, InvalidArgument, Refused
 from evolvable_store.objects import PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_tools import inbox
 from evolvable_tools.evolve import programs
 from evolvable_tools.evolve.change_review import review_change
 from evolvable_tools.evolve.damaged import reads_run
@@ -18,7 +17,8 @@ from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.evolve.run_folder import RunFolder, the_run
 from evolvable_tools.evolve.run_state import RunState
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.undo import UndoConflict, undo
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.versions import UndoConflict, undo
 
 
 class Drifted(Conflict):
@@ -229,7 +229,7 @@ def _publish(
     said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
-    ids = [inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
+    ids = [proposal_inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
     evidence = [
         f"evolution run {folder.id}",
         said,
@@ -254,10 +254,10 @@ def _publish(
                 tx.approve(proposal, why)
     except BaseException:
         for one in ids:
-            inbox.reject(library, one, "the adoption failed")
+            proposal_inbox.reject(library, one, "the adoption failed")
         raise
     changes = [Change(str(w.ref), put.version or None, w.version) for w, put in zip(tx.written, puts, strict=True)]
-    warnings = [line for w in tx.written if w.changed for line in library.write_out([w.ref], created=w.version == 1)]
+    warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
     operation = tx.operation.id if tx.operation else None
     return Adopted(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from evolvable_tools.evolve import programs
 from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan.scanner import scan
 
 _MODEL_TOOLS = ("claude", "codex", "anthropic")
 _INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
-from evolvable_tools.providers.child import MAX_OUTPUT, Children, Ran
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, bring_back
+from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back
 
 PYTHON = "{python}"
 """Stands for the running interpreter in an argument list."""
@@ -30,16 +30,16 @@ async def run_command(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
-) -> Ran:
+) -> ProcessResult:
     """Runs an argument list with `given` as its input and returns how it ended; `{python}` is this interpreter.
 
     At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole process group is
     killed. folder: where it runs. environment: all of it, by default ours. most: bytes of its output, at which it is
     stopped. Raises OSError when it cannot be started.
     """
-    children = Children()
+    children = ChildProcesses()
     command = [sys.executable if part == PYTHON else part for part in command]
-    ended: Future[Ran] = Future()
+    ended: Future[ProcessResult] = Future()
 
     def run() -> None:
         try:
@@ -68,7 +68,7 @@ async def run_confined(
     *,
     outside: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
-) -> Ran:
+) -> ProcessResult:
     """Run a command in its workspace, inside `sandbox`, and return how it ended; the workspace is as it left it.
 
     Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and SandboxTrouble.
@@ -86,7 +86,7 @@ async def run_confined(
         ran = await run_command(argv, given, timeout=what.seconds, folder=what.workspace.parent, most=most)
         if ran.code == NOT_SET_UP:
             said = ran.err.decode(errors="replace").strip()[-500:]
-            raise SandboxTrouble(f"The sandbox failed: {said or 'it did not say why'}.")
+            raise SandboxOutputError(f"The sandbox failed: {said or 'it did not say why'}.")
         if what.returns and ran.code is not None and back.stat().st_size:
             await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
         return ran

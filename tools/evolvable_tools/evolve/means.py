@@ -15,10 +15,10 @@ from evolvable_tools.evolve.executor import Executor
 from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.named_commands import NamedCommands
-from evolvable_tools.providers.headless import command_of
-from evolvable_tools.sandbox import Choice, Sandbox, sandbox_of
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm import NamedCommands
+from evolvable_tools.llm.command_model import command_of
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.brains.opening import Opening
@@ -48,7 +48,7 @@ class EvolveMeans:
     address: str | None = None
     credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
     redactor: Redactor = field(default_factory=Redactor)
-    sandbox: Choice = Choice()
+    sandbox: SandboxChoice = SandboxChoice()
     hidden: tuple[Path, ...] = ()
     commands: Mapping[str, NamedCommands] | None = None
     proxy: str | None = None
@@ -200,7 +200,7 @@ def _anthropic(
     spec: Mapping[str, Any], means: EvolveMeans, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
 ) -> Executor:
     from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-    from evolvable_tools.providers.claude_api import ADDRESS
+    from evolvable_tools.llm.anthropic_model import ADDRESS
 
     if not means.key:
         raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")

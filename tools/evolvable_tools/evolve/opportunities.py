@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evidence.stats import Line, stats
 from evolvable_tools.evolve.driving import states
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.usage_report import ResourceStats, stats
 
 FAILING = 0.5
 """The upper bound of the share of successes under which a resource is named as failing."""
@@ -48,7 +48,7 @@ def opportunities(library: Library, caller: Caller, *, days: int = 30, limit: in
     return Opportunities(found, sets)
 
 
-def _failing(line: Line) -> str:
+def _failing(line: ResourceStats) -> str:
     share = line.helped
     if share.n >= 3 and share.high < FAILING:
         return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

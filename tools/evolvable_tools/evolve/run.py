@@ -17,7 +17,7 @@ from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_settings import RunSettings
 from evolvable_tools.evolve.run_state import Record, RunState
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 QUESTION_TOKENS = 60_000
 """Tokens that are reserved for one question and its answer; what it really took is settled."""

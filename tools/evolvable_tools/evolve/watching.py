@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome, list_attempts
-from evolvable_tools import inbox
 from evolvable_tools.evolve.damaged import reads_run
 from evolvable_tools.evolve.driving import states
 from evolvable_tools.evolve.ledger import Ledger
 from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.measures.wilson import interval
+from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.verbs import proposal_inbox
 
 ENOUGH = 5
 """Ends of a version below which it is compared with nothing."""
@@ -94,7 +94,7 @@ def _compared(library: Library, ref: Ref, before: int | None, after: int | None)
 
 def _ends(outcomes: Sequence[Outcome | None]) -> Ends:
     successes = outcomes.count(Outcome.SUCCEEDED)
-    return Ends(successes, len(outcomes), *interval(successes, len(outcomes)))
+    return Ends(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
 
 
 def _roll_back(
@@ -103,7 +103,7 @@ def _roll_back(
     said = "; ".join(f"{one.ref}: now {one.after}, before {one.before}" for one in compared if one.verdict == "worse")
     watcher = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     reason = f"adoption of run {folder.id} does worse in sessions: {said}"
-    proposed = inbox.propose_undo(library, watcher, reason, operation=operation).proposal_ids
+    proposed = proposal_inbox.propose_undo(library, watcher, reason, operation=operation).proposal_ids
     with Ledger.open(folder.ledger) as ledger:
         ledger.append("watched", {"proposals": proposed, "why": said})
     return proposed

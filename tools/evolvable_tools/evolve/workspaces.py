@@ -13,7 +13,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
 from evolvable_tools.evolve.commands import run_confined
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
 
 WORK = "work"
 """The workspace's name within the folder of its trial."""
@@ -82,7 +82,7 @@ async def _set_up(
         ran = await run_confined(what, sandbox, outside=environment)
     except OSError as error:
         raise WorkspaceTrouble(f"The setup of task {task.id} could not start {word}: {error.strerror}.") from None
-    except SandboxTrouble as error:
+    except SandboxOutputError as error:
         raise WorkspaceTrouble(f"The setup of task {task.id} could not run {word}: {error.text}") from None
     if ran.code != 0:
         said = ran.err.decode(errors="replace").strip()[-500:]

@@ -46,7 +46,7 @@ _END, _WIDER_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?=[\x60'"\s;,)<>&|\]}]|
 _OPEN_REPEAT = re.compile(r"(?<!\\)\{(\d+),\}")
 
 
-def converted(source: str) -> list[dict[str, Any]]:
+def convert(source: str) -> list[dict[str, Any]]:
     """Return the rules as rows for rules.json, each with its id, pattern, anchors, group, entropy and allowed values.
 
     Raises:
@@ -146,7 +146,7 @@ def _first(code: Any, value: Any) -> set[tuple[str, bool]]:
 
 
 if __name__ == "__main__":
-    rows = converted(SOURCE.read_text(encoding="utf-8"))
+    rows = convert(SOURCE.read_text(encoding="utf-8"))
     lines = ",\n".join(json.dumps(row, ensure_ascii=True) for row in rows)
     TARGET.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     sys.stdout.write(f"{len(rows)} rules\n")

@@ -1,1 +1,74 @@
-"""Learning from a finished session: what it showed, what follows from it, and what a person is asked about."""
+"""Learning from a finished session: what it showed, what follows from it, and what a person is asked about.
+
+What the verbs of a review return. A server imports this at its start, so it imports nothing itself.
+
+What a history that was made short looks like. A server imports this at its start, so it imports nothing itself.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCandidate:
+    """A candidate that was not admitted. number: its place among the candidates, from 1."""
+
+    number: int
+    claim: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedChange:
+    """A proposal that a review made. operation: of the change, once it is made."""
+
+    proposal_id: int
+    ref: str
+    claim: str
+    operation: int | None = None
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """How far a review has come. state: off, begun (somebody has to think: see packet), waits, or done.
+
+    why: what there is to say when nothing is proposed. signals: how many of each code. cost: the thinker, and the
+    tokens and money that it took at most. redacted: how many secrets of each type were taken out.
+    """
+
+    review_id: str | None
+    session: str | None
+    state: str
+    why: str = ""
+    signals: dict[str, int] = field(default_factory=dict)
+    proposals: list[ProposedChange] = field(default_factory=list)
+    refused: list[RefusedCandidate] = field(default_factory=list)
+    packet: dict[str, Any] | None = None
+    cost: dict[str, str | int | float] = field(default_factory=dict)
+    redacted: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Assets:
+    """Everything that was named in the messages that went, by kind and in the order in which it came up."""
+
+    skills: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A history made short. level: how often it was; messages: all of the new history, the summary first.
+
+    When there was nothing to do, the messages are those that were given and `summary` is empty.
+    """
+
+    level: int
+    summary: dict[str, list[str]]
+    assets: Assets
+    messages: list[dict[str, Any]]
+    tokens_before: int
+    tokens_after: int

@@ -1,59 +1,261 @@
-"""What of a review's candidates is admitted: rules in code, each with a name and a sentence, in one order.
+"""Whether a change is proposed already, was rejected, or is there under another name.
+
+The last look at a candidate that keeps every rule: that its change is sound, is new, and what a scan says of it.
+
+What of a review's candidates is admitted: rules in code, each with a name and a sentence, in one order.
 
 No model takes part. A candidate that breaks a rule is refused with its code and a sentence that says what would have to
 be otherwise.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.review.candidates import MAX_CANDIDATES, Candidate, parsed
-from evolvable_tools.review.checking import Admitted, checked
-from evolvable_tools.review.drafting import drafted
-from evolvable_tools.review.evidence import Kept
-from evolvable_tools.review.results import Refusal
-from evolvable_tools.review.rules import MAX_CLAIM, RULES, Bench, Breach, Case
+from evolvable_store.objects import Files
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal, Proposals
+from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_tools.approval_policy import dump_scan as kept_scan
+from evolvable_tools.library import Library
+from evolvable_tools.review import RefusedCandidate
+from evolvable_tools.review.candidates import (
+    MAX_CANDIDATES,
+    CandidateDraft,
+    CandidateKind,
+    ReviewCandidate,
+    draft_change,
+    parse_candidate,
+)
+from evolvable_tools.review.review_request import EvidenceSpan
+from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
+from evolvable_tools.scan.scanner import scan
+from evolvable_tools.verbs.memory_facts import parse_facts, same_fact
+
+ALIKE = 0.6
+"""Share of terms in common from which two texts are taken for the same thing."""
+
+LOOKED_AT = 500
+"""Proposals of each state that are compared with."""
 
 
-def admit(bench: Bench, given: list[Mapping[str, Any]]) -> tuple[list[Admitted], list[Refusal]]:
+@dataclass(frozen=True, slots=True)
+class EarlierProposal:
+    """What is like a change. state: open, rejected, expired, or live for a resource. likeness: 0 to 1."""
+
+    what: str
+    state: str
+    likeness: float
+    sessions: frozenset[str] = frozenset()
+
+
+def fingerprint(ref: Ref, says: str) -> str:
+    """Returns by what a change is known again: what it is of, and its words without order, case and forms."""
+    said = " ".join(sorted(_terms(says)))
+    return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
+
+
+def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
+    """Returns the proposals that wait or were turned down and are like this change, the most alike first."""
+    proposals, own = Proposals(library.store.backend), _terms(says)
+    found = []
+    for state in (OPEN, REJECTED, EXPIRED):
+        for other in proposals.in_state(state, LOOKED_AT):
+            grounds = json.loads(other.grounds or "{}")
+            if other.kind is not ref.kind or not isinstance(grounds, dict) or "says" not in grounds:
+                continue
+            same = other.fingerprint == fingerprint(ref, says)
+            # New skills are the same by what they are for, edits only of the same resource.
+            if not same and other.name != ref.name and (ref.kind is not Kind.SKILL or other.base):
+                continue
+            likeness = 1.0 if same else jaccard(own, _terms(str(grounds["says"])))
+            if likeness >= ALIKE:
+                found.append(EarlierProposal(f"proposal {other.id}", state, likeness, _sessions(other, grounds)))
+    return sorted(found, key=lambda double: -double.likeness)
+
+
+def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
+    """Returns the living resources of this kind that a new one is like, by its description or by its text."""
+    own, body = _terms(says), _terms(_text(files))
+    found = []
+    for head in library.store.heads(ref.kind):
+        entry = library.index.entry(head)
+        about = _terms(f"{head.name} {entry.description if entry else ''}")
+        likeness = jaccard(own, about)
+        if likeness < ALIKE and body and len(about & own) >= 2:
+            likeness = max(likeness, jaccard(body, _terms(_text(library.store.files(head)))))
+        if likeness >= ALIKE:
+            found.append(EarlierProposal(str(head.ref), "live", likeness))
+    return sorted(found, key=lambda double: -double.likeness)
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """Returns the share of what two sets have in common, 0 to 1."""
+    return len(one & other) / len(one | other) if one or other else 0.0
+
+
+def _sessions(proposal: Proposal, grounds: Mapping[str, object]) -> frozenset[str]:
+    cited = grounds.get("evidence")
+    theirs = (
+        {str(one.get("session")) for one in cited if isinstance(one, dict)} if isinstance(cited, list) else set[str]()
+    )
+    return frozenset(theirs | {str(proposal.session)})
+
+
+def _text(files: Files) -> str:
+    return "\n".join(
+        file.data[:40_000].decode("utf-8", "replace") for path, file in files.items() if path.endswith(".md")
+    )
+
+
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedCandidate:
+    """A candidate that keeps every rule. near: what it is like; findings: what the scan says; asks: it must wait."""
+
+    number: int
+    candidate: ReviewCandidate
+    drafted: CandidateDraft
+    draft: Draft
+    asks: bool
+
+
+def check_candidate(
+    case: RuleCase, number: int, made: CandidateDraft, before: list[AdmittedCandidate]
+) -> AdmittedCandidate:
+    """Returns a candidate with its change, which is sound, new, and refused by no scan. Raises Breach."""
+    bench, candidate = case.bench, case.candidate
+    if made.files == made.before:
+        raise RuleViolation("no_change", "It is there already.")
+    head = bench.library.store.head_or_none(made.ref)
+    if head is not None and head.frozen:
+        raise RuleViolation("frozen", f"{made.ref} is frozen; only a person changes it.")
+    wrong = blocking_problems(find_problems(made.ref.kind, made.ref.name, made.files), strict=True)
+    if wrong and not blocking_problems(find_problems(made.ref.kind, made.ref.name, made.before), strict=True):
+        raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
+    near = _new_to_us(case, made, before)
+    found = scan(_bytes(made.before) or None, _bytes(made.files), made.ref.kind)
+    if found.blocks:
+        raise RuleViolation(
+            "scan", f"The scan refuses it: {next(f.why for f in found.findings if f.severity == 'high')}"
+        )
+    grounds = {
+        "what": candidate.what,
+        "says": _says(candidate),
+        "evidence": [_evidence(cited.quote, kept) for cited, kept in zip(candidate.evidence, case.cited, strict=True)],
+        "near": [f"{double.what} ({double.state}, {double.likeness:.0%} alike)" for double in near],
+        "adds": dict(made.adds) if made.adds else None,
+        "cost": dict(bench.cost) if bench.cost else None,
+        "counter_evidence": candidate.counter_evidence or None,
+        "expected_signal": candidate.expected_signal or None,
+        "risk": candidate.risk or None,
+    }
+    mark = fingerprint(made.ref, _says(candidate))
+    grounds_json = json.dumps(grounds, ensure_ascii=False)
+    draft = Draft(made.ref, made.base, made.files, candidate.claim, grounds_json, mark, bench.expires, kept_scan(found))
+    return AdmittedCandidate(number, candidate, made, draft, found.asks)
+
+
+def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
+    """Returns what the change is like without being the same. Raises when it is there, waits or was turned down."""
+    bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
+    if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
+        raise RuleViolation("double", "An earlier candidate says the same.")
+    if candidate.what in MEMORY:
+        known = (
+            parse_facts(made.before[path].data.decode("utf-8", "replace"))
+            if (path := f"{made.ref.name}.md") in made.before
+            else []
+        )
+        if any(same_fact(fact, candidate.text) for fact in known):
+            raise RuleViolation("double", f"{made.ref} says so already.")
+    sessions = {kept.session for kept in case.cited}
+    found = proposed_before(bench.library, made.ref, says)
+    for double in found:
+        if double.state == OPEN:
+            raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
+        if sessions <= double.sessions:
+            raise RuleViolation(
+                "rejected_before", f"{double.what} said the same and was {double.state}; nothing is new."
+            )
+    if not made.base and made.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK:
+        live = there_already(bench.library, made.ref, says, made.files)
+        if live:
+            raise RuleViolation("double", f"{live[0].what} is {live[0].likeness:.0%} the same; propose an edit of it.")
+    return found
+
+
+def _says(candidate: ReviewCandidate) -> str:
+    """Returns the words by which a change is known again."""
+    if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
+        return candidate.text
+    heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in (candidate.files or {}).values())
+    described = " ".join(match[1] for match in heads if match)
+    return f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
+
+
+def _evidence(quote: str, kept: EvidenceSpan) -> dict[str, Any]:
+    return {
+        "session": kept.session,
+        "turn": kept.turn,
+        "span": kept.id,
+        "origin": kept.origin,
+        "quote": flatten_quote(quote),
+    }
+
+
+def _bytes(files: Files) -> dict[str, bytes]:
+    return {path: file.data for path, file in files.items()}
+
+
+def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
     """Returns the candidates that keep every rule, and those that do not, each with the first rule it breaks."""
-    admitted: list[Admitted] = []
-    refusals: list[Refusal] = []
+    admitted: list[AdmittedCandidate] = []
+    refusals: list[RefusedCandidate] = []
     for number, one in enumerate(given, 1):
         claim = str(one.get("claim", ""))[:MAX_CLAIM] if isinstance(one, Mapping) else ""
         claim = bench.redactor.redact(claim)[0]
         try:
             if number > MAX_CANDIDATES:
-                raise Breach("too_many", f"At most {MAX_CANDIDATES} candidates are looked at.")
+                raise RuleViolation("too_many", f"At most {MAX_CANDIDATES} candidates are looked at.")
             admitted.append(_admitted(bench, number, one, admitted))
-        except Breach as refusal:
-            refusals.append(Refusal(number, claim, refusal.code, refusal.reason))
+        except RuleViolation as refusal:
+            refusals.append(RefusedCandidate(number, claim, refusal.code, refusal.reason))
         except EvolvableError as error:
-            refusals.append(Refusal(number, claim, "cannot_be_made", bench.redactor.redact(error.text)[0]))
+            refusals.append(RefusedCandidate(number, claim, "cannot_be_made", bench.redactor.redact(error.text)[0]))
     return admitted, refusals
 
 
-def _admitted(bench: Bench, number: int, given: Mapping[str, Any], before: list[Admitted]) -> Admitted:
+def _admitted(
+    bench: RuleContext, number: int, given: Mapping[str, Any], before: list[AdmittedCandidate]
+) -> AdmittedCandidate:
     # What a model says is redacted before anything looks at it: a secret that it made up or kept is none of ours.
     cleaned = bench.redactor.redact_value(given)[0]
     try:
-        candidate = parsed(cleaned)
+        candidate = parse_candidate(cleaned)
     except (ValueError, TypeError, KeyError) as error:
-        raise Breach("schema", f"It does not fit the schema: {error}.") from None
-    case = Case(bench, candidate, tuple(_cited(bench, candidate)))
+        raise RuleViolation("schema", f"It does not fit the schema: {error}.") from None
+    case = RuleCase(bench, candidate, tuple(_cited(bench, candidate)))
     for rule in RULES:
         rule(case)
     try:
-        made = drafted(bench.library, bench.caller, candidate, bench.packet.session, bench.today)
+        made = draft_change(bench.library, bench.caller, candidate, bench.packet.session, bench.today)
     except UnicodeDecodeError:
-        raise Breach("cannot_be_made", "The file to change is no text.") from None
-    return checked(case, number, made, before)
+        raise RuleViolation("cannot_be_made", "The file to change is no text.") from None
+    return check_candidate(case, number, made, before)
 
 
-def _cited(bench: Bench, candidate: Candidate) -> list[Kept]:
+def _cited(bench: RuleContext, candidate: ReviewCandidate) -> list[EvidenceSpan]:
     known = {kept.id: kept for kept in bench.packet.evidence}
     missing = [cited.span for cited in candidate.evidence if cited.span not in known]
     if missing:
-        raise Breach("no_such_span", f"There is no evidence {', '.join(missing[:5])}.")
+        raise RuleViolation("no_such_span", f"There is no evidence {', '.join(missing[:5])}.")
     return [known[cited.span] for cited in candidate.evidence]

@@ -1,9 +1,23 @@
-"""What a review may propose, in one schema: parsed, or refused with what is wrong."""
+"""What a review may propose, in one schema: parsed, or refused with what is wrong.
 
+Makes of a candidate what it would change: a resource, the version it starts from, and the whole new content.
+"""
+
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.objects import File, Files
+from evolvable_store.paths import check_path
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.memory_facts import add_fact
 
 MAX_CANDIDATES = 8
 """Candidates of one review."""
@@ -21,7 +35,7 @@ MAX_FILES = 12
 """Files of a new resource."""
 
 
-class What(StrEnum):
+class CandidateKind(StrEnum):
     """What a candidate is."""
 
     SKILL_EDIT = "skill-edit"
@@ -33,7 +47,7 @@ class What(StrEnum):
     TASK = "task"
 
 
-class Op(StrEnum):
+class SkillEditOp(StrEnum):
     """What an edit does."""
 
     ADD_GUARD = "add-guard"
@@ -53,7 +67,7 @@ class Op(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class Citation:
     """A span, and words of it."""
 
     span: str
@@ -64,7 +78,7 @@ class Cited:
 class SkillEdit:
     """One bounded edit; which of the texts it needs depends on `op`."""
 
-    op: Op
+    op: SkillEditOp
     path: str = "SKILL.md"
     old: str = ""
     new: str = ""
@@ -75,12 +89,12 @@ class SkillEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ReviewCandidate:
     """One change that a review thinks of. text: a fact, a preference, or a task's prompt; check: how it is checked."""
 
-    what: What
+    what: CandidateKind
     claim: str
-    evidence: tuple[Cited, ...]
+    evidence: tuple[Citation, ...]
     target: str = ""
     name: str = ""
     edits: tuple[SkillEdit, ...] = ()
@@ -116,7 +130,7 @@ def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 _CITED = _closed(_texts("span", "quote"))
 _EDIT = _closed(
     {
-        "op": {"type": "string", "enum": list(Op)},
+        "op": {"type": "string", "enum": list(SkillEditOp)},
         **_texts("path", "old", "new", "after", "to", "description", "triggers"),
     },
     "op",
@@ -125,7 +139,7 @@ _FILE = _closed(_texts("path", "text"))
 
 CANDIDATE: dict[str, Any] = _closed(
     {
-        "kind": {"type": "string", "enum": list(What)},
+        "kind": {"type": "string", "enum": list(CandidateKind)},
         **_texts("claim", "target", "name", "text", "check", "counter_evidence", "expected_signal", "risk"),
         "evidence": {"type": "array", "items": _CITED},
         "edits": {"type": "array", "items": _EDIT},
@@ -144,7 +158,7 @@ SCHEMA: dict[str, Any] = _closed(
 """JSON schema of an answer."""
 
 
-def parsed(given: Mapping[str, Any]) -> Candidate:
+def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
     """Returns a candidate. Raises ValueError, which says what does not fit the schema."""
     from jsonschema import Draft202012Validator  # late: nobody pays for it before the first review
     from jsonschema.exceptions import best_match
@@ -158,13 +172,167 @@ def parsed(given: Mapping[str, Any]) -> Candidate:
         key: given.get(key, "").strip()
         for key in ("target", "name", "check", "counter_evidence", "expected_signal", "risk")
     }
-    return Candidate(
-        what=What(given["kind"]),
+    return ReviewCandidate(
+        what=CandidateKind(given["kind"]),
         claim=" ".join(given["claim"].split()),
-        evidence=tuple(Cited(one["span"], one["quote"]) for one in given["evidence"]),
-        edits=tuple(SkillEdit(**{**edit, "op": Op(edit["op"])}) for edit in given.get("edits", ())),
+        evidence=tuple(Citation(one["span"], one["quote"]) for one in given["evidence"]),
+        edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in given.get("edits", ())),
         files=files or None,
         text=given.get("text", "").strip(),
         scope=given.get("scope", "user"),
         **texts,
     )
+
+
+TASKS = Ref(Kind.ENVIRONMENT, "candidate-tasks")
+"""Where tasks wait until a person has looked at them; nothing is evaluated by them before."""
+
+_TASKS_TEXT = """\
+---
+name: candidate-tasks
+description: Tasks that reviews of sessions found. None is used before a person marks it reviewed.
+---
+
+Each line of tasks.jsonl is a task: its prompt, how it is checked, and the session it is from.
+"""
+_NEW = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateDraft:
+    """What a candidate would change. adds: a line that it adds to a file, by which it can be made anew on another base.
+
+    before: the files that it starts from, none for a new resource.
+    """
+
+    ref: Ref
+    base: int
+    before: Files
+    files: Files
+    adds: Mapping[str, str] | None = None
+
+
+def draft_change(
+    library: Library, caller: Caller, candidate: ReviewCandidate, session: str, day: date
+) -> CandidateDraft:
+    """Returns the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
+    scope = caller.scopes[0] if candidate.scope == "project" else USER_SCOPE
+    if candidate.what is CandidateKind.SKILL_EDIT:
+        return _edited(library, caller, candidate)
+    if candidate.what in _NEW:
+        return _new(library, candidate, scope)
+    if candidate.what is CandidateKind.TASK:
+        return _task(library, candidate, session, scope)
+    return _fact(library, candidate, scope, day)
+
+
+def _edited(library: Library, caller: Caller, candidate: ReviewCandidate) -> CandidateDraft:
+    head = library.store.head(Ref.parse(candidate.target).at(None), caller.scopes)
+    before = library.store.files(head)
+    files = dict(before)
+    for edit in candidate.edits:
+        _apply(files, edit)
+    return CandidateDraft(head.ref, head.version or 0, before, files)
+
+
+def _apply(files: dict[str, File], edit: SkillEdit) -> None:
+    path = edit.path or "SKILL.md"
+    if path not in files:
+        raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
+    text = files[path].data.decode("utf-8")
+    if edit.op is SkillEditOp.TIGHTEN:
+        text = _retrieval(text, edit)
+    else:
+        _once(text, edit.old, path)
+        if edit.op is SkillEditOp.ADD_GUARD:
+            text = text.replace(edit.old, f"{edit.old}\n{edit.new}")
+        elif edit.op is SkillEditOp.REORDER:
+            rest = text.replace(edit.old, "", 1)
+            _once(rest, edit.after, path)
+            text = re.sub(r"\n{3,}", "\n\n", rest.replace(edit.after, f"{edit.after}\n{edit.old.strip(chr(10))}"))
+        elif edit.op is SkillEditOp.SPLIT:
+            to = check_path(edit.to)
+            if to in files:
+                raise InvalidArgument(f"There is a file {to} already.", "Name another one.")
+            files[to] = File((edit.old.strip("\n") + "\n").encode())
+            text = text.replace(edit.old, edit.new or f"See [{to}]({to}).")
+        else:
+            text = text.replace(edit.old, edit.new)
+    files[path] = File(text.encode(), files[path].mode)
+
+
+def _once(text: str, piece: str, path: str) -> None:
+    count = text.count(piece) if piece.strip() else 0
+    if count != 1:
+        found = "is not there" if count == 0 else f"is there {count} times"
+        raise InvalidArgument(
+            f"The text to change {found} in {path}: {piece.strip()[:60]!r}.", "Take a longer piece of it."
+        )
+
+
+def _retrieval(text: str, edit: SkillEdit) -> str:
+    """Returns a document with another description, other triggers, or both; nothing else of it differs."""
+    head, fence, body = text.partition("\n---")
+    if not fence:
+        raise InvalidArgument("The skill has no frontmatter.", "Write one first.")
+    if edit.description:
+        line = f"description: {json.dumps(' '.join(edit.description.split()), ensure_ascii=False)}"
+        head, count = re.subn(r"^description:.*(?:\n[ \t]+.*)*", lambda _: line, head, count=1, flags=re.MULTILINE)
+        head = head if count else f"{head}\n{line}"
+    if edit.triggers:
+        line = f"  triggers: {json.dumps(' '.join(edit.triggers.split()), ensure_ascii=False)}"
+        head, count = re.subn(r"^[ \t]+triggers:.*$", lambda _: line, head, count=1, flags=re.MULTILINE)
+        if not count:
+            has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
+            head = f"{head[: has.end()]}\n{line}{head[has.end() :]}" if has else f"{head}\nmetadata:\n{line}"
+    made = f"{head}{fence}{body}"
+    if parse_document(made.encode()).body != parse_document(text.encode()).body:
+        raise InvalidArgument("The frontmatter cannot be edited safely.", "Edit it by hand.")
+    return made
+
+
+def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
+    kind = _NEW[candidate.what]
+    name = candidate.name or slugify(
+        str(parse_document((candidate.files or {}).get(main_file(kind, ""), "").encode()).fields.get("name", ""))
+    )
+    ref = Ref.parse(f"{kind}:{name}").within(scope)
+    files: Files = {check_path(path): File(text.encode()) for path, text in (candidate.files or {}).items()}
+    head = library.store.head_or_none(ref)
+    if head is not None and head.version is not None:
+        raise InvalidArgument(f"There is a {ref} already.", "Propose an edit of it.")
+    return CandidateDraft(ref, 0, {}, files)
+
+
+def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
+    ref, before, base = _current(library, TASKS.within(scope))
+    line = json.dumps(
+        {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}, ensure_ascii=False
+    )
+    start = before or {"ENVIRONMENT.md": File(_TASKS_TEXT.encode())}
+    return CandidateDraft(
+        ref, base, before, with_line(start, "tasks.jsonl", line), {"path": "tasks.jsonl", "line": line}
+    )
+
+
+def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
+    name = Ref.parse(candidate.target or "memory:USER", Kind.MEMORY).name
+    ref, before, base = _current(library, Ref(Kind.MEMORY, name, scope))
+    added = add_fact(before, name, candidate.text, day)
+    return CandidateDraft(ref, base, before, added.files, {"fact": candidate.text, "day": day.isoformat()})
+
+
+def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
+    head = library.store.head_or_none(ref)
+    if head is None or head.version is None:
+        return ref, {}, 0
+    return ref, library.store.files(head), head.version
+
+
+def with_line(files: Files, path: str, line: str) -> Files:
+    """Returns the files with a line more at the end of one, unless it is there."""
+    text = files[path].data.decode("utf-8", "replace") if path in files else ""
+    if line in text.split("\n"):
+        return files
+    text = f"{text.rstrip(chr(10))}\n" if text.strip() else ""
+    return {**files, path: File(f"{text}{line}\n".encode())}

@@ -1,20 +1,167 @@
-"""The rules that a review's candidates keep, each with a name and a sentence, in one order. No model takes part."""
+"""The classes of things that are never kept, however well they are evidenced: each a code, a sentence and a test.
 
+Whether a candidate's change follows from what it quotes: words and names that both have.
+
+The rules that a review's candidates keep, each with a name and a sentence, in one order. No model takes part.
+"""
+
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.search.analyzer import tokenize
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.memory import content, says_already
-from evolvable_tools.review.candidates import MAX_EDIT, MAX_EDITS, MAX_FACT, MAX_FILES, Candidate, Op, What
-from evolvable_tools.review.classes import never_kept
-from evolvable_tools.review.evidence import Kept, shingles
-from evolvable_tools.review.grounding import follows
-from evolvable_tools.review.origins import ECHOED, TYPED, UNTRUSTED
-from evolvable_tools.review.packet import Packet
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.review.candidates import (
+    MAX_EDIT,
+    MAX_EDITS,
+    MAX_FACT,
+    MAX_FILES,
+    CandidateKind,
+    ReviewCandidate,
+    SkillEditOp,
+)
+from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles
+from evolvable_tools.verbs.memory_facts import content_terms, says_already
+
+_PAST = r"(?:failed|crashed|broke|hung|errored|timed\s+out)"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStoreRule:
+    """One class. everywhere: its words mean it in a whole skill too, not only in a claim or a fact."""
+
+    code: str
+    said: str
+    pattern: re.Pattern[str]
+    everywhere: bool = False
+
+
+def _class(code: str, said: str, pattern: str, *, everywhere: bool = False) -> NeverStoreRule:
+    return NeverStoreRule(code, said, re.compile(pattern, re.IGNORECASE), everywhere)
+
+
+NEVER_KEPT = (
+    _class(
+        "permission",
+        "It loosens permissions, or skips somebody's approval.",
+        r"--?dangerously[\w-]*|\bskip(?:ping)?[\s-]+permissions?\b|\bbypass\w*\s+(?:\w+\s+){0,3}(?:permission|approval|sandbox|review|check|security|hook)"
+        r"|\bdisabl\w+\s+(?:\w+\s+){0,3}(?:sandbox|permission|approval|security|auth\w*|verification|signature|ssl|tls|firewall|antivirus)"
+        r"|\bwithout\s+(?:asking|approval|confirmation|permission|telling|informing)\b|\bchmod\s+(?:-R\s+)?(?:777|a\+w)|\bNOPASSWD\b"
+        r"|\b(?:auto[\s-]?approve|always\s+(?:allow|approve|accept))\b|\ballow(?:ed)?[\s-]tools\b\s*:?\s*(?:\*|all|Bash\(\*)"
+        r"|\bdo(?:n't|\s+not)\s+(?:ask|tell|mention|inform|warn)\s+(?:\w+\s+){0,2}(?:the\s+)?(?:user|anyone|human|person|permission)",
+        everywhere=True,
+    ),
+    _class(
+        "reaches_out",
+        "It asks for credentials, or sends data away.",
+        r"\b(?:curl|wget)\b[^\n|]*\|\s*(?:ba|z|da)?sh\b|\b(?:send|post|upload|exfiltrat\w+|forward|mail|copy)\w*\b[^.\n]{0,60}\b(?:credential|secret|token|password|api[\s_-]?key|\.env|ssh\s+key|private\s+key|environment\s+variables?)"
+        r"|\b(?:cat|read|print|echo|collect|include|paste|dump)\w*\b[^.\n]{0,40}(?:~/\.ssh|\.env\b|id_rsa|\.aws/credentials|\.netrc|/etc/passwd|api[\s_-]?keys?\b|passwords?\b)"
+        r"|\b(?:curl|wget|http|fetch|nc)\b[^\n]{0,80}(?:\$\(|\$\{?[A-Z_]*(?:KEY|TOKEN|SECRET))",
+        everywhere=True,
+    ),
+    _class(
+        "override",
+        "It tells a model to put aside what it was told.",
+        r"\b(?:ignore|disregard|forget|override)\b[^.\n]{0,40}\b(?:previous|prior|above|earlier|all|other|system|your)\b[^.\n]{0,30}\b(?:instructions?|rules?|prompts?|guidelines?|messages?)"
+        r"|\bsystem\s+prompt\b|\byou\s+are\s+now\s+(?:a|in|an|the)\b|<\s*/?\s*(?:system|assistant|instructions?)\s*>",
+        everywhere=True,
+    ),
+    _class("secret", "It holds a secret.", r"\[REDACTED:|-----BEGIN [A-Z ]*PRIVATE KEY", everywhere=True),
+    _class(
+        "environment",
+        "It tells of a failure of one machine or network, not of how work is done.",
+        r"\b(?:command|module|package|executable)\s+(?:was\s+|is\s+)?not\s+found\b|\b(?:is|was|are|were)\s+(?:not|n't)\s+installed\b|\bisn't\s+installed\b|\bno\s+space\s+left\b"
+        r"|\b(?:network|host|internet|server|registry|dns|proxy|vpn|api)\s+(?:is|was|seems)\s+(?:down|unreachable|offline|unavailable|slow)"
+        r"|\bpermission\s+denied\b|\bconnection\s+(?:refused|reset|timed?\s*out)|\bout\s+of\s+(?:memory|disk)|\brate[\s-]limit(?:ed)?\b|\bport\s+\d+\s+(?:is|was)\s+(?:in\s+use|taken)",
+    ),
+    _class(
+        "negative_tool",
+        "It says that a tool is bad, which is soon untrue and keeps others from it.",
+        rf"\b(?:tool|command|server|cli|mcp|function|api|linter|compiler|editor|browser|client)s?\b[^.\n]{{0,40}}\b(?:is|are|does(?:n't|\s+not)|do(?:n't|\s+not)|never|always)\b[^.\n]{{0,20}}\b(?:broken|unreliable|buggy|useless|work|works|fail|fails|flaky)\b"
+        rf"|\b(?:is|are)\s+(?:broken|buggy|unreliable|flaky|useless)\b|\b(?:avoid|never\s+use|do(?:n't|\s+not)\s+(?:use|trust|rely\s+on))\s+(?:the\s+)?\w+\s+(?:tool|command|mcp|server)\b|\b\w+\s+always\s+{_PAST}",
+    ),
+    _class(
+        "transient",
+        "It holds only for now.",
+        r"\b(?:today|yesterday|tomorrow|right\s+now|at\s+the\s+moment|currently|for\s+now|this\s+(?:morning|afternoon|week|month|sprint|time)|temporar\w+|until\s+(?:then|it|the\s+fix|monday|tuesday|wednesday|thursday|friday))\b",
+    ),
+    _class(
+        "one_off",
+        "It tells the story of one task.",
+        r"\b(?:in|during)\s+this\s+(?:session|conversation|task|chat|ticket|pr)\b|\bthe\s+(?:user|agent|assistant)\s+(?:asked|wanted|fixed|ran|tried|said|changed|was|had|opened|requested)\b"
+        r"|\bwe\s+(?:just|then|finally)\s+\w+ed\b|\b(?:ticket|issue|pr|bug)\s*#?\d{2,}\b|\b(?:was|were)\s+(?:fixed|resolved|solved|merged|deployed)\b|\bline\s+\d+\b|\bcommit\s+[0-9a-f]{7,}",
+    ),
+    _class(
+        "third_party",
+        "It has personal data of somebody.",
+        r"[\w.+-]+@[\w-]+\.[a-z]{2,}|(?<!\d)\+?\d{2,4}[\s/-]\d{3,4}[\s/-]\d{3,}|\b(?:salary|diagnos\w+|pregnan\w+|birthday|home\s+address|phone\s+number)\b"
+        r"|\b(?:my|our|his|her|their)\s+(?:boss|manager|colleague|coworker|customer|client|wife|husband|partner|boyfriend|girlfriend)\b",
+    ),
+)
+"""Every class. Those that are not `everywhere` are looked for in the claim, the fact and the description."""
+
+
+def never_kept(short: str, whole: str) -> NeverStoreRule | None:
+    """Returns the first class that a change belongs to. short: its claim and fact; whole: all its text."""
+    return next((one for one in NEVER_KEPT if one.pattern.search(whole if one.everywhere else short)), None)
+
+
+FEW = 3
+"""Content words of a quote at most, so that one shared word is enough."""
+
+_ENTITY = re.compile(
+    r"[A-Za-z0-9_]*[./_:@-][\w./:@-]*\w|\b[A-Z]{2,}\w*|\b\w*[a-z][A-Z]\w*|\b\d[\d.,]*\d|\b\d+\b|`[^`\n]{2,60}`"
+)
+_EMPTY = (
+    "use run make need want thing way work try let add change update keep put set get go time always never please now"
+    " step file code skill user agent task before after every"
+)
+"""Words that so many sentences have that they say nothing of what a change is about."""
+
+
+def shared_terms(quotes: str, candidate: ReviewCandidate) -> tuple[set[str], set[str]]:
+    """Return the names and the content words that the quotes and the change have in common."""
+    change = changed_text(candidate)
+    return entities(quotes) & entities(change), content_stems(quotes) & content_stems(change)
+
+
+def follows(quotes: str, candidate: ReviewCandidate) -> bool:
+    """Return whether a change shares enough with the words that it rests on.
+
+    A shared name, number or path is enough, as are two shared content words; one is enough for a short quote.
+    """
+    names, terms = shared_terms(quotes, candidate)
+    return bool(names) or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2)
+
+
+def changed_text(candidate: ReviewCandidate) -> str:
+    """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
+    edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
+    return "\n".join(
+        (
+            candidate.name,
+            candidate.target.partition(":")[2],
+            candidate.text,
+            candidate.check,
+            *edits,
+            *(candidate.files or {}).values(),
+        )
+    )
+
+
+def entities(text: str) -> set[str]:
+    """Return the identifiers, paths, numbers and quoted names of a text."""
+    return {match.strip("`.,:").casefold() for match in _ENTITY.findall(text)} - {""}
+
+
+def content_stems(text: str) -> set[str]:
+    """Return the stems of the words that a text is about."""
+    return content_terms(text) - content_terms(_EMPTY) - {word for word in tokenize(text) if len(word) < 2}
+
 
 EPISODES = 3
 """Episodes that a new skill needs, in SESSIONS sessions."""
@@ -27,32 +174,32 @@ STATED = 0.6
 """Share of a fact's words that must stand in the words that the user typed."""
 MAX_CLAIM = 400
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
-MEMORY = (What.FACT, What.PREFERENCE)
+MEMORY = (CandidateKind.FACT, CandidateKind.PREFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class RuleContext:
     """What candidates are judged by. boot: texts that a client reads anyway, such as CLAUDE.md."""
 
     library: Library
     caller: Caller
-    packet: Packet
+    packet: ReviewRequest
     redactor: Redactor
     today: date
     expires: str
     boot: tuple[str, ...] = ()
     cost: Mapping[str, Any] | None = None
-    judge: Callable[[str, Candidate], bool] | None = None
+    judge: Callable[[str, ReviewCandidate], bool] | None = None
     """A model that says whether a change follows from the quoted words; asked when they share too little."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RuleCase:
     """One candidate before the rules, with the pieces of evidence that it cites, in the order of its quotes."""
 
-    bench: Bench
-    candidate: Candidate
-    cited: tuple[Kept, ...]
+    bench: RuleContext
+    candidate: ReviewCandidate
+    cited: tuple[EvidenceSpan, ...]
 
     @property
     def typed(self) -> list[str]:
@@ -61,7 +208,7 @@ class Case:
         return [cited.quote for cited, kept in pairs if kept.origin == TYPED]
 
 
-class Breach(Exception):
+class RuleViolation(Exception):
     """A rule is broken. code: which; reason: a sentence."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -69,114 +216,123 @@ class Breach(Exception):
         self.code, self.reason = code, reason
 
 
-def within_bounds(case: Case) -> None:
+def within_bounds(case: RuleCase) -> None:
     """A candidate is small: one claim, a few edits, a short fact."""
     c = case.candidate
     if not c.claim or len(c.claim) > MAX_CLAIM:
-        raise Breach("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
-    if c.what is What.SKILL_EDIT and not 1 <= len(c.edits) <= MAX_EDITS:
-        raise Breach("bounds", f"A skill is changed by 1 to {MAX_EDITS} edits, not {len(c.edits)}.")
+        raise RuleViolation("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
+    if c.what is CandidateKind.SKILL_EDIT and not 1 <= len(c.edits) <= MAX_EDITS:
+        raise RuleViolation("bounds", f"A skill is changed by 1 to {MAX_EDITS} edits, not {len(c.edits)}.")
     if any(len(e.new) > MAX_EDIT or len(e.old) > MAX_EDIT * 2 for e in c.edits):
-        raise Breach("bounds", f"An edit brings at most {MAX_EDIT:,} characters.")
+        raise RuleViolation("bounds", f"An edit brings at most {MAX_EDIT:,} characters.")
     if c.what in MEMORY and not 1 <= len(c.text) <= MAX_FACT:
-        raise Breach("bounds", f"A fact has 1 to {MAX_FACT} characters.")
-    if c.what in (What.SKILL_NEW, What.PROMPT, What.AGENT) and not 1 <= len(c.files or {}) <= MAX_FILES:
-        raise Breach("bounds", f"A new resource has 1 to {MAX_FILES} files.")
-    if c.what is What.TASK and not (c.text and c.check):
-        raise Breach("bounds", "A task has a prompt (text) and a way to check its result (check).")
-    if any(e.op is Op.ADD_GUARD and not e.new.strip() for e in c.edits):
-        raise Breach("bounds", "A guard that is added has a text.")
+        raise RuleViolation("bounds", f"A fact has 1 to {MAX_FACT} characters.")
+    if (
+        c.what in (CandidateKind.SKILL_NEW, CandidateKind.PROMPT, CandidateKind.AGENT)
+        and not 1 <= len(c.files or {}) <= MAX_FILES
+    ):
+        raise RuleViolation("bounds", f"A new resource has 1 to {MAX_FILES} files.")
+    if c.what is CandidateKind.TASK and not (c.text and c.check):
+        raise RuleViolation("bounds", "A task has a prompt (text) and a way to check its result (check).")
+    if any(e.op is SkillEditOp.ADD_GUARD and not e.new.strip() for e in c.edits):
+        raise RuleViolation("bounds", "A guard that is added has a text.")
 
 
-def quotes_are_there(case: Case) -> None:
+def quotes_are_there(case: RuleCase) -> None:
     """Every claim cites evidence, and the quoted words stand in it."""
     if not case.candidate.evidence:
-        raise Breach("no_evidence", "It cites nothing.")
+        raise RuleViolation("no_evidence", "It cites nothing.")
     for cited, kept in zip(case.candidate.evidence, case.cited, strict=True):
-        quote, text = flat(cited.quote), flat(kept.text)
+        quote, text = flatten_quote(cited.quote), flatten_quote(kept.text)
         if len(quote) < min(MIN_QUOTE, len(text)) or quote not in text:
-            raise Breach("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
+            raise RuleViolation("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
 
 
-def somebody_vouches(case: Case) -> None:
+def somebody_vouches(case: RuleCase) -> None:
     """It rests on words that the user typed, or on a verified outcome; never on untrusted text alone."""
     if any(kept.origin in UNTRUSTED or kept.origin in ECHOED for kept in case.cited):
-        raise Breach("untrusted", "It rests on text of a third party or of the library itself.")
+        raise RuleViolation("untrusted", "It rests on text of a third party or of the library itself.")
     for cited in case.candidate.evidence:
         marks = set(shingles(cited.quote))
         if marks and len(marks & case.bench.packet.foreign) * 2 > len(marks):
-            raise Breach("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
+            raise RuleViolation("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
     if not case.typed and not any(kept.id in case.bench.packet.verified for kept in case.cited):
-        raise Breach("nobody_vouches", "Neither did the user say so, nor did a check that failed pass later.")
+        raise RuleViolation("nobody_vouches", "Neither did the user say so, nor did a check that failed pass later.")
 
 
-def change_follows(case: Case) -> None:
+def change_follows(case: RuleCase) -> None:
     """The change is about what the quoted words are about, or is the new skill that the user asked for."""
-    if case.candidate.what is What.SKILL_NEW and case.bench.packet.asked_for_skill:
+    if case.candidate.what is CandidateKind.SKILL_NEW and case.bench.packet.asked_for_skill:
         return
     verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
     if follows(quotes, case.candidate):
         return
     if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
-        raise Breach("does_not_follow", "The change shares too little with what it quotes; quote what it rests on.")
+        raise RuleViolation(
+            "does_not_follow", "The change shares too little with what it quotes; quote what it rests on."
+        )
 
 
-def nothing_foreign(case: Case) -> None:
+def nothing_foreign(case: RuleCase) -> None:
     """What would be kept was not copied from third parties."""
     if any(mark in case.bench.packet.foreign for mark in shingles(case.candidate.content)):
-        raise Breach("copied", "It has words of a third party's text, which never become an instruction.")
+        raise RuleViolation("copied", "It has words of a third party's text, which never become an instruction.")
 
 
-def not_of_a_class(case: Case) -> None:
+def not_of_a_class(case: RuleCase) -> None:
     """It belongs to no class of things that are never kept."""
     c = case.candidate
     heads = [text.partition("\n---")[0] for text in (c.files or {}).values()]
     short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
     found = never_kept(short, c.content)
     if found is not None:
-        raise Breach(found.code, found.said)
+        raise RuleViolation(found.code, found.said)
 
 
-def facts_were_stated(case: Case) -> None:
+def facts_were_stated(case: RuleCase) -> None:
     """A fact of the profile repeats what the user typed."""
     c, packet = case.candidate, case.bench.packet
     if c.what not in MEMORY:
         return
     target = Ref.parse(c.target or "memory:USER", Kind.MEMORY)
     if target.kind is not Kind.MEMORY or target.name not in ("USER", "MEMORY"):
-        raise Breach("target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone.")
-    wanted, said = content(c.text), content(" ".join(case.typed))
+        raise RuleViolation("target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone.")
+    wanted, said = content_terms(c.text), content_terms(" ".join(case.typed))
     if not case.typed or not wanted or len(wanted & said) / len(wanted) < STATED:
-        raise Breach("not_stated", "The user did not type this; what is inferred is not kept.")
+        raise RuleViolation("not_stated", "The user did not type this; what is inferred is not kept.")
     if any(mark in packet.echoed for mark in shingles(c.text)):
-        raise Breach("echo", "The library itself put these words into the session.")
+        raise RuleViolation("echo", "The library itself put these words into the session.")
     if says_already(c.text, case.bench.boot):
-        raise Breach("known_at_start", "A file that the client reads at its start says so already.")
+        raise RuleViolation("known_at_start", "A file that the client reads at its start says so already.")
 
 
-def outcome_is_settled(case: Case) -> None:
+def outcome_is_settled(case: RuleCase) -> None:
     """What a skill is to learn from came out well, and was not taken back."""
     if case.candidate.what in MEMORY:
         return
     open_turns = sorted({kept.turn for kept in case.cited if not kept.settled})
     if open_turns:
         turns = ", ".join(map(str, open_turns))
-        raise Breach("not_settled", f"How turn {turns} ended is not known: no check passed, and no day has gone by.")
+        raise RuleViolation(
+            "not_settled", f"How turn {turns} ended is not known: no check passed, and no day has gone by."
+        )
 
 
-def a_new_skill_was_earned(case: Case) -> None:
+def a_new_skill_was_earned(case: RuleCase) -> None:
     """A new skill rests on several episodes in several sessions, unless the user asked for it."""
-    if case.candidate.what is not What.SKILL_NEW or case.bench.packet.asked_for_skill:
+    if case.candidate.what is not CandidateKind.SKILL_NEW or case.bench.packet.asked_for_skill:
         return
     episodes = {(kept.session, kept.turn) for kept in case.cited}
     sessions = {kept.session for kept in case.cited}
     if len(episodes) < EPISODES or len(sessions) < SESSIONS:
         needed = f"A new skill needs {EPISODES} episodes in {SESSIONS} sessions"
-        raise Breach("too_few_episodes", f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one.")
+        raise RuleViolation(
+            "too_few_episodes", f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."
+        )
 
 
-Rule = Callable[[Case], None]
+Rule = Callable[[RuleCase], None]
 
 RULES: tuple[Rule, ...] = (
     within_bounds,
@@ -192,6 +348,6 @@ RULES: tuple[Rule, ...] = (
 """In the order in which they are asked."""
 
 
-def flat(text: str) -> str:
+def flatten_quote(text: str) -> str:
     """Returns a text as quotes are compared: on one line, with plain quotation marks."""
     return " ".join(text.translate(_STRAIGHT).split())

@@ -1,20 +1,18 @@
 """Running a command apart from the rest of the machine."""
 
-from evolvable_tools.sandbox.confinement import MODEL_PORT, Confinement, Limits, Sandbox
-from evolvable_tools.sandbox.probing import Choice, Found, sandbox_of
-from evolvable_tools.sandbox.relay import ModelAccess, relay
-from evolvable_tools.sandbox.returning import SandboxTrouble, bring_back
-from evolvable_tools.sandbox.runtimes import environment_inside
+from evolvable_tools.sandbox.exchange import ModelAccess, SandboxOutputError, bring_back, relay
+from evolvable_tools.sandbox.mechanisms import MODEL_PORT, Confinement, ResourceLimits, Sandbox, environment_inside
+from evolvable_tools.sandbox.probe import ProbeReport, SandboxChoice, sandbox_of
 
 __all__ = [
     "MODEL_PORT",
-    "Choice",
+    "SandboxChoice",
     "Confinement",
-    "Found",
-    "Limits",
+    "ProbeReport",
+    "ResourceLimits",
     "ModelAccess",
     "Sandbox",
-    "SandboxTrouble",
+    "SandboxOutputError",
     "bring_back",
     "environment_inside",
     "relay",

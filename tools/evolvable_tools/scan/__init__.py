@@ -1,1 +1,87 @@
-"""What a resource may not contain, what a person shall see first, and what it gains the means to do."""
+"""What a resource may not contain, what a person shall see first, and what it gains the means to do.
+
+What a scan says: findings, and which means a change adds or takes away.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FindingSeverity(StrEnum):
+    """What a finding leads to, worst first."""
+
+    HIGH = "high"
+    """Refused: no reason for it is known."""
+
+    MEDIUM = "medium"
+    """Waits for a person."""
+
+    LOW = "low"
+    """Shown, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a rule found.
+
+    rule: its name, as docs/scan.md lists it. path, line: where, counted from 1; '' and 0 for the resource as a whole.
+    excerpt: one line of what stands there, with everything invisible written out and every secret cut. why: what it
+    could do. hint: what to do about it.
+    """
+
+    rule: str
+    severity: FindingSeverity
+    path: str
+    line: int
+    excerpt: str
+    why: str
+    hint: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}: " if self.line else f"{self.path}: " if self.path else ""
+        return f"{where}{self.why} [{self.rule}]" + (f": {self.excerpt}" if self.excerpt else "")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Capability:
+    """One thing that a resource has the means to do: `kind` is what, such as network, `what` with whom or where."""
+
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityDiff:
+    """The capabilities that a change adds and takes away, in order."""
+
+    added: tuple[Capability, ...] = ()
+    removed: tuple[Capability, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Everything that a scan found, worst first."""
+
+    findings: tuple[Finding, ...]
+    capabilities: CapabilityDiff
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the change is refused."""
+        return any(finding.severity is FindingSeverity.HIGH for finding in self.findings)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the change waits for a person."""
+        return any(finding.severity is FindingSeverity.MEDIUM for finding in self.findings)
+
+
+def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the findings worst first, then by place; equal ones once."""
+    places = {severity: place for place, severity in enumerate(FindingSeverity)}
+    once = dict.fromkeys(findings)
+    return tuple(sorted(once, key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt)))

@@ -1,12 +1,17 @@
-"""What a resource has the means to do, read from its files: a set, so that a change is a difference of sets."""
+"""What a resource has the means to do, read from its files: a set, so that a change is a difference of sets.
+
+Which of the means that a change adds a person shall see first.
+
+What a change of the head of a main file gives a resource: tools, programs, a model, more occasions of use.
+"""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evolvable_store.frontmatter import parse_document
-from evolvable_tools.scan.findings import Capability
-from evolvable_tools.scan.views import View
+from evolvable_tools.scan import Capability, Finding, FindingSeverity
+from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 
 NETWORK, ENVIRONMENT, CREDENTIALS, WRITES = "network", "environment", "credentials", "writes"
 RUNS, TOOL, HOOK, MCP, PERMISSION, PROGRAM = "runs", "tool", "hook", "mcp", "permission", "program"
@@ -72,7 +77,7 @@ MAX_NAMED = 200
 """Tools that are read from one list."""
 
 
-def capabilities(views: Mapping[str, View], main: str) -> frozenset[Capability]:
+def capabilities(views: Mapping[str, TextView], main: str) -> frozenset[Capability]:
     """Returns everything that the text files of a resource, of which `main` is the main one, have the means to do."""
     found: set[Capability] = set()
     for path, view in views.items():
@@ -91,12 +96,12 @@ def capabilities(views: Mapping[str, View], main: str) -> frozenset[Capability]:
     return frozenset(found)
 
 
-def of_texts(views: Mapping[str, View]) -> frozenset[Capability]:
+def of_texts(views: Mapping[str, TextView]) -> frozenset[Capability]:
     """Return what the texts have the means to do, their heads and settings left out."""
     return frozenset(one for view in views.values() for one in _of_text(view))
 
 
-def _of_text(view: View) -> Iterator[Capability]:
+def _of_text(view: TextView) -> Iterator[Capability]:
     low = view.plain
     if "://" in low:
         yield from (Capability(NETWORK, host) for host in _hosts(view))
@@ -114,7 +119,7 @@ def _of_text(view: View) -> Iterator[Capability]:
     yield from (Capability(PERMISSION, what) for what, anchor in _GRANTS if anchor in low)
 
 
-def _hosts(view: View) -> set[str]:
+def _hosts(view: TextView) -> set[str]:
     """Returns the hosts that are reached: named in a program, or on a line with a command that reaches."""
     hosts: set[str] = set()
     low = view.plain
@@ -129,7 +134,7 @@ def _hosts(view: View) -> set[str]:
     return hosts
 
 
-def _of_frontmatter(view: View) -> Iterator[Capability]:
+def _of_frontmatter(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
     fields = parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
@@ -161,7 +166,7 @@ def _names(value: object) -> list[str]:
     return [str(value)[:80]]
 
 
-def _of_settings(view: View) -> Iterator[Capability]:
+def _of_settings(view: TextView) -> Iterator[Capability]:
     try:
         settings = json.loads(view.text)
     except (ValueError, RecursionError):
@@ -175,3 +180,177 @@ def _of_settings(view: View) -> Iterator[Capability]:
     permissions = settings.get("permissions")
     allowed = permissions.get("allow") if isinstance(permissions, dict) else None
     yield from (Capability(TOOL, tool) for tool in _tools(allowed))
+
+
+_M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
+
+ANY_TOOL = frozenset(("*", "Bash(*)", "Bash(:*)", "Bash(**)", "mcp__*"))
+SHELL = frozenset(("Bash", "Shell", "Execute", "PowerShell"))
+
+_KNOWN = frozenset(
+    (
+        *(
+            "github.com",
+            "raw.githubusercontent.com",
+            "api.github.com",
+            "gitlab.com",
+            "pypi.org",
+            "files.pythonhosted.org",
+        ),
+        *(
+            "registry.npmjs.org",
+            "npmjs.com",
+            "crates.io",
+            "docs.rs",
+            "pkg.go.dev",
+            "proxy.golang.org",
+            "docs.python.org",
+        ),
+        "developer.mozilla.org",
+    )
+)
+"""Hosts that a developer's machine talks to every day; what they serve may still be anybody's."""
+
+_WHYS = {
+    NETWORK: "it reaches {what} now",
+    ENVIRONMENT: "it reads {what} from the environment now",
+    CREDENTIALS: "it touches the credentials in {what} now",
+    WRITES: "it writes to {what} now, outside its own folder and the project",
+    RUNS: "it runs {what} now",
+    TOOL: "it may use {what} without asking now",
+    HOOK: "it brings a hook ({what}), which runs commands by itself",
+    MCP: "it brings an MCP server ({what}), which is a program of its own",
+    PERMISSION: "it works without asking for permission ({what})",
+    PROGRAM: "it brings a program that nobody can read ({what})",
+}
+_HINT = "Approve it if the resource needs that; otherwise leave it out."
+
+
+def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterator[Finding]:
+    """Yields a finding for each means that was added. is_new: there was nothing before, so all of them are."""
+    added = tuple(added)
+    kinds = {one.kind for one in added}
+    way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
+    for one in added:
+        severity = _always(one) if is_new else _in_a_change(one, way_out)
+        why = _WHYS[one.kind].format(what=one.what[:100])
+        yield Finding(
+            f"capability.{one.kind}", severity, "", 0, "", why.replace(" now", "", 1) if is_new else why, _HINT
+        )
+
+
+def _always(one: Capability) -> FindingSeverity:
+    """Returns what a means of a new resource leads to: only what no resource should bring along."""
+    if one.kind in (HOOK, MCP, PROGRAM):
+        return _M
+    if one.kind == TOOL:
+        return _M if one.what in ANY_TOOL else _L
+    if one.kind == PERMISSION:
+        return _M if one.what == "bypassPermissions" else _L
+    return _L
+
+
+def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
+    """Returns what a means leads to that the resource did not have before. way_out: secrets came with the network."""
+    if one.kind == NETWORK:
+        return _M if way_out or one.what not in _KNOWN else _L
+    if one.kind == ENVIRONMENT:
+        return _M if way_out else _L
+    if one.kind == TOOL:
+        return _M if one.what in ANY_TOOL or one.what in SHELL else _L
+    return _M
+
+
+_FRONT_TOOLS = ("tools", "allowed-tools", "allowedTools", "allowed_tools")
+_POWERS = {
+    "hooks": "a hook, which runs commands by itself",
+    "mcpServers": "an MCP server, which is a program of its own",
+    "mcp-servers": "an MCP server, which is a program of its own",
+    "mcp_servers": "an MCP server, which is a program of its own",
+    "permissionMode": "another permission mode",
+    "permission-mode": "another permission mode",
+    "permissions": "other permissions",
+    "model": "another model",
+    "delegate": "the right to hand work to other agents",
+    "delegates": "the right to hand work to other agents",
+    "skills": "other skills that are loaded with it",
+    "agent": "an agent that runs it",
+    "agents": "other agents that it calls",
+    "isolation": "another isolation",
+    "sandbox": "another sandbox",
+    "env": "environment variables",
+    "shell": "another shell",
+    "autoApprove": "approvals without a question",
+    "alwaysApply": "use in every conversation",
+}
+_LIMITS = ("disallowedTools", "disallowed-tools", "disable-model-invocation", "readonly", "read-only", "paths", "globs")
+_EVERYTHING = frozenset(
+    ("*", "**", ".*", "any", "all", "anything", "everything", "always", "every message", "every task", "")
+)
+
+
+def frontmatter_findings(before: TextView | None, after: TextView) -> Iterator[Finding]:
+    """Yield a finding for each thing that the head of a main file gives the resource and did not before."""
+    if before is None or frontmatter_text(before.text) == frontmatter_text(after.text):
+        return
+    was, now = _fields(before), _fields(after)
+    yield from _tools_front(was, now, after.path)
+    for key, what in _POWERS.items():
+        if now.get(key) not in (None, False) and now.get(key) != was.get(key):
+            yield _finding("front.power", after.path, f"{key}: {now[key]}", f"gives it {what} ({key})")
+    for key in _LIMITS:
+        if key in was and was[key] != now.get(key) and was[key] not in (None, False, []):
+            yield _finding("front.limit", after.path, f"{key}: {was[key]}", f"takes a limit away or changes it ({key})")
+    for trigger in _list(now.get("triggers")):
+        if trigger.strip().casefold() in _EVERYTHING and trigger not in _list(was.get("triggers")):
+            yield _finding("front.trigger", after.path, f"triggers: {trigger}", "claims every occasion as a trigger")
+
+
+def _tools_front(was: Mapping[str, object], now: Mapping[str, object], path: str) -> Iterator[Finding]:
+    for key in _FRONT_TOOLS:
+        if key not in was and key not in now:
+            continue
+        if key in was and key not in now and not any(other in now for other in _FRONT_TOOLS):
+            yield _finding(
+                "front.tools",
+                path,
+                f"{key}: {was[key]}",
+                f"takes the list of tools away ({key}), so that every tool may be used",
+            )
+        elif key in now and (key in was or any(other in was for other in _FRONT_TOOLS)):
+            known = {tool for other in _FRONT_TOOLS for tool in _list(was.get(other))}
+            more = [tool for tool in _list(now[key]) if tool not in known]
+            if more:
+                yield _finding("front.tools", path, f"{key}: {now[key]}", f"allows more tools: {', '.join(more)[:80]}")
+
+
+def _list(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [one.strip() for one in _split(value) if one.strip()]
+    return [str(one) for one in value][:200] if isinstance(value, list) else []
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas and blanks outside of brackets: Bash(git log:*) is one tool."""
+    found, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if char in ", " and depth <= 0:
+            found.append(text[start:at])
+            start = at + 1
+    return [*found, text[start:]]
+
+
+def frontmatter_text(text: str) -> str:
+    """Return the head of a main file as it is written, '' without one."""
+    if not text.startswith("---"):
+        return ""
+    return text[: max(text.find("\n---", 3), 0)]
+
+
+def _fields(view: TextView) -> Mapping[str, object]:
+    return parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
+
+
+def _finding(rule: str, path: str, excerpt: str, why: str) -> Finding:
+    return Finding(rule, FindingSeverity.MEDIUM, path, 1, escape_unprintable(excerpt[:120]), why, _HINT)

@@ -1,5 +1,184 @@
-"""From what a client wrote down to one Session: read, redacted, and with the origin of every piece of text."""
+"""From what a client wrote down to one Session: read, redacted, and with the origin of every piece of text.
 
-from evolvable_tools.sessions.session import NoTranscript, Origin, Session, Span
+A finished session as everybody here sees it, whichever client wrote it down.
+
+What a reader of a client's format hands on: raw pieces, not yet redacted, that nobody else may keep.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from evolvable_store.errors import Invalid
 
 __all__ = ["NoTranscript", "Origin", "Session", "Span"]
+
+
+class NoTranscript(Invalid):
+    """A file or a list of messages that is no transcript of a session."""
+
+
+class Origin(StrEnum):
+    """Where a piece of text came from, however it got where it stands."""
+
+    USER = "user"
+    """A person typed it."""
+
+    ASSISTANT = "assistant"
+    """A model wrote it, that of a subagent included."""
+
+    REPOSITORY = "repository"
+    """A file of the project."""
+
+    COMMAND = "command"
+    """What a command that ran here printed."""
+
+    WEB = "web"
+    """The web, or a file that lies outside the project or in somebody else's code."""
+
+    MCP = "mcp"
+    """An MCP server or another tool of third parties."""
+
+    SKILL = "skill"
+    """A skill that was put into the context."""
+
+    MEMORY = "memory"
+    """Memory, boot files, and what the client or a hook put into the context beside them."""
+
+
+UNTRUSTED = frozenset((Origin.WEB, Origin.MCP))
+"""Text of third parties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One piece of a session: something said, a call of a tool, or what a call gave back. All texts are redacted.
+
+    index: its place in the session, from 0. turn: how many messages a person had typed by then; 0 before the first.
+    role: user, assistant, tool (what a call gave back) or system (what the client put in). tool: of a call and of its
+    result, as the client names it; call_id: what joins the two; input: what a call was given, None for everything
+    else. skill: the skill that the client says drove the step, or whose text it is. agent: the subagent that it
+    happened in, None in the session itself.
+    """
+
+    index: int
+    turn: int
+    role: str
+    origin: Origin
+    text: str
+    at: datetime | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    is_error: bool = False
+    model: str | None = None
+    input: Mapping[str, Any] | None = None
+    skill: str | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session. client: claude-code, codex or messages. project: the folder that it worked in.
+
+    digest: of what was read, the same as long as the session did not go on. redactions: how many secrets of each type
+    were taken out. tokens: those that were paid for in full, in and out, without what came from a cache; None when
+    nobody counted. model: the last that answered. reviewing: it is itself a review or another tool's watching of a
+    session, from which nothing is learned.
+    """
+
+    client: str
+    session_id: str
+    project: str | None
+    started: datetime | None
+    spans: tuple[Span, ...]
+    digest: str
+    redactions: Mapping[str, int] = field(default_factory=dict)
+    tokens: int | None = None
+    model: str | None = None
+    reviewing: bool = False
+
+    @property
+    def turns(self) -> int:
+        """How many messages a person typed."""
+        return max((span.turn for span in self.spans), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class RawPiece:
+    """A span before it is redacted. typed: a person's message begins with it. follows: where in the text what a
+    command printed begins, behind what the client says of it."""
+
+    role: str
+    origin: Origin
+    text: str
+    at: datetime | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    is_error: bool = False
+    model: str | None = None
+    input: Mapping[str, Any] | None = None
+    skill: str | None = None
+    agent: str | None = None
+    typed: bool = False
+    follows: int = 0
+
+
+@dataclass(slots=True)
+class TranscriptInfo:
+    """What the lines of a transcript say of the session as a whole; filled while they are read."""
+
+    client: str
+    session_id: str = ""
+    project: str | None = None
+    started: datetime | None = None
+    model: str | None = None
+    tokens: int | None = None
+    reviewing: bool = False
+    known: int = 0
+    """Lines that this format knows."""
+
+
+def parse_moment(value: object) -> datetime | None:
+    """Returns a moment that a transcript names, in UTC; None for what is none."""
+    if not isinstance(value, str) or len(value) > 40:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Returns a JSON object as it is, and an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Returns a JSON list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str | None:
+    """Returns a text that says something, None for anything else."""
+    return value if isinstance(value, str) and value else None
+
+
+def text_of(content: object) -> str:
+    """Returns the text of a message's or a result's content, be it a text, a block or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    parts = []
+    for block in blocks:
+        if isinstance(block, str):
+            parts.append(block)
+        elif isinstance(block, dict):
+            said = block.get("text")
+            if isinstance(said, str):
+                parts.append(said)
+            elif isinstance(block.get("content"), str | list):
+                parts.append(text_of(block["content"]))
+    return "\n".join(parts)

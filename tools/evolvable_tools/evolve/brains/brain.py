@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.rollout import Usage
-from evolvable_tools.providers.answers import problem
-from evolvable_tools.providers.thinker import ProviderError, WrongAnswer
+from evolvable_tools.llm import ProviderError, WrongAnswer, schema_problem
 
 
 class Role(StrEnum):
@@ -101,7 +100,7 @@ class NoAnswer(ProviderError):
 def checked(question: Question, value: object, who: str) -> dict[str, Any]:
     """Returns an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
     answer = json_value(value)
-    fault = problem(answer, question.schema)
+    fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
         raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})

@@ -8,9 +8,9 @@ from typing import Any
 from evolvable_tools.evolve.brains.brain import Answer, Question
 from evolvable_tools.evolve.brains.prices import Price
 from evolvable_tools.evolve.brains.thinking import Thinking
-from evolvable_tools.providers.claude_api import MODEL, AnthropicThinker
-from evolvable_tools.providers.headless import CommandThinker
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.redaction.redactor import Redactor
 
 THINKING = 600.0
 """Seconds for one answer of whoever thinks."""
@@ -58,10 +58,10 @@ def _thinking(opening: Opening) -> Thinking:
     how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
     if kind == "anthropic":
         return Thinking(
-            AnthropicThinker(opening.key, model or MODEL, opening.address, THINKING, proxy=opening.proxy), **how
+            AnthropicModel(opening.key, model or MODEL, opening.address, THINKING, proxy=opening.proxy), **how
         )
     return Thinking(
-        CommandThinker(opening.command, THINKING, folder=opening.folder, environment=dict(opening.environment)), **how
+        CommandModel(opening.command, THINKING, folder=opening.folder, environment=dict(opening.environment)), **how
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from evolvable_tools.evolve.brains.brain import Answer, NoAnswer, Question
 from evolvable_tools.evolve.brains.prices import Price, together, usage_of
 from evolvable_tools.evolve.rollout import Usage
-from evolvable_tools.providers.thinker import ProviderError, Request, Thinker, WrongAnswer
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer
+from evolvable_tools.redaction.redactor import Redactor
 
 _TRIES, _BETWEEN = 20, 0.05  # to end a thinker, and seconds between two
 _AGAIN = "An answer before this one was not taken, because of this: {}"
@@ -26,7 +26,7 @@ class Thinking:
     """
 
     def __init__(
-        self, thinker: Thinker, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+        self, thinker: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
     ) -> None:
         self._thinker, self._redactor, self._price = thinker, redactor, price
         self.name = thinker.name

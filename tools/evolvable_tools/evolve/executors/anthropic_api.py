@@ -19,9 +19,9 @@ from evolvable_tools.evolve.executors.seen import Ending, Seen, ending
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Rollout
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.providers.answers import shown
+from evolvable_tools.llm import printable_line
+from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.sandbox import Sandbox
-from evolvable_tools.sessions.redact import Redactor
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -114,13 +114,13 @@ class AnthropicExecutor:
         except TimeoutError:
             return ending(seen, timed_out=True, code=None, last_words="")
         except anthropic.APIStatusError as error:
-            seen.failure = shown(f"{error.status_code}: {error.api_message or ''}".replace(key, "[key]"))
+            seen.failure = printable_line(f"{error.status_code}: {error.api_message or ''}".replace(key, "[key]"))
             seen.status = error.status_code
             end = ending(seen, timed_out=False, code=None, last_words="")
             return Ending(end.outcome, end.detail, _asked_wait(error, end.wait))
         except (anthropic.AnthropicError, ValueError, RuntimeError, TypeError) as error:
             # The connection, or an answer that is none: nothing that the program could have done.
-            why = shown(f"{type(error).__name__}: {error}".replace(key, "[key]"))
+            why = printable_line(f"{type(error).__name__}: {error}".replace(key, "[key]"))
             return Ending(Outcome.INFRA_ERROR, why)
         return ending(seen, timed_out=False, code=0, last_words="")
 

@@ -10,8 +10,8 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.commands import LIMIT_REACHED, run_command, run_confined
 from evolvable_tools.evolve.executors.installing import description_of
 from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.providers.child import Ran
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
+from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
 
 MAX_TEXT = 100_000
 """Characters of one answer of a tool, and bytes of a file that is written."""
@@ -134,7 +134,7 @@ class Toolbox:
         words = ["/bin/sh", "-c", command]
         try:
             ran = await self._ran(words)
-        except SandboxTrouble as error:
+        except SandboxOutputError as error:
             raise ToolTrouble(error.text) from None
         except (OSError, ValueError) as error:
             raise ToolTrouble(f"It cannot be started: {error}") from None
@@ -145,7 +145,7 @@ class Toolbox:
         said = (ran.out + ran.err).decode("utf-8", "replace")
         return _cut(f"exit {ran.code}\n{said}")
 
-    async def _ran(self, words: list[str]) -> Ran:
+    async def _ran(self, words: list[str]) -> ProcessResult:
         environment = dict(self.commands or {})
         if self.sandbox is None:
             return await run_command(words, timeout=COMMAND_TIME, folder=self.workspace, environment=environment)

@@ -16,18 +16,11 @@ from evolvable_tools.evolve.commands import LIMIT_REACHED, run_command, run_conf
 from evolvable_tools.evolve.executors.seen import Ending, Seen, ending
 from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.marks import REVIEWING_MARK
-from evolvable_tools.providers.answers import shown
-from evolvable_tools.providers.child import Children, Ran
-from evolvable_tools.sandbox import (
-    Confinement,
-    ModelAccess,
-    Sandbox,
-    SandboxTrouble,
-    environment_inside,
-    relay,
-)
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.sandbox import Confinement, ModelAccess, Sandbox, SandboxOutputError, environment_inside, exchange
+from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MOST = 64 * 2**20
 """Bytes of the events of one run."""
@@ -99,13 +92,13 @@ def version_of(binary: str, environment: Mapping[str, str]) -> str:
     """Returns the version that a client says it is. Raises ClientTrouble. Takes a second: not for an event loop."""
     hint = "Install it, and see that it is on the PATH."
     try:
-        ran = Children().run([binary, "--version"], b"", _ASKING, environment=dict(environment))
+        ran = ChildProcesses().run([binary, "--version"], b"", _ASKING, environment=dict(environment))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name or its environment has a zero byte"
-        raise ClientTrouble(f"{shown(binary)} cannot be started: {why}.", hint) from None
-    said = shown(ran.out.decode("utf-8", "replace").strip())
+        raise ClientTrouble(f"{printable_line(binary)} cannot be started: {why}.", hint) from None
+    said = printable_line(ran.out.decode("utf-8", "replace").strip())
     if ran.code != 0 or not said:
-        raise ClientTrouble(f"{shown(binary)} --version ended with {ran.code} and said nothing of use.", hint)
+        raise ClientTrouble(f"{printable_line(binary)} --version ended with {ran.code} and said nothing of use.", hint)
     return said
 
 
@@ -195,17 +188,19 @@ async def _ran(settings: ClientSettings, task: Task, workspace: Path, place: Pla
     began = time.monotonic()
     try:
         ran = await _run(settings, task, workspace, place, call)
-    except SandboxTrouble as error:
+    except SandboxOutputError as error:
         return Rollout("", outcome=Outcome.INFRA_ERROR, detail=error.text)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        return Rollout("", outcome=Outcome.INFRA_ERROR, detail=f"{settings.binary} cannot be started: {shown(why)}")
+        return Rollout(
+            "", outcome=Outcome.INFRA_ERROR, detail=f"{settings.binary} cannot be started: {printable_line(why)}"
+        )
     wall = time.monotonic() - began
     seen = call.read(ran.out)
     if ran.too_long:
         end = Ending(Outcome.AGENT_TIMEOUT, f"it wrote more than {MOST:,} bytes")
     elif settings.sandbox is not None and ran.code == LIMIT_REACHED:
-        end = Ending(Outcome.AGENT_TIMEOUT, shown(ran.err.decode("utf-8", "replace")[-400:]))
+        end = Ending(Outcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:]))
     else:
         last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
         end = ending(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
@@ -222,7 +217,7 @@ async def _ran(settings: ClientSettings, task: Task, workspace: Path, place: Pla
     )
 
 
-async def _run(settings: ClientSettings, task: Task, workspace: Path, place: Place, call: Call) -> Ran:
+async def _run(settings: ClientSettings, task: Task, workspace: Path, place: Place, call: Call) -> ProcessResult:
     prompt = prompt_of(task).encode("utf-8", "replace")
     if settings.sandbox is None:
         environment = environment_of(settings, place, call.environment)
@@ -243,7 +238,7 @@ async def _run(settings: ClientSettings, task: Task, workspace: Path, place: Pla
     )
     if call.model is None:
         return await run_confined(what, settings.sandbox, prompt, most=MOST)
-    async with relay(call.model) as socket:
+    async with exchange(call.model) as socket:
         return await run_confined(replace(what, model_socket=socket), settings.sandbox, prompt, most=MOST)
 
 

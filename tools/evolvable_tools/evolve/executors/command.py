@@ -15,8 +15,8 @@ from evolvable_tools.evolve.commands import LIMIT_REACHED, run_confined
 from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.providers.child import Ran
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxTrouble, environment_inside
+from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
 
 PROGRAM = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
@@ -81,7 +81,7 @@ class CommandExecutor:
         try:
             what = self._confined(task, workspace, folder)
             ran = await run_confined(what, self._sandbox, given, outside=self._environment)
-        except SandboxTrouble as error:
+        except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=Outcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
             why = f"{self.command[0]} could not be started: {error.strerror or error}"
@@ -110,7 +110,7 @@ class CommandExecutor:
         )
 
 
-def _own_end(ran: Ran) -> str:
+def _own_end(ran: ProcessResult) -> str:
     """Returns why a command inside a sandbox ended before its answer, where only the program can have caused it.
 
     Nobody outside sends a signal inside: a program that kills what measures it fails the task.
@@ -161,7 +161,7 @@ def _given(task: Task, program: Program, repeat: int, workspace: Path, folder: P
     return json.dumps(told).encode("ascii")
 
 
-def _answer(ran: Ran) -> dict[str, Any]:
+def _answer(ran: ProcessResult) -> dict[str, Any]:
     if ran.too_long:
         raise _Unusable("the command printed too much")
     if ran.code != 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.rollout import Outcome
-from evolvable_tools.providers.answers import document, shown
+from evolvable_tools.llm import parse_json, printable_line
 
 MAX_STEP = 4_000
 """Characters of one step of a trace."""
@@ -86,19 +86,23 @@ class Ending:
 def ending(seen: Seen, *, timed_out: bool, code: int | None, last_words: str) -> Ending:
     """Returns how a run counts. What is no verdict on the program is an infrastructure error."""
     if timed_out and seen.trouble:
-        return Ending(Outcome.INFRA_ERROR, f"nothing came back in time: {shown(seen.trouble)}", _wait(seen.trouble))
+        return Ending(
+            Outcome.INFRA_ERROR, f"nothing came back in time: {printable_line(seen.trouble)}", _wait(seen.trouble)
+        )
     if timed_out and seen.progress:
         return Ending(Outcome.AGENT_TIMEOUT, "it was not done in time")
     if timed_out:
         return Ending(Outcome.INFRA_ERROR, "nothing came back in time")
     if seen.limit:
-        return Ending(Outcome.AGENT_TIMEOUT, shown(seen.failure) or "it took too many turns")
+        return Ending(Outcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
     if seen.failure:
         return _failed(seen)
     if not seen.ended or not seen.progress:
         why = f"it ended with exit code {code} before its answer"
         return Ending(
-            Outcome.INFRA_ERROR, f"{why}: {shown(last_words)}" if last_words.strip() else why, _wait(last_words)
+            Outcome.INFRA_ERROR,
+            f"{why}: {printable_line(last_words)}" if last_words.strip() else why,
+            _wait(last_words),
         )
     return Ending()
 
@@ -109,8 +113,8 @@ def _failed(seen: Seen) -> Ending:
         wait = 0.0
     foreign = seen.status is not None and (seen.status in (401, 403, 408, 429) or seen.status >= 500)
     if foreign or wait is not None or _NOT_OURS.search(seen.failure) or not seen.progress:
-        return Ending(Outcome.INFRA_ERROR, shown(seen.failure), wait)
-    return Ending(None, shown(seen.failure))
+        return Ending(Outcome.INFRA_ERROR, printable_line(seen.failure), wait)
+    return Ending(None, printable_line(seen.failure))
 
 
 def _wait(text: str) -> float | None:
@@ -127,6 +131,6 @@ def _wait(text: str) -> float | None:
 def events(out: bytes) -> Iterator[Mapping[str, Any]]:
     """Yields the JSON objects in the lines of an output; a line that is none, or is half, is passed over."""
     for line in out.split(b"\n"):
-        found = document(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
+        found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
         if isinstance(found, dict):
             yield found

@@ -12,7 +12,7 @@ from evolvable_tools.evolve.run_folder import RunFolder
 from evolvable_tools.evolve.run_state import Candidate, GateEntry, Record, RunState, Spent
 from evolvable_tools.evolve.statistics.bootstrap import paired_interval
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.measures.wilson import interval as wilson_interval
+from evolvable_tools.metrics import wilson_interval
 
 MOST_SHOWN = 400
 """Characters of an output in the report."""

@@ -10,7 +10,7 @@ from evolvable_tools.evolve.program import Program
 from evolvable_tools.evolve.roles.plan import Plan
 from evolvable_tools.evolve.roles.schemas import closed, many, one_of, texts
 from evolvable_tools.evolve.roles.showing import resources
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 INSTRUCTIONS = """\
 You write resources for a coding agent: skills, prompts, agents, memory, tools. You are given one JSON document with

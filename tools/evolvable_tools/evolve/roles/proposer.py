@@ -13,7 +13,7 @@ from evolvable_tools.evolve.roles.diagnosis import diagnoses
 from evolvable_tools.evolve.roles.plan import SCHEMA, BadPlan, Plan, intents_of, without_leaks
 from evolvable_tools.evolve.roles.showing import LADDER, MAX_QUESTION, Cut, Evidence, chosen, resources, shown
 from evolvable_tools.evolve.static_gate.leaks import Corpus
-from evolvable_tools.sessions.redact import Redactor
+from evolvable_tools.redaction.redactor import Redactor
 
 INSTRUCTIONS = """\
 You look at how an agent did tasks with a set of resources (skills, prompts, agents, memory, tools), and say which small

@@ -16,8 +16,8 @@ from evolvable_tools.evolve.commands import run_confined
 from evolvable_tools.evolve.rollout import Check, Score, Usage
 from evolvable_tools.evolve.scorers.trouble import ScorerTrouble
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.providers.answers import shown
-from evolvable_tools.providers.child import Ran
+from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.sandbox import Confinement, Sandbox, environment_inside
 
 SECONDS = 60.0
@@ -71,7 +71,7 @@ async def command_score(
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ScorerTrouble(
-                f"The scorer of task {task.id} cannot be started: {shown(why)}.",
+                f"The scorer of task {task.id} cannot be started: {printable_line(why)}.",
                 "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
             ) from None
     return _read(task.id, ran, seconds)
@@ -84,7 +84,9 @@ def _lay_out(place: Path, workspace: Path | None, files: Mapping[str, bytes], tr
         try:
             shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=_special)
         except (OSError, shutil.Error) as error:
-            raise ScorerTrouble(f"The workspace cannot be copied for its scorer: {shown(str(error))}.") from None
+            raise ScorerTrouble(
+                f"The workspace cannot be copied for its scorer: {printable_line(str(error))}."
+            ) from None
     (place / "taskset").mkdir()
     for path, data in files.items():
         target = place / "taskset" / path
@@ -117,19 +119,19 @@ def _given(task: Task, output: str, usage: Usage, place: Path, transcript: str) 
     ).encode()
 
 
-def _read(task: str, ran: Ran, seconds: float) -> Score:
+def _read(task: str, ran: ProcessResult, seconds: float) -> Score:
     if ran.too_long:
         raise ScorerTrouble(f"The scorer of task {task} wrote too much.", "It is to print one JSON object.")
     if ran.code is None:
         raise ScorerTrouble(f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more.")
     if ran.code != 0:
-        said = shown(ran.err.decode("utf-8", "replace")[-400:])
+        said = printable_line(ran.err.decode("utf-8", "replace")[-400:])
         raise ScorerTrouble(f"The scorer of task {task} ended with exit code {ran.code}{f': {said}' if said else '.'}")
     try:
         said_ = json.loads(ran.out)
     except (ValueError, RecursionError):
         raise ScorerTrouble(
-            f"The scorer of task {task} printed no JSON: {shown(ran.out.decode('utf-8', 'replace'))}",
+            f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
             'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong on stderr.',
         ) from None
     try:
@@ -144,10 +146,10 @@ def _score(said: Any) -> Score:
         raise ValueError("it is no JSON object")
     state = said.get("status") or "ok"
     if state not in _STATES:
-        raise ValueError(f"status is {shown(str(state))}, and not one of {', '.join(_STATES)}")
+        raise ValueError(f"status is {printable_line(str(state))}, and not one of {', '.join(_STATES)}")
     if state == "infra_error":
         raise ValueError(
-            f"it reports trouble of its own: {shown(_text(said, 'evidence_private')) or 'no reason given'}"
+            f"it reports trouble of its own: {printable_line(_text(said, 'evidence_private')) or 'no reason given'}"
         )
     checks = said.get("checks") or []
     metrics = said.get("metrics") or {}

@@ -43,7 +43,7 @@ _NEEDS_EXPECTED = ("exact", "officeqa_compat", "numeric_strict", "json_subset")
 
 def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
     """Returns what is wrong with a scorer as a task names it, or '' when it can score."""
-    from evolvable_tools.providers.answers import problem
+    from evolvable_tools.llm import schema_problem
 
     if spec.type not in SCORERS:
         return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(SCORERS)}"
@@ -53,7 +53,7 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
         "required": _REQUIRED.get(spec.type, []),
         "additionalProperties": False,
     }
-    if fault := problem(dict(spec.args), schema):
+    if fault := schema_problem(dict(spec.args), schema):
         return f"the arguments of its scorer {spec.type} are wrong: {fault}"
     if spec.type == "command" and ("argv" in spec.args) == ("name" in spec.args):
         return "its scorer command has either argv, a command, or name, a scorer that a person registered"

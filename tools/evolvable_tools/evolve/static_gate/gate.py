@@ -9,9 +9,9 @@ from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.evolve.program import Part, Program
 from evolvable_tools.evolve.static_gate.leaks import Corpus
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.scan import capabilities as means
-from evolvable_tools.scan.findings import Severity
-from evolvable_tools.scan.scanning import scan
+from evolvable_tools.scan.scanner import scan
 
 _FOR_A_PERSON = frozenset(
     f"capability.{kind}" for kind in (means.NETWORK, means.RUNS, means.TOOL, means.WRITES, means.ENVIRONMENT)
@@ -106,8 +106,8 @@ def _of_part(part: Part, old: Part | None, texts: str, corpus: Corpus, limits: L
     yield from _shape(part, old)
     yield from _size(part, old, limits)
     for finding in scan(old.files if old else None, part.files, part.kind).findings:
-        if finding.severity is not Severity.LOW:
-            blocks = finding.severity is Severity.HIGH or finding.rule not in _FOR_A_PERSON
+        if finding.severity is not FindingSeverity.LOW:
+            blocks = finding.severity is FindingSeverity.HIGH or finding.rule not in _FOR_A_PERSON
             yield GateFinding("scan", part.ref, finding.path, f"{finding.why} [{finding.rule}]", blocks)
     yield from _leaks(part, texts, corpus)
 

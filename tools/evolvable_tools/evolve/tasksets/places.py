@@ -12,7 +12,7 @@ from evolvable_tools.evolve.tasksets.approvals import commands_of, is_approved, 
 from evolvable_tools.evolve.tasksets.reading import LINES, InvalidTaskSet, read_taskset
 from evolvable_tools.evolve.tasksets.splitting import Ratios
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.trust import Trust, trusts
+from evolvable_tools.trust import Trust, trust_levels
 
 
 class NoTaskSet(NotFound):
@@ -69,7 +69,7 @@ def refuse_unvouched(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # That sessions did well with it vouches for nothing here: an agent tells that as well.
-        trust = trusts(library, [head.id])[head.id]
+        trust = trust_levels(library, [head.id])[head.id]
         unvouched = trust in (Trust.AGENT, Trust.PROVEN)
         imported = trust in (Trust.IMPORT, Trust.LOCAL, Trust.UNTRUSTED)
     else:

@@ -1,0 +1,270 @@
+"""Which changes go live at once and which wait for a person: by kind, by what they do, and by whose work they undo.
+
+The door that every write by anything but a person goes through.
+
+Which contents of watched folders are held: what a repository or an agent wrote and a person is to see first.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import InvalidArgument, Refused, Unsafe
+from evolvable_store.objects import Files
+from evolvable_store.operation import Actor, Head, Operation, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.attestations import Attestations, list_authors
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
+from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
+
+if TYPE_CHECKING:
+    from evolvable_tools.library import Caller, Library
+
+
+MAX_REMOVED = 5
+"""Resources that an agent may take away in one session, of those that it made itself, before the rest waits."""
+
+SEARCHED = 10_000
+"""Operations of a session that are looked at."""
+
+SOUL = "SOUL"
+"""The memory that is a person's alone."""
+
+
+class ApprovalPolicy(StrEnum):
+    """What becomes of proposals of one kind."""
+
+    ASK = "ask"
+    """They wait for a person."""
+
+    AUTO = "auto"
+    """They are made at once, unless the scan asks for a person. Of memory only."""
+
+    OFF = "off"
+    """There are none."""
+
+
+def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
+    """Returns the policies that a setting says, such as `memory=auto,agent=off`. Raises InvalidArgument."""
+    said: dict[Kind, ApprovalPolicy] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            kind, policy = Kind(name.strip()), ApprovalPolicy(value.strip())
+        except ValueError:
+            hint = f"Write KIND=POLICY: one of {', '.join(Kind)}, and one of {', '.join(ApprovalPolicy)}."
+            raise InvalidArgument(f"{part[:40]!r} is no policy.", hint) from None
+        if policy is ApprovalPolicy.AUTO and kind is not Kind.MEMORY:
+            raise InvalidArgument(f"{kind}s are not changed without asking.", "auto is for memory alone.")
+        said[kind] = policy
+    return said
+
+
+def stricter_policies(
+    floor: Mapping[Kind, ApprovalPolicy], said: Mapping[Kind, ApprovalPolicy]
+) -> dict[Kind, ApprovalPolicy]:
+    """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
+    order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)
+    kinds = dict.fromkeys([*floor, *said])
+    asked = {kind: (floor.get(kind, ApprovalPolicy.ASK), said.get(kind)) for kind in kinds}
+    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in asked.items()}
+
+
+def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
+    """Returns whether a change of this resource by `actor` is only proposed, because it is a memory.
+
+    Raises Refused for SOUL, and where changes of memories by anybody but a person are off.
+    """
+    if ref.kind is not Kind.MEMORY or actor is Actor.HUMAN:
+        return False
+    if ref.name == SOUL:
+        raise Refused(
+            f"{ref} is written by a person alone.", "Tell the user what you would change there, and go on without it."
+        )
+    policy = policies.get(Kind.MEMORY, ApprovalPolicy.ASK)
+    if policy is ApprovalPolicy.OFF:
+        raise Refused("Memories are changed by a person alone here (policy memory=off).", "Go on without it.")
+    return policy is ApprovalPolicy.ASK
+
+
+class ApprovalLevel(StrEnum):
+    """Which changes of an agent wait for a person. What a scan finds and what memories ask for waits at every level."""
+
+    OFF = "off"
+    """Nothing else waits."""
+
+    GUARDED = "guarded"
+    """What is frozen, and what takes away or takes back what the same client and session did not do, waits."""
+
+    ALL = "all"
+    """Everything waits."""
+
+
+def change_waits(library: "Library", caller: "Caller", head: Head | None) -> bool:
+    """Return whether a change of this resource by the caller waits, whatever it holds. head: None for a new one."""
+    if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
+        return False
+    return library.level is ApprovalLevel.ALL or (head is not None and head.version is not None and head.frozen)
+
+
+def removal_waits(library: "Library", caller: "Caller", head: Head) -> bool:
+    """Return whether the caller's removal of this resource waits."""
+    if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
+        return False
+    if change_waits(library, caller, head):
+        return True
+    made_by = {change.operation for change in library.store.backend.changes_to(head.id, 0)}
+    return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(library, caller, {head.ref})
+
+
+def undo_waits(library: "Library", caller: "Caller", undid: Iterable[int], refs: Iterable[Ref]) -> bool:
+    """Return whether taking these operations back waits. refs: the resources that it would change."""
+    if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
+        return False
+    if library.level is ApprovalLevel.ALL or not is_own(caller, map(library.store.operation, undid)):
+        return True
+    return _takes_too_many(library, caller, set(refs))
+
+
+def is_own(caller: "Caller", operations: Iterable[Operation]) -> bool:
+    """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
+    me = caller.identity
+    if me.principal is Principal.AGENT and caller.session is not None:
+        session = caller.session
+    elif me.principal is Principal.SCRIPT:
+        session = None
+    else:
+        return False
+    return all(
+        operation.principal is me.principal
+        and operation.intent.via == me.via
+        and (session is None or operation.session == session)
+        for operation in operations
+    )
+
+
+def _takes_too_many(library: "Library", caller: "Caller", refs: set[Ref]) -> bool:
+    """Return whether the session would have taken away or back more resources than an agent may."""
+    made = [one for one in library.store.operations(SEARCHED, caller.session) if is_own(caller, [one])]
+    took = [operation.id for operation in made if operation.intent.undoes]
+    changes = library.store.backend.changes_of([operation.id for operation in made])
+    gone = {change.ref for change in changes if change.after is None or change.operation in took}
+    return len(gone | refs) > MAX_REMOVED
+
+
+NOTHING = Scan((), CapabilityDiff())
+
+
+def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
+    """Returns what a change by `actor` brings. A removal (no files) brings nothing.
+
+    Raises Unsafe for what is refused, unless a person makes the change.
+    """
+    if not after:
+        return NOTHING
+    from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile; no server waits for them
+
+    found = scan(file_bytes(before) or None, file_bytes(after), ref.kind)
+    if found.blocks and actor is not Actor.HUMAN:
+        raise Unsafe(str(ref), [str(one) for one in found.findings if one.severity is FindingSeverity.HIGH])
+    return found
+
+
+def file_bytes(files: Files) -> Mapping[str, bytes]:
+    """Returns the bytes of each file."""
+    return {path: file.data for path, file in files.items()}
+
+
+def finding_messages(found: Scan) -> list[str]:
+    """Returns a line for each finding that is more than shown."""
+    return [f"scan: {one}" for one in found.findings if one.severity is not FindingSeverity.LOW]
+
+
+def dump_scan(found: Scan) -> str | None:
+    """Returns a scan as it is stored with a proposal, None when there is nothing to say."""
+    if found == NOTHING:
+        return None
+    return json.dumps(asdict(found))
+
+
+def load_scan(text: str | None) -> Scan:
+    """Returns the scan that `kept` wrote."""
+    if text is None:
+        return NOTHING
+    fields = json.loads(text)
+    findings = (Finding(**{**one, "severity": FindingSeverity(one["severity"])}) for one in fields["findings"])
+    added, removed = (tuple(Capability(**one) for one in fields["capabilities"][way]) for way in ("added", "removed"))
+    return Scan(tuple(findings), CapabilityDiff(added, removed))
+
+
+MAX_SAID = 3
+"""Findings that the reason of a held content names."""
+
+
+class ContentGate:
+    """The gate of one library."""
+
+    def __init__(self, store: Store, policies: Mapping[Kind, ApprovalPolicy]) -> None:
+        self._store, self._policies = store, policies
+
+    def __call__(self, arrival: IncomingDirectory) -> HoldDecision | None:
+        """Return why a content is held, None where it is served at once."""
+        from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile
+
+        found = scan(file_bytes(arrival.before) or None, file_bytes(arrival.files), arrival.ref.kind)
+        if arrival.identity.principal is Principal.AGENT:
+            return self._of_agent(arrival, found)
+        return self._of_repository(arrival, found)
+
+    def _of_repository(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
+        if self._is_known(arrival):
+            return None
+        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+        if asked:
+            return HoldDecision(f"held: a repository brought it, and the scan found: {_said(asked)}", dump_scan(found))
+        if self._has_trusted_head(arrival):
+            return HoldDecision("held: a repository brought a change of a resource that you trust", dump_scan(found))
+        return None
+
+    def _of_agent(self, arrival: IncomingDirectory, found: Scan) -> HoldDecision | None:
+        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+        if asked:
+            return HoldDecision(f"held: an agent wrote the file, and the scan found: {_said(asked)}", dump_scan(found))
+        if (
+            arrival.ref.kind is Kind.MEMORY
+            and self._policies.get(Kind.MEMORY, ApprovalPolicy.ASK) is not ApprovalPolicy.AUTO
+        ):
+            return HoldDecision("held: an agent wrote the file, and memories wait for a person", dump_scan(found))
+        return None
+
+    def _has_trusted_head(self, arrival: IncomingDirectory) -> bool:
+        head = arrival.head
+        if head is None or head.ref != arrival.ref or head.version is None:
+            return False
+        made = list_authors(self._store.backend, [head.id]).get(head.id, [])
+        if any((one.principal or _implied(one.actor)) is Principal.PERSON for one in made):
+            return True
+        return any(one.tree == head.tree for one in Attestations(self._store.backend).of([head.id]))
+
+    def _is_known(self, arrival: IncomingDirectory) -> bool:
+        """Return whether a person vouches for this very content already."""
+        head = arrival.head
+        if head is None or head.ref != arrival.ref:
+            return False
+        from evolvable_store.objects import make_manifest
+
+        tree = make_manifest(arrival.files).tree
+        return any(one.tree == tree for one in Attestations(self._store.backend).of([head.id]))
+
+
+def _implied(actor: Actor) -> Principal:
+    return Principal.PERSON if actor is Actor.HUMAN else Principal.AGENT
+
+
+def _said(findings: list[Finding]) -> str:
+    rules = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
+    more = f", and {len(rules) - MAX_SAID} more" if len(rules) > MAX_SAID else ""
+    return json.dumps("; ".join(list(rules)[:MAX_SAID]) + more, ensure_ascii=False)[1:-1]

@@ -1,0 +1,282 @@
+"""The shared embedder as a server sees it: asked at once, waited for briefly, started when it is not there.
+
+What talking to a process needs is imported by the thread that connects, so that no answer waits for it.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_store.paths import private_file
+from evolvable_store.resource import Kind
+from evolvable_tools.embedding import NearestDescription, SimilarResources, absolute_spec
+
+if TYPE_CHECKING:
+    from evolvable_tools.embedding.ipc import EmbedderConnection
+
+PATIENCE = 0.05
+"""Seconds that an answer is waited for."""
+
+MAX_TASK = 120
+"""Characters of a task that are sent. The time to embed grows with the text, and more of it finds nothing better."""
+
+LOG = "embedder.log"
+"""What the process has to say, in the library's folder."""
+
+_MOST_LINES = 8
+_WARMING_UP = "embedder is warming up"
+_BUSY = "the embedder is still at an earlier task"
+_START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
+_TRY_AGAIN = 0.05
+
+# The process lives long and needs no secret of its starter, but for those that the hub asks for.
+_SECRET = ("_API_KEY", "_TOKEN", "_SECRET")
+_OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def truncate_task(task: str) -> str:
+    """Returns as much of the task as is embedded."""
+    return task[:MAX_TASK]
+
+
+class SharedEmbedder:
+    """The process that embeds for the library in `home`, shared by everybody who opens it.
+
+    start: whether to start the process where none serves. propose: whether to replace one that serves another model;
+    without it the model that serves is used, whatever `spec` names.
+
+    Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
+    for a spec that names no embedder.
+    """
+
+    def __init__(
+        self, home: Path, spec: str, *, start: bool = True, propose: bool = True, patience: float = PATIENCE
+    ) -> None:
+        self._home, self._spec, self._start, self.patience = home.absolute(), absolute_spec(spec), start, patience
+        self._propose = propose
+        self._changed = threading.Condition()
+        self._idle: list[EmbedderConnection] = []
+        self._late: list[EmbedderConnection] = []
+        self._count = 0
+        self._connecting = self._closed = self._proposed = False
+        self._not_before = self._start_not_before = 0.0
+        self._pause = _START_AGAIN[0]
+        self._trouble = _WARMING_UP
+
+    def begin(self, task: str) -> "PendingEmbedding":
+        """Sends the task at once where there is a line; never waits and never raises. Ask what is returned."""
+        asked = PendingEmbedding(self, truncate_task(task))
+        line = self.take(0)
+        if line is not None:
+            asked.give(line)
+        return asked
+
+    def close(self) -> None:
+        """Closes every line that is not in use; the process ends by itself when nobody is left."""
+        with self._changed:
+            self._closed = True
+            lines, self._idle, self._late = self._idle + self._late, [], []
+            self._changed.notify_all()
+        for line in lines:
+            line.close()
+
+    # For Asked
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no line."""
+        return _BUSY if self._late else self._trouble
+
+    def take(self, seconds: float) -> "EmbedderConnection | None":
+        """Returns a line that nobody uses, waiting for one so long; has one opened when there is none."""
+        with self._changed:
+            self._look_after()
+            if not self._idle:
+                self._connect_in_background()
+                self._changed.wait_for(lambda: self._idle or self._closed or not self._connecting, seconds)
+            return self._idle.pop() if self._idle else None
+
+    def give_back(self, line: "EmbedderConnection") -> None:
+        """Takes a line back: for the next task, or to wait for the answer it owes."""
+        with self._changed:
+            if self._closed or line.is_lost:
+                self._drop(line)
+            else:
+                (self._late if line.owes else self._idle).append(line)
+                self._changed.notify()
+
+    def _look_after(self) -> None:
+        """Sorts out which lines can be used: one that was late may have answered, an idle one may be lost."""
+        lines, self._idle, self._late = self._idle + self._late, [], []
+        for line in lines:
+            line.drain()
+            if line.is_lost:
+                self._drop(line)
+            else:
+                (self._late if line.owes else self._idle).append(line)
+
+    def _drop(self, line: "EmbedderConnection") -> None:
+        line.close()
+        self._count -= 1
+
+    # Connecting, in a thread of its own
+
+    def _connect_in_background(self) -> None:
+        if self._connecting or self._closed or self._count >= _MOST_LINES or time.monotonic() < self._not_before:
+            return
+        self._connecting = True
+        threading.Thread(target=self._connect, name="embedder", daemon=True).start()
+
+    def _connect(self) -> None:
+        line, wants_process = None, False
+        try:
+            line, wants_process = self._connected()
+        finally:
+            with self._changed:
+                self._connecting = False
+                if line is None:
+                    self._not_before = time.monotonic() + _TRY_AGAIN
+                elif self._closed:
+                    line.close()
+                else:
+                    self._count += 1
+                    self._idle.append(line)
+                self._changed.notify_all()
+        if wants_process:
+            self._start_process()
+
+    def _connected(self) -> "tuple[EmbedderConnection | None, bool]":
+        """Returns a line if there is one to be had, and whether a process should be started."""
+        from evolvable_tools.embedding import ipc
+        from evolvable_tools.embedding.ipc import EmbedderConnection
+
+        serving = ipc.read_announcement(self._home)
+        connection = ipc.dial(self._home, serving) if serving is not None else None
+        if serving is None or connection is None:
+            failed = serving.error if serving is not None and serving.spec == self._spec else ""
+            self._trouble = f"the embedder cannot start: {failed}" if failed else _WARMING_UP
+            return None, True
+        # Proposed once only: who was started last decides, and two servers that differ do not take turns for ever.
+        differs = self._propose and not serving.offers(self._spec) and not self._proposed
+        self._trouble, self._pause, self._proposed = _WARMING_UP, _START_AGAIN[0], True
+        return EmbedderConnection(connection), differs
+
+    def _start_process(self) -> None:
+        import subprocess
+
+        if not self._start:
+            self._trouble = "no embedder is running"
+            return
+        with self._changed:
+            if self._closed or time.monotonic() < self._start_not_before or not self._home.is_dir():
+                return
+            self._start_not_before = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _START_AGAIN[1])
+        command = [sys.executable, "-P", "-m", "evolvable_tools.embedding", str(self._home), self._spec]
+        if not self._propose:
+            command.append("--give-way")
+        try:
+            with open(self._home / LOG, "ab", opener=private_file) as log:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    cwd=self._home.anchor,
+                    env=_harmless(os.environ),
+                    start_new_session=os.name == "posix",
+                )
+        except OSError as error:
+            self._trouble = f"the embedder cannot start: {error}"
+            return
+        # Somebody has to take note of its end, or it stays in the table of processes.
+        threading.Thread(target=process.wait, name="embedder ended", daemon=True).start()
+
+
+def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment without what are secrets by their names."""
+    return {
+        name: value for name, value in environment.items() if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
+    }
+
+
+class PendingEmbedding:
+    """One task that the embedder was told. For one thread; several questions may be asked about it."""
+
+    def __init__(self, embedder: SharedEmbedder, task: str) -> None:
+        self._embedder, self._task = embedder, task
+        self._line: EmbedderConnection | None = None
+        self._number = 0
+
+    def __del__(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            self._embedder.give_back(line)
+
+    def give(self, line: "EmbedderConnection") -> None:
+        """Sends the task over this line, and keeps the line until this object goes away."""
+        self._number = line.begin(self._task)
+        if line.is_lost:
+            self._embedder.give_back(line)
+        else:
+            self._line = line
+
+    @property
+    def trouble(self) -> str:
+        """Why there will be no answer, as far as that is known at once; empty when there may be one."""
+        return "" if self._line is not None else self._embedder.trouble
+
+    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+        """Returns how near these resources are to the task, and the nearest there are; waits `patience` at most.
+
+        Never raises: without an answer `said` tells why.
+        """
+        answer = self._ask({"op": "similar", "ids": list(ids), "limit": limit}, kind, scopes)
+        if isinstance(answer, str):
+            return SimilarResources(said=answer)
+        try:
+            return SimilarResources(
+                {int(id_): float(cosine) for id_, cosine in answer["cosines"].items()},
+                tuple(int(id_) for id_ in answer["nearest"]),
+                str(answer["said"]),
+                bool(answer["available"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return SimilarResources(said="the embedder's answer cannot be read")
+
+    def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
+        """Returns the resource whose description alone is nearest to the task, as `similar` does."""
+        answer = self._ask({"op": "described"}, kind, scopes)
+        if isinstance(answer, str):
+            return NearestDescription(said=answer)
+        try:
+            best = answer["best"]
+            nearest = (int(best[0]), float(best[1])) if best else None
+            return NearestDescription(nearest, str(answer["said"]), bool(answer["available"]))
+        except (KeyError, TypeError, ValueError, IndexError):
+            return NearestDescription(said="the embedder's answer cannot be read")
+
+    def _ask(self, question: dict[str, Any], kind: Kind, scopes: Sequence[str] | None) -> dict[str, Any] | str:
+        """Returns the answer, or one line that says why there is none."""
+        deadline = time.monotonic() + self._embedder.patience
+        if self._line is None:
+            line = self._embedder.take(self._embedder.patience)
+            if line is None:
+                return self._embedder.trouble
+            self.give(line)
+        line = self._line
+        if line is None:
+            return "the embedder went away"
+        where = {"kind": kind.value, "scopes": None if scopes is None else list(scopes)}
+        answer = line.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
+        if answer is not None:
+            return answer
+        self._line = None
+        self._embedder.give_back(line)
+        if line.is_lost:
+            return "the embedder went away"
+        return f"the embedder did not answer within {self._embedder.patience * 1000:.0f} ms"

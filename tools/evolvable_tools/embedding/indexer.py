@@ -1,0 +1,447 @@
+"""The vectors in memory: exact cosines of a task to every resource that is seen.
+
+What a resource says, as the texts that are embedded.
+
+Keeping the vectors in step with the library, a little at a time.
+
+While a changed model is being prepared the one before answers, where it can still be opened. The vectors of both are
+kept, so that going back needs only what changed since; those of all other models are deleted.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evolvable_store import frontmatter
+from evolvable_store.errors import EvolvableError, LibraryCorrupt
+from evolvable_store.operation import Head
+from evolvable_store.search.vector_store import (
+    WITH_DESCRIPTIONS,
+    TextDigest,
+    TextRole,
+    VectorModel,
+    VectorResource,
+    Vectors,
+    digest_text,
+)
+from evolvable_store.store import Store
+from evolvable_store.validation import main_path
+from evolvable_tools.embedding import Embedder, SimilarResources, open_embedder
+from evolvable_tools.embedding.local_models import Floats
+
+_VIEWS = 32  # combinations of kind and scopes that are remembered
+
+
+class VectorTable:
+    """One vector for each resource, in the order they came."""
+
+    def __init__(self, dimension: int) -> None:
+        self._rows: Floats = np.zeros((64, dimension), np.float32)
+        self._used = 0
+        self.filled: NDArray[np.bool_] = np.zeros(64, np.bool_)
+
+    @property
+    def rows(self) -> Floats:
+        """The vectors, as far as there are any: there is room for half as many more."""
+        return self._rows[: self._used]
+
+    def put(self, row: int, vector: Floats) -> None:
+        """Puts a vector in a row; makes room where there is none."""
+        if row >= len(self._rows):
+            grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
+            rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
+            rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
+            self._rows, self.filled = rows, filled
+        self._rows[row], self.filled[row] = vector, True
+        self._used = max(self._used, row + 1)
+
+    def clear(self, row: int) -> None:
+        """Takes the vector out of a row."""
+        if row < self._used:
+            self._rows[row], self.filled[row] = 0, False
+
+    def among(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns for each of these rows whether it has a vector."""
+        inside = rows < len(self.filled)
+        inside[inside] = self.filled[rows[inside]]
+        return inside
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A task's cosines to all rows of names and descriptions, as the matrix was then."""
+
+    generation: int
+    cosines: Floats
+
+
+class VectorMatrix:
+    """All resources of a library with their vectors of one model. Safe to share between threads.
+
+    A vector of 384 numbers takes 1.5 KB: kept as float32, because turning float16 into it costs more than the product.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self._lock = threading.Lock()
+        self._places: dict[int, VectorResource] = {}
+        self._row: dict[int, int] = {}
+        self._free: list[int] = []
+        self._tables = {TextRole.WHOLE: VectorTable(dimension), TextRole.DESCRIPTION: VectorTable(dimension)}
+        self._views: dict[object, tuple[list[int], NDArray[np.int64]]] = {}
+        self._generation = 0
+
+    def place(self, place: VectorResource) -> None:
+        """Makes a resource known, without any vector."""
+        with self._lock:
+            self._drop(place.id)
+            self._generation += 1
+            self._places[place.id] = place
+            self._row[place.id] = self._free.pop() if self._free else len(self._row)
+            self._views.clear()
+
+    def drop(self, resource: int) -> None:
+        """Forgets a resource."""
+        with self._lock:
+            self._drop(resource)
+            self._generation += 1
+            self._views.clear()
+
+    def _drop(self, resource: int) -> None:
+        row = self._row.pop(resource, None)
+        if row is not None:
+            self._free.append(row)
+            for table in self._tables.values():
+                table.clear(row)
+        self._places.pop(resource, None)
+
+    def put(self, role: TextRole, resource: int, vector: Floats) -> None:
+        """Gives a resource, when it is known, its vector of one role."""
+        with self._lock:
+            if resource in self._row:
+                self._generation += 1
+                self._tables[role].put(self._row[resource], vector)
+
+    def counted(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
+        """Returns how many resources have their vector of this role, and how many there are."""
+        with self._lock:
+            return int(self._tables[role].filled.sum()), len(self._row)
+
+    def product(self, task: Floats) -> Product:
+        """Returns the part of `similar` that does not depend on what is asked about the task."""
+        with self._lock:
+            return Product(self._generation, self._tables[TextRole.WHOLE].rows @ task)
+
+    def similar(
+        self, task: Floats, ids: Sequence[int], kind: str, scopes: Sequence[str] | None, limit: int, ready: Product
+    ) -> SimilarResources:
+        """Returns the cosines to the ids asked and to the nearest there are.
+
+        ready: the product with this task; made anew when the matrix has changed since.
+        """
+        with self._lock:
+            whole = self._tables[TextRole.WHOLE]
+            every = ready.cosines if ready.generation == self._generation else whole.rows @ task
+            seen, cosines = self._cosines(whole, every, kind, scopes)
+            count = min(limit, len(seen))
+            best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
+            near = {seen[at]: float(cosines[at]) for at in best}
+            asked = [id_ for id_ in ids if id_ in self._row]
+            rows = np.array([self._row[id_] for id_ in asked], np.int64)
+            known = {id_: float(every[self._row[id_]]) for id_ in _where(asked, whole.among(rows))}
+        return SimilarResources(near | known, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
+
+    def described(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
+        """Returns the resource whose description is nearest, the first by id of equals; None when none is above 0."""
+        with self._lock:
+            table = self._tables[TextRole.DESCRIPTION]
+            seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
+        if not len(cosines) or cosines.max() <= 0:
+            return None
+        at = int(cosines.argmax())
+        return seen[at], float(cosines[at])
+
+    def _cosines(
+        self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
+    ) -> tuple[Sequence[int], Floats]:
+        """Returns the ids that are seen and have a vector in the table, in order, with their cosines."""
+        ids, rows = self._seen(kind, scopes)
+        has = table.among(rows)
+        if has.all():
+            return ids, every[rows]
+        return _where(ids, has), every[rows[has]]
+
+    def _seen(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
+        """Returns the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
+        key = (kind, None if scopes is None else tuple(scopes))
+        if key not in self._views:
+            if len(self._views) >= _VIEWS:
+                self._views.clear()
+            ids = sorted(_seen(self._places.values(), kind, scopes))
+            self._views[key] = ids, np.array([self._row[id_] for id_ in ids], np.int64)
+        return self._views[key]
+
+
+def _where(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
+    return [id_ for id_, there in zip(ids, chosen, strict=True) if there]
+
+
+def _seen(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
+    if scopes is None:
+        return [place.id for place in places if place.kind == kind]
+    distance = {scope: at for at, scope in reversed(list(enumerate(scopes)))}
+    nearest: dict[str, VectorResource] = {}
+    for place in places:
+        if place.kind == kind and place.scope in distance:
+            other = nearest.get(place.name)
+            if other is None or distance[place.scope] < distance[other.scope]:
+                nearest[place.name] = place
+    return [place.id for place in nearest.values()]
+
+
+MAX_DESCRIPTION = 8_192
+"""Characters of a description that are taken; a model reads far fewer."""
+
+
+def document_texts(store: Store, head: Head) -> dict[TextRole, str]:
+    """Returns the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
+    description = frontmatter.summarize(_document(store, head)).description[:MAX_DESCRIPTION]
+    texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
+    if description.strip():
+        texts[TextRole.DESCRIPTION] = description
+    return texts
+
+
+def _document(store: Store, head: Head) -> frontmatter.Document:
+    data = b""
+    try:
+        manifest = store.manifest(head)
+        path = main_path(head.kind, head.name, manifest)
+        data = store.blob(manifest[path].sha256) if path else b""
+    except LibraryCorrupt:
+        pass  # compared by its name still; fsck reports it
+    return frontmatter.parse_document(data)
+
+
+BATCH, BATCH_CHARACTERS = 32, 8_000
+"""Texts embedded at once in the background, and about how long they are together: half a second's work, after which
+changes are looked at."""
+
+_CHANGES = 100  # taken in at once
+
+_NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # states: names of models
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingState:
+    """A model that can answer: its embedder, and its vectors in memory.
+
+    waiting: by role, the resources whose text lacks a vector, with the characters of the text.
+    """
+
+    embedder: Embedder
+    model: VectorModel
+    matrix: VectorMatrix
+    waiting: dict[TextRole, dict[int, int]]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every text that is wanted has its vector."""
+        return not any(self.waiting.values())
+
+    def batch(self) -> tuple[TextRole, list[int]] | None:
+        """Returns a role and resources that wait for it, enough for a batch; None when nothing waits.
+
+        The shortest of all: texts of about one length need the least padding.
+        """
+        for role, sizes in self.waiting.items():
+            if sizes:
+                shortest = nsmallest(BATCH, sizes, key=sizes.__getitem__)
+                return role, shortest[: max(1, BATCH_CHARACTERS // sizes[shortest[-1]])]
+        return None
+
+
+class VectorIndexer:
+    """The one writer of a library's vectors. `step` belongs to one thread; `serving` may be read by all."""
+
+    def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
+        """Loads what is kept. Raises Damaged, LibraryError."""
+        self._store, self._vectors, self._say = store, vectors, say
+        self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
+        self._check_origin()
+        self._describing = bool(vectors.state(WITH_DESCRIPTIONS))
+        self._swept = False
+        self.wants_descriptions = self._describing
+        """Set to True by whoever asks for descriptions; they are embedded from then on."""
+        newest = self._service(embedder, vectors.model(embedder.model, spec))
+        before = None if newest.is_complete and newest.matrix.counted()[1] else self._before(newest)
+        self.serving = before or newest
+        """What answers now."""
+        self.coming: IndexingState | None = newest if before else None
+        """The changed model, while its vectors are not complete."""
+        vectors.note(_NEWEST, newest.model.name)
+        self._note_service()
+
+    def step(self) -> bool:
+        """Does a little of what there is to do; returns whether there was anything. Raises Damaged, LibraryError."""
+        if self.wants_descriptions and not self._describing:
+            self._describe()
+        if self._take_in():
+            return True
+        for service in self._services():
+            batch = service.batch()
+            if batch:
+                role, resources = batch
+                self._embed(service, role, resources)
+                for resource in resources:
+                    del service.waiting[role][resource]
+                return True
+        self._settle()
+        return False
+
+    def _services(self) -> list[IndexingState]:
+        return [self.serving, *([self.coming] if self.coming else [])]
+
+    # Starting
+
+    def _check_origin(self) -> None:
+        """Forgets whose texts are whose when that was noted of another history; the vectors stay, by their texts."""
+        applied = int(self._vectors.state("applied") or 0)
+        if applied and self._vectors.state("mark") != self._mark(applied):
+            self._vectors.forget_texts()
+
+    def _mark(self, sequence: int) -> str:
+        """Returns what tells the history up to this change from every other."""
+        changes = self._store.changes(sequence - 1, 1)
+        if not changes or changes[0].sequence != sequence:
+            return ""
+        change = changes[0]
+        return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+
+    def _roles(self) -> tuple[TextRole, ...]:
+        return tuple(role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION)
+
+    def _service(self, embedder: Embedder, model: VectorModel) -> IndexingState:
+        matrix = VectorMatrix(embedder.dimension)
+        for place in self._vectors.places():
+            matrix.place(place)
+        service = IndexingState(embedder, model, matrix, {})
+        for role in self._roles():
+            self._load(service, role)
+        return service
+
+    def _load(self, service: IndexingState, role: TextRole) -> None:
+        for resource, vector in self._vectors.all(service.model, role):
+            service.matrix.put(role, resource, _unpacked(vector))
+        service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
+
+    def _before(self, newest: IndexingState) -> IndexingState | None:
+        """Returns the model that was in service before, if it has vectors and can still be opened."""
+        kept = {model.name: model for model in reversed(self._vectors.models())}
+        for name in dict.fromkeys([*self._served, *kept]):
+            model = kept.get(name, newest.model)
+            if model.id != newest.model.id and self._vectors.counted(model, [TextRole.WHOLE])[0]:
+                try:
+                    embedder = open_embedder(model.spec)
+                    if embedder.model == model.name:
+                        return self._service(embedder, model)
+                    why = f"{model.spec} is another model now."
+                except EvolvableError as error:
+                    why = error.text
+                self._say(f"{model.name} cannot serve until {newest.model.name} is complete: {why}")
+        return None
+
+    # Following the library
+
+    def _take_in(self) -> bool:
+        applied = int(self._vectors.state("applied") or 0)
+        if self._store.sequence() == applied:
+            return False
+        changes = self._store.changes(applied, _CHANGES)
+        if not changes:
+            return False
+        said, gone = dict[VectorResource, dict[TextRole, TextDigest]](), list[int]()
+        for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
+            head = self._store.backend.head(kind, scope, name)
+            if head is not None and head.version is not None:
+                place = VectorResource(head.id, head.kind.value, head.scope, head.name)
+                said[place] = {role: digest_text(text) for role, text in document_texts(self._store, head).items()}
+            elif head is not None:
+                gone.append(head.id)
+        last = changes[-1].sequence
+        self._vectors.take_in(said, gone, {"applied": str(last), "mark": self._mark(last)})
+        for service in self._services():
+            for resource in gone:
+                self._forget(service, resource)
+            for place, texts in said.items():
+                self._forget(service, place.id)
+                service.matrix.place(place)
+                self._fill(service, place.id, texts)
+        return True
+
+    def _forget(self, service: IndexingState, resource: int) -> None:
+        service.matrix.drop(resource)
+        for waiting in service.waiting.values():
+            waiting.pop(resource, None)
+
+    def _fill(self, service: IndexingState, resource: int, texts: Mapping[TextRole, TextDigest]) -> None:
+        """Gives a resource the vectors that its texts have already, and has the others wait."""
+        known = self._vectors.known(service.model, [text.hash for text in texts.values()])
+        for role, text in texts.items():
+            if text.hash in known:
+                service.matrix.put(role, resource, _unpacked(known[text.hash]))
+            elif role in service.waiting:
+                service.waiting[role][resource] = text.size
+
+    # Embedding
+
+    def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
+        heads = self._store.backend.heads_by_id(resources)
+        said = {
+            id_: document_texts(self._store, head).get(role) for id_, head in heads.items() if head.version is not None
+        }
+        texts = {id_: text for id_, text in said.items() if text is not None}
+        hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
+        known = self._vectors.known(service.model, hashes.values())
+        new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
+        if new:
+            rows = service.embedder.encode(list(new.values())).astype("<f2")
+            vectors = {digest: row.tobytes() for digest, row in zip(new, rows, strict=True)}
+            self._vectors.keep(service.model, vectors)
+            known |= vectors
+        for id_, digest in hashes.items():
+            service.matrix.put(role, id_, _unpacked(known[digest]))
+
+    def _describe(self) -> None:
+        self._vectors.note(WITH_DESCRIPTIONS, "1")
+        self._describing = True
+        for service in self._services():
+            self._load(service, TextRole.DESCRIPTION)
+
+    def _note_service(self) -> None:
+        """Notes which model is in service and which was before."""
+        name = self.serving.model.name
+        self._served = [name, *(other for other in self._served if other != name)][:2]
+        for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
+            self._vectors.note(key, served)
+
+    def _settle(self) -> None:
+        """Puts a changed model in service once it is complete, and deletes all models but it and the one before."""
+        if self.coming is not None and self.coming.is_complete:
+            self._say(f"{self.coming.model.name} is complete and in service")
+            self.serving, self.coming, self._swept = self.coming, None, False
+            self._note_service()
+        if self.coming is None and not self._swept:
+            self._swept = True
+            self._vectors.delete_unused_vectors()
+            for model in self._vectors.models():
+                if model.name not in self._served:
+                    self._vectors.forget_model(model)
+
+
+def _unpacked(vector: bytes) -> Floats:
+    return np.frombuffer(vector, "<f2").astype(np.float32)

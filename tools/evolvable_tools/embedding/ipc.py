@@ -1,0 +1,192 @@
+"""How servers and the embedder's process find each other and talk: JSON over a local connection with a shared key.
+
+One connection to the embedder's process, used for one task at a time; late answers are told by their numbers.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.paths import private_file
+
+LOCK = "embedder.lock"
+ADDRESS = "embedder.json"
+_KEY = "embedder.key"
+_SOCKET = "embedder.sock"
+
+_LONGEST_PATH = 100  # bytes that a Unix socket's address may have everywhere
+
+PROTOCOL = 1
+"""Counts up whenever a message gets another meaning; a process of another version is asked to end."""
+
+MAX_MESSAGE = 1_000_000
+"""Bytes of a message."""
+
+
+class MalformedMessage(Exception):
+    """The other side sent what is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Who embeds for this library: the process, how its embedder was named, and where it listens.
+
+    address: None while it is loading; the host and the port of a loopback address as a list. error: why it gave up.
+    """
+
+    pid: int
+    spec: str
+    address: str | list[Any] | None = None
+    error: str = ""
+    protocol: int = PROTOCOL
+
+    def offers(self, spec: str) -> bool:
+        """Returns whether this process is what somebody who names this spec would start."""
+        return (self.spec, self.protocol) == (spec, PROTOCOL)
+
+
+def announce(home: Path, announcement: Announcement) -> None:
+    """Writes the announcement, whole or not at all. Raises OSError."""
+    new = home / f"{ADDRESS}.new"
+    with open(new, "w", encoding="utf-8", opener=private_file) as file:
+        json.dump(asdict(announcement), file)
+    new.replace(home / ADDRESS)
+
+
+def read_announcement(home: Path) -> Announcement | None:
+    """Returns the announcement, None when there is none that can be read."""
+    try:
+        said = json.loads((home / ADDRESS).read_bytes())
+        return Announcement(
+            int(said["pid"]), str(said["spec"]), said["address"], str(said["error"]), int(said["protocol"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove_announcement(home: Path) -> None:
+    """Removes this process's own announcement."""
+    said = read_announcement(home)
+    if said is not None and said.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            (home / ADDRESS).unlink()
+
+
+def listen(home: Path) -> Listener:
+    """Returns a listener on a local address; for whoever holds the lock. Raises OSError."""
+    path = home / _SOCKET
+    if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
+        with contextlib.suppress(OSError):  # some file systems have no sockets
+            path.unlink(missing_ok=True)
+            listener = Listener(str(path), "AF_UNIX", backlog=32)
+            path.chmod(0o600)
+            return listener
+    return Listener(("127.0.0.1", 0), "AF_INET", backlog=32)
+
+
+def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
+    """Returns an open line to the process; None when it does not listen, or not to somebody with our key."""
+    address = announcement.address
+    try:
+        key = (home / _KEY).read_bytes()
+        if isinstance(address, str):
+            return Client(address, "AF_UNIX", authkey=key)
+        if isinstance(address, list) and address[0] == "127.0.0.1":
+            return Client((str(address[0]), int(address[1])), "AF_INET", authkey=key)
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AuthenticationError):
+        pass
+    return None
+
+
+def new_key(home: Path) -> bytes:
+    """Makes the key that both sides must know, readable by this user only, and returns it. Raises OSError."""
+    key = secrets.token_bytes(32)
+    new = home / f"{_KEY}.new"
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key)
+    new.replace(home / _KEY)
+    return key
+
+
+def send(line: "Connection[Any, Any]", message: dict[str, Any]) -> None:
+    """Sends a message. Raises OSError or ValueError (too long)."""
+    line.send_bytes(json.dumps(message).encode("ascii"))
+
+
+def receive(line: "Connection[Any, Any]") -> dict[str, Any]:
+    """Returns the next message. Raises EOFError, OSError or Garbled."""
+    try:
+        message = json.loads(line.recv_bytes(MAX_MESSAGE))
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage(str(error)) from error
+    if not isinstance(message, dict):
+        raise MalformedMessage("it is no object")
+    return message
+
+
+_MOST_UNANSWERED = 32  # tasks begun and never asked about, after which a process that hangs could make us wait
+
+
+class EmbedderConnection:
+    """An open connection. `owes`: an answer that was not waited for is still to come; `is_lost`: it cannot be used."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._number = self._unanswered = 0
+        self.owes = self.is_lost = False
+
+    def begin(self, task: str) -> int:
+        """Sends a task; returns its number. It may turn out that the line is lost."""
+        self._number += 1
+        self._unanswered += 1
+        if self._unanswered > _MOST_UNANSWERED:
+            self.is_lost = True
+            return self._number
+        self._send({"op": "begin", "number": self._number, "task": task})
+        return self._number
+
+    def ask(self, number: int, question: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+        """Returns the answer to a question about the task of this number; None when none comes in time or at all."""
+        self._send(question | {"number": number})
+        self.owes = True
+        deadline = time.monotonic() + seconds
+        while not self.is_lost and (left := deadline - time.monotonic()) >= 0:
+            answer = self._next(left)
+            if answer is not None and answer.get("number") == number:
+                return answer
+        return None
+
+    def drain(self) -> None:
+        """Throws away what has come meanwhile, and notes when the process has gone; never waits."""
+        while self._next(0) is not None:
+            pass
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            send(self._connection, message)
+        except (OSError, ValueError):
+            self.is_lost = True
+
+    def _next(self, seconds: float) -> dict[str, Any] | None:
+        try:
+            if not self._connection.poll(seconds):
+                return None
+            answer = receive(self._connection)
+        except (OSError, EOFError, MalformedMessage):
+            self.is_lost = True
+            return None
+        self.owes = self.owes and answer.get("number") != self._number
+        self._unanswered = 0
+        return answer

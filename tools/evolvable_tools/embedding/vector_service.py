@@ -1,0 +1,317 @@
+"""Answering: what a message of a client asks, and what it is told.
+
+The process that embeds for one library: started by whoever asks first, shared by all, gone when nobody asks.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.search import vector_store as kept
+from evolvable_store.search.vector_store import DamagedVectors, TextRole, Vectors
+from evolvable_store.store import Store
+from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc, open_embedder
+from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
+from evolvable_tools.embedding.ipc import MalformedMessage
+from evolvable_tools.embedding.local_models import Floats
+
+_REMEMBERED = 256  # tasks whose vectors are kept
+_MOST_NEAREST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A task for a model that serves: its vector, and what can be computed before anything is asked about it."""
+
+    task: str
+    service: IndexingState
+    vector: Floats
+    product: Product
+
+
+class RequestHandler:
+    """Answers the clients of one library from its keeper. Safe to share between threads."""
+
+    def __init__(self, keeper: VectorIndexer) -> None:
+        self._keeper = keeper
+        self._lock = threading.Lock()
+        self._tasks: OrderedDict[tuple[str, str], Floats] = OrderedDict()
+
+    def prepare(self, task: str) -> Prepared:
+        """Embeds a task with the model that serves."""
+        service = self._keeper.serving
+        vector = self._vector(service, task)
+        return Prepared(task, service, vector, service.matrix.product(vector))
+
+    def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
+        """Returns the answer to a question about a task, ready to send. Raises Garbled."""
+        if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
+            prepared = self.prepare(prepared.task)
+        kind, scopes = message.get("kind"), message.get("scopes")
+        if not isinstance(kind, str) or not (scopes is None or _all(scopes, str)):
+            raise MalformedMessage("kind and scopes are missing")
+        if message.get("op") == "described":
+            return asdict(self._described(prepared, kind, scopes))
+        ids, limit = message.get("ids"), message.get("limit")
+        if not isinstance(ids, list) or not _all(ids, int) or type(limit) is not int:
+            raise MalformedMessage("ids and limit are missing")
+        found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
+        return found | {"cosines": {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}}
+
+    def _similar(
+        self, asked: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
+    ) -> SimilarResources:
+        service = asked.service
+        done, total = service.matrix.counted()
+        if not total:
+            return SimilarResources(said="the library is empty")
+        if not done:
+            return SimilarResources(said=f"embedder is warming up: 0 of {total:,} resources embedded")
+        found = service.matrix.similar(asked.vector, ids, kind, scopes, limit, asked.product)
+        return replace(found, said=self._said(service, done, total), available=True)
+
+    def _said(self, service: IndexingState, done: int, total: int) -> str:
+        said = service.model.name
+        if done < total:
+            said += f", {done:,} of {total:,} resources embedded"
+        return said + (f"; {self._keeper.coming.model.name} is being prepared" if self._keeper.coming else "")
+
+    def _described(self, asked: Prepared, kind: str, scopes: list[str] | None) -> NearestDescription:
+        self._keeper.wants_descriptions = True
+        service = asked.service
+        waiting = service.waiting.get(TextRole.DESCRIPTION)
+        if waiting is None or waiting:
+            return NearestDescription(said="the descriptions are being embedded")
+        best = service.matrix.described(asked.vector, kind, scopes)
+        return NearestDescription(best, service.model.name, available=True)
+
+    def _vector(self, service: IndexingState, task: str) -> Floats:
+        key = (service.model.name, task)
+        with self._lock:
+            if key in self._tasks:
+                self._tasks.move_to_end(key)
+                return self._tasks[key]
+        vector: Floats = service.embedder.encode([task])[0]
+        with self._lock:
+            self._tasks[key] = vector
+            if len(self._tasks) > _REMEMBERED:
+                self._tasks.popitem(last=False)
+        return vector
+
+
+def _all(values: object, of: type) -> bool:
+    return isinstance(values, list) and all(type(value) is of for value in values)
+
+
+IDLE_SECONDS = 60.0
+"""How long the process stays without a client."""
+
+POLL_SECONDS = 0.1
+"""How often it looks for changes of the library."""
+
+HANDOVER_SECONDS = 30.0
+"""How long it waits for a process with another model to end."""
+
+_LOOK_SECONDS = 0.25  # between looks at whether there is still a reason to run
+_MOST_CLIENTS = 64
+_MOST_LOG = 256 * 1024
+_NICE = 10
+
+
+def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False) -> int:
+    """Embeds for the library in `home` until there is no reason to; returns the exit status.
+
+    0 when another process does it already, with the same spec. One with another spec is asked to end first; with
+    `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
+    files go away or are replaced.
+    """
+    lock = FileLock(home / ipc.LOCK, timeout=0, mode=0o600)
+    try:
+        embedder = _take_over(home, spec, lock, give_way)
+        if embedder is None:
+            return 0
+        # Whoever started this process has opened the library.
+        with Store.open(home, registered=lambda: [home]) as store, Vectors.open(home) as vectors:
+            keeper = VectorIndexer(store, vectors, embedder, spec, _say)
+            _Office(home, spec, keeper, idle).open()
+        return 0
+    except DamagedVectors as error:
+        _say(f"{kept.FILE} is damaged ({error}) and made anew")
+        kept.set_aside(home)
+        return 0
+    except EvolvableError as error:
+        _say(error.text)
+        # Without the lock the announcement is another's, who serves and would take itself for replaced.
+        if lock.is_locked:
+            with contextlib.suppress(OSError):
+                ipc.announce(home, ipc.Announcement(os.getpid(), spec, error=error.text))
+        return 1
+    finally:
+        lock.release()
+
+
+def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedder | None:
+    """Takes the lock and returns the embedder; None when the library is served already.
+
+    While another model is served the new one is loaded first, so that the time between them is short; one that gives
+    way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
+    """
+    try:
+        lock.acquire()
+    except Timeout:
+        serving = ipc.read_announcement(home)
+        if give_way or serving is None or serving.offers(spec) or serving.address is None:
+            return None
+        embedder = open_embedder(spec)
+        line = ipc.dial(home, serving)
+        if line is not None:
+            with contextlib.suppress(OSError), line:
+                ipc.send(line, {"op": "stop"})
+        try:
+            lock.acquire(timeout=HANDOVER_SECONDS, poll_interval=0.01)
+        except Timeout:
+            _say(f"the process {serving.pid} did not hand over")
+            return None
+        return embedder
+    ipc.announce(home, ipc.Announcement(os.getpid(), spec))
+    return open_embedder(spec)
+
+
+class _Office:
+    """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in step."""
+
+    def __init__(self, home: Path, spec: str, keeper: VectorIndexer, idle: float) -> None:
+        self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
+        self._desk = RequestHandler(keeper)
+        self._ending = threading.Event()
+        self._failure: Exception | None = None
+        self._clients: set[int] = set()
+        self._left = time.monotonic()
+
+    def open(self) -> None:
+        """Serves until there is no reason to. Raises Damaged, LibraryError."""
+        key = ipc.new_key(self._home)
+        listener = ipc.listen(self._home)
+        background = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        threading.Thread(target=self._accept, args=(listener, key), name="calls", daemon=True).start()
+        try:
+            address = listener.address
+            where = str(address) if isinstance(address, str) else list(address)
+            ipc.announce(self._home, ipc.Announcement(os.getpid(), self._spec, where))
+            _say(f"{self._keeper.serving.model.name} serves {self._home}")
+            background.start()
+            watched = _identities(self._home)
+            while not self._ending.wait(_LOOK_SECONDS):
+                if _identities(self._home) != watched or self._is_idle():
+                    break
+        finally:
+            self._ending.set()
+            ipc.remove_announcement(self._home)
+            listener.close()
+            if background.ident:
+                background.join(HANDOVER_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    def _is_idle(self) -> bool:
+        return not self._clients and time.monotonic() - self._left > self._idle
+
+    def _keep(self) -> None:
+        """Keeps the vectors in step, at a lower priority than answers where threads have one of their own."""
+        with contextlib.suppress(OSError, AttributeError):
+            if sys.platform == "linux":
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        while not self._ending.is_set():
+            try:
+                if not self._keeper.step():
+                    self._ending.wait(POLL_SECONDS)
+            except LibraryError as error:  # busy, or a full disk: it may pass
+                _say(error.text)
+                self._ending.wait(1.0)
+            except Exception as error:
+                if not isinstance(error, DamagedVectors):
+                    _say(traceback.format_exc())
+                self._failure = error
+                self._ending.set()
+
+    def _accept(self, listener: Listener, key: bytes) -> None:
+        while not self._ending.is_set():
+            try:
+                line = listener.accept()
+            except OSError:
+                if self._ending.wait(0.05):
+                    return
+                continue
+            threading.Thread(target=self._attend, args=(line, key), name="client", daemon=True).start()
+
+    def _attend(self, line: "Connection[Any, Any]", key: bytes) -> None:
+        """Answers one client until it goes away or talks nonsense."""
+        me = threading.get_ident()
+        with contextlib.suppress(OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError), line:
+            deliver_challenge(line, key)
+            answer_challenge(line, key)
+            if len(self._clients) >= _MOST_CLIENTS:
+                return
+            self._clients.add(me)
+            try:
+                self._converse(line)
+            except (OSError, EOFError, ipc.MalformedMessage):
+                pass
+            except Exception:
+                _say(traceback.format_exc())
+            finally:
+                self._left = time.monotonic()
+                self._clients.discard(me)
+
+    def _converse(self, line: "Connection[Any, Any]") -> None:
+        begun: tuple[int, Prepared] | None = None  # the last task only: a client asks about one at a time
+        for message in _messages(line):
+            operation, number = message.get("op"), message.get("number")
+            if operation == "stop":
+                self._ending.set()
+            elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
+                begun = number, self._desk.prepare(message["task"])
+            elif operation in ("similar", "described") and begun is not None and number == begun[0]:
+                ipc.send(line, self._desk.answer(message, begun[1]) | {"number": number})
+            elif operation == "status":
+                ipc.send(line, {"number": number, "pid": os.getpid(), "model": self._keeper.serving.model.name})
+            else:
+                raise ipc.MalformedMessage(str(operation))
+
+
+def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
+    while True:
+        yield ipc.receive(line)
+
+
+def _identities(home: Path) -> list[tuple[int, int] | None]:
+    """Returns what tells the files of this process from others put in their place."""
+    found: list[tuple[int, int] | None] = []
+    for name in (ipc.LOCK, kept.FILE, ipc.ADDRESS):
+        try:
+            status = (home / name).stat()
+            found.append((status.st_dev, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _say(text: str) -> None:
+    """Writes a line to the log, which starts again when it is too long."""
+    with contextlib.suppress(OSError, ValueError):
+        if os.fstat(sys.stderr.fileno()).st_size > _MOST_LOG:
+            os.ftruncate(sys.stderr.fileno(), 0)
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{os.getpid()}] {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,337 @@
+"""A command run for its output, within a time and a size, leaving nobody behind.
+
+A command as a thinker: an agent's command line without its terminal, or any script of the user's.
+"""
+
+import contextlib
+import hashlib
+import json
+import ntpath
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.llm import ProviderError, Request, parse_answer, parse_json, printable_line, prompt_text
+from evolvable_tools.untrusted_text import REVIEWING_MARK
+
+MAX_OUTPUT = 1_000_000
+"""Bytes of its output; one that writes more is stopped."""
+
+_TAIL = 2_000  # bytes of what it writes to stderr that are kept
+_GRACE = 1.0  # seconds for the output to end after its writer has
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessResult:
+    """How a command ended: its exit code (None: stopped at the timeout), its output, the end of its stderr."""
+
+    code: int | None
+    out: bytes
+    err: bytes
+    too_long: bool
+
+
+class _Reader(threading.Thread):
+    """Takes in one stream to its end: the first `keep` bytes of it and no more, or only the last."""
+
+    def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
+        super().__init__(daemon=True)
+        self._descriptor, self._keep, self._last = descriptor, keep, last
+        self._kept = bytearray()
+        self.too_long = False
+        self.start()
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._kept)
+
+    def run(self) -> None:
+        while part := os.read(self._descriptor, 65_536):
+            self._kept += part
+            if len(self._kept) > self._keep:
+                if not self._last:
+                    self.too_long = True
+                    break
+                del self._kept[: -self._keep]
+        # Closed here and nowhere else: a writer that goes on is told so, and no number is used twice.
+        os.close(self._descriptor)
+
+
+class ChildProcesses:
+    """Runs commands, from any thread, and knows which are running."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def run(
+        self,
+        command: Sequence[str],
+        given: bytes,
+        timeout: float,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        most: int = MAX_OUTPUT,
+    ) -> ProcessResult:
+        """Runs a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
+
+        folder: where it runs, by default here. environment: all of it, by default ours. most: bytes of its output, at
+        which it is stopped; what it wrote until then comes back. Raises OSError when it cannot be started. On Windows
+        the process is killed without those it has started.
+        """
+        deadline = monotonic() + timeout
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(given)
+            stdin.seek(0)
+            process, readers = _start(command, stdin.fileno(), folder, environment, most)
+        self._running.add(process)
+        code: int | None = None
+        try:
+            code = _waited(process, max(0.0, deadline - monotonic()))
+            _ended(readers)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._running.discard(process)
+            if code is None or any(reader.is_alive() for reader in readers):
+                _kill(process)
+        _ended(readers)
+        out, err = readers
+        return ProcessResult(code, out.data, err.data, out.too_long)
+
+    def stop(self) -> None:
+        """Kills what is running, each with its process group; whoever waits for it is told its exit code."""
+        for process in list(self._running):
+            if process.poll() is None:
+                _kill(process)
+
+
+def _start(
+    command: Sequence[str], stdin: int, folder: Path | None, environment: Mapping[str, str] | None, most: int
+) -> tuple["subprocess.Popen[bytes]", tuple[_Reader, _Reader]]:
+    ends = [*os.pipe(), *os.pipe()]
+    out_read, out_write, err_read, err_write = ends
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=stdin,
+            stdout=out_write,
+            stderr=err_write,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+    except BaseException:
+        for end in ends:
+            os.close(end)
+        raise
+    os.close(out_write)
+    os.close(err_write)
+    return process, (_Reader(out_read, most), _Reader(err_read, _TAIL, last=True))
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+    """Return the exit code of a process. Raise TimeoutExpired."""
+    # With a timeout, Popen.wait looks again after up to 50 ms; that would be most of a short trial.
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(process.pid)
+            try:
+                ended = select.poll()
+                ended.register(descriptor, select.POLLIN)
+                if not ended.poll(seconds * 1000):
+                    raise subprocess.TimeoutExpired(process.args, seconds)
+                return process.wait()
+            finally:
+                os.close(descriptor)
+    return process.wait(seconds)
+
+
+def _ended(readers: Sequence[_Reader]) -> None:
+    """Waits for the ends of the streams, but not long: somebody else may hold them open."""
+    until = monotonic() + _GRACE
+    for reader in readers:
+        reader.join(max(0.0, until - monotonic()))
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()
+    process.wait()
+
+
+MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
+"""How everything begins that a command is given: no transcript of it is ever reviewed."""
+
+CLAUDE_CODE = (
+    *("claude", "-p", "--output-format", "json", "--no-session-persistence", "--strict-mcp-config"),
+    *("--setting-sources", "", "--disable-slash-commands", "--tools", ""),
+)
+"""Claude Code that only answers: no tools, servers, hooks or skills of the user's, and no transcript."""
+
+CODEX = (
+    *("codex", "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only"),
+    *("--ignore-user-config", "--disable", "shell_tool", "--disable", "unified_exec"),
+    *("--config", 'web_search="disabled"', "-"),
+)
+"""Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
+
+BEYOND = 30_000
+"""Tokens that an agent may add to a question: its own instructions, and the names of what it could use."""
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """Returns the command that a text names: `claude` and `codex` as they only answer, any other as a shell reads it.
+
+    Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the text, which may hold
+    a secret, is not shown.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        hint = "Quote it as for a shell, or say claude or codex alone."
+        raise InvalidArgument(f"The command that is to think cannot be read: {what}.", hint) from None
+    if words == ("claude",):
+        return CLAUDE_CODE
+    return CODEX if words == ("codex",) else words
+
+
+class CommandModel:
+    """A command that is given the whole question on stdin and prints its answer.
+
+    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or in what Claude Code
+    and Codex put around it. timeout: seconds, then the command and all it has started are killed. folder and
+    environment: where and in which it runs, by default ours.
+    """
+
+    beyond = BEYOND
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout: float = 60.0,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = tuple(command)
+        self._timeout, self._folder, self._environment = timeout, folder, environment
+        self._called = printable_line(ntpath.basename(self._command[0])) if self._command else ""
+        self._children = ChildProcesses()
+        # Its arguments choose the model and may hold secrets, so the name has only their digest.
+        digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace")).hexdigest()[:8]
+        self.name = f"command:{self._called}:{digest}"
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Returns the command's answer. Raises ProviderError."""
+        if not self._called:
+            raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
+        given = (MARK + prompt_text(request)).encode("utf-8", "replace")
+        try:
+            ran = self._children.run(
+                self._command, given, self._timeout, folder=self._folder, environment=self._environment
+            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "an argument has a zero byte"
+            hint = "Check that it is installed, and give its whole path."
+            raise ProviderError(f"{self._called} cannot be started: {printable_line(why)}.", hint) from None
+        out = ran.out.decode("utf-8", "replace")
+        _tell(request, out)
+        # What an envelope says of a failure is better than an exit code.
+        texts = list(_answers(out, self._called))
+        self._check(ran)
+        return parse_answer(texts, request.schema, self._called)
+
+    def close(self) -> None:
+        """Kills what is running. To be called when the process ends, which would leave it behind."""
+        self._children.stop()
+
+    def _check(self, ran: ProcessResult) -> None:
+        last = printable_line(ran.err.decode("utf-8", "replace")[-150:])
+        said = f" Its last words: {last.rstrip('.')}." if last else ""
+        by_hand = "Run it by hand and see what it says."
+        if ran.too_long:
+            raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", by_hand)
+        if ran.code is None:
+            hint = "Allow it more time, or choose a faster model."
+            raise ProviderError(f"{self._called} did not answer within {self._timeout:g} s.{said}", hint)
+        if ran.code != 0:
+            out = printable_line(ran.out.decode("utf-8", "replace")[-150:])
+            said = said or (f" Its last words: {out.rstrip('.')}." if out else "")
+            raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", by_hand)
+
+
+def _answers(out: str, who: str) -> Iterator[str]:
+    """Yields the texts that may hold the answer, in order: what an envelope holds, or else all the output."""
+    events = list(_events(out))
+    texts = [text for event in events if (text := _unwrapped(event, who)) is not None]
+    yield from texts or [out]
+
+
+def _events(out: str) -> Iterator[dict[str, Any]]:
+    """Yields the JSON objects of the output: it is one, a list of them, or has one in each line."""
+    whole = parse_json(out)
+    parts = (
+        [whole] if isinstance(whole, dict) else whole if isinstance(whole, list) else map(parse_json, out.split("\n"))
+    )
+    yield from (part for part in parts if isinstance(part, dict))
+
+
+def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
+    """Returns what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
+    kind, item = event.get("type"), event.get("item")
+    if kind == "result" and ("result" in event or "is_error" in event):
+        if event.get("is_error"):
+            raise ProviderError(
+                f"{who} failed: {printable_line(str(event.get('result') or event.get('subtype')))}", _SIGN_IN
+            )
+        structured = event.get("structured_output")
+        return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
+    if kind == "turn.failed":
+        error = event.get("error")
+        message = error.get("message") if isinstance(error, dict) else error
+        raise ProviderError(f"{who} failed: {printable_line(str(message))}", _SIGN_IN)
+    if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
+        return str(item.get("text"))
+    return None
+
+
+def _tell(request: Request, out: str) -> None:
+    """Tells the tokens and the money that the envelope of Claude Code or Codex names, of a failure too."""
+    for event in _events(out):
+        usage = event.get("usage")
+        if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):
+            continue
+        # Codex counts what was cached with the rest, Claude Code beside it.
+        given = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
+        if request.spent is not None and given:
+            request.spent(int(given), int(_number(usage.get("output_tokens"))))
+        money = event.get("total_cost_usd")
+        if request.paid is not None and isinstance(money, int | float):
+            request.paid(_number(money))
+
+
+def _number(value: object) -> float:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if known else 0.0  # type: ignore[arg-type]
+
+
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
+_SIGN_IN = "Run it by hand and see whether it is signed in."

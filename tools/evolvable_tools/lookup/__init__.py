@@ -1,1 +1,0 @@
-"""Lookup: from a task, in anybody's words, to the resources that fit it."""

@@ -1,1 +1,0 @@
-"""What is computed from counts and outcomes: intervals, maturity, utility. Pure functions."""

@@ -1,0 +1,96 @@
+"""What is computed from counts and outcomes: intervals, maturity, utility. Pure functions.
+
+Wilson's interval: how far a share of successes can be trusted, given how many ends it is of.
+
+EvoAgent's four steps of maturity.
+
+SkillMAS's utility Q(resource, task type): learned from outcomes, one update for each episode.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from evolvable_store.storage.evidence import Attempt, Outcome
+
+Z = 1.959963984540054
+"""Standard deviations on each side of a 95 % interval: the 0.975 quantile of the normal distribution."""
+
+
+def wilson_interval(successes: int, ends: int) -> tuple[float, float]:
+    """Returns both ends of Wilson's 95 % interval for the share of successes; (0, 1) without any ends.
+
+    Source: E. B. Wilson, 1927. One success of one is (0.21, 1), nine of ten (0.60, 0.98).
+    """
+    if not ends:
+        return 0.0, 1.0
+    share = successes / ends
+    middle = share + Z * Z / (2 * ends)
+    spread = Z * math.sqrt(share * (1 - share) / ends + Z * Z / (4 * ends * ends))
+    whole = 1 + Z * Z / ends
+    # At the ends of the scale rounding would leave a hair.
+    low = 0.0 if successes == 0 else max(0.0, (middle - spread) / whole)
+    high = 1.0 if successes == ends else min(1.0, (middle + spread) / whole)
+    return low, high
+
+
+def wilson_lower_bound(successes: int, ends: int) -> float:
+    """Returns the lower end of the interval; 0 without any ends."""
+    return wilson_interval(successes, ends)[0]
+
+
+def maturity(uses: int, success: float) -> str:
+    """Returns the maturity of a resource with so many uses whose end is known, and this share of successes.
+
+    Source: EvoAgent, maturity table: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1.
+    """
+    if uses >= 10 and success >= 0.85:
+        return "Proficient"
+    if uses >= 4 and success >= 0.70:
+        return "Mature"
+    return "Growing" if uses >= 1 else "Budding"
+
+
+def maturity_of(successes: int, ends: int) -> str:
+    """Returns the maturity for so many successes among so many ends."""
+    return maturity(ends, successes / ends if ends else 0.0)
+
+
+def earned_maturity(verified_successes: int, verified: int, ends: int) -> str:
+    """Return the maturity by the verified ends. Ends that were only reported make a resource Growing and no more."""
+    level = maturity_of(verified_successes, verified)
+    return level if verified or not ends else maturity_of(0, 1)
+
+
+REWARDS = {Outcome.SUCCEEDED: 1.0, Outcome.PARTIAL: 0.0, Outcome.FAILED: 0.0}
+"""The verified outcome as SkillMAS has it, 0 or 1: what was done in part has not succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """A value of Q after n updates. `value` means nothing while n is 0."""
+
+    value: float = 0.0
+    n: int = 0
+
+    def updated(self, reward: float) -> "Utility":
+        """Returns the utility after one more episode: Q + α(R - Q) with α = 1/(1+n).
+
+        Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of the rewards.
+        """
+        alpha = 1 / (1 + self.n)
+        return Utility(self.value + alpha * (reward - self.value), self.n + 1)
+
+
+def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
+    """Returns Q by resource and task type ('' where none was told) after these attempts, one of each episode.
+
+    Only what was used and ended in a way that is known counts. The order in which the attempts come, or were stored,
+    changes nothing: they are replayed by their time and key.
+    """
+    learned: dict[tuple[int, str], Utility] = {}
+    for attempt in sorted(attempts, key=lambda one: (one.at, one.key, one.resource)):
+        if attempt.used and attempt.outcome in REWARDS:
+            key = (attempt.resource, attempt.task_type or "")
+            learned[key] = learned.get(key, Utility()).updated(REWARDS[attempt.outcome])
+    return learned

@@ -1,0 +1,273 @@
+"""The steps of a skill that can be recognised when somebody takes them: the commands that its document shows.
+
+Takes finished sessions in: which versions were loaded and used in them, and what came of it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import EvolvableError, NoSuchUse
+from evolvable_store.resource import Kind, main_file
+from evolvable_store.storage.evidence import Outcome, Use
+from evolvable_store.storage.observations import IngestedSession, ObservationLog, UsageObservation
+from evolvable_store.transaction import format_time
+from evolvable_tools.library import Library, SkillLocator
+from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
+from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
+
+if TYPE_CHECKING:
+    from evolvable_tools.sessions import Session, Span
+
+
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_SHELL = frozenset(("", "sh", "bash", "shell", "zsh", "console", "shellsession"))
+_EVERYWHERE = frozenset(
+    ("cd", "ls", "cat", "echo", "mkdir", "rm", "cp", "mv", "export", "git", "python", "python3", "pip", "npm", "sh")
+)
+"""Programs that say too little: two words of them are taken in many sessions that never saw the skill."""
+
+Step = tuple[str, str]
+
+
+def steps_of(document: str) -> frozenset[Step]:
+    """Returns the steps in a document: program and first argument of each command that is shown as code.
+
+    What a session does without any skill is none: programs that everybody uses, and a program without an argument.
+    """
+    blocks = [block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL]
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    lines += _INLINE.findall(_FENCE.sub("", document))
+    return frozenset(step for line in lines for step in steps_of_commands(simple_commands(line)))
+
+
+def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
+    """Returns the steps that commands take."""
+    return [
+        (simple.program, simple.words[1])
+        for simple in commands
+        if len(simple.words) > 1 and simple.program not in _EVERYWHERE and re.match(r"[\w.-]+$", simple.words[1])
+    ]
+
+
+LOADING = frozenset(("skill", "read", "load_skill"))
+"""What brings a skill's document before the model: the client's own tool, reading the file, our tool."""
+
+USING = frozenset(("skill", "attributed", "file", "script", "step"))
+"""What shows that a skill was followed: called by its name, a step that the client puts down to it, another of its
+files opened, one of its scripts run, a command of its document run after it was loaded."""
+
+TURNS = 2
+"""Turns after the last use of a skill whose signals are still taken for its end."""
+
+_USE = re.compile(r"\buse-[0-9a-f]{12}\b")
+_SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
+_OURS = re.compile(r"(?:^|__|\.)(load_skill|find_skill)$")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """What a session showed. kept: False when it was known already, or the library cannot be written."""
+
+    session: str
+    kept: bool
+    sightings: tuple[UsageObservation, ...]
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A place in a session."""
+
+    index: int
+    turn: int
+    at: datetime | None
+    model: str | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One version while a session is read."""
+
+    resource: int
+    version: int
+    at: str
+    model: str | None
+    how: dict[str, None] = field(default_factory=dict)
+    first_use: int | None = None
+    last_turn: int = 0
+
+
+def record_uses(library: Library, session: "Session", *, home: Path | None = None) -> RecordedSession:
+    """Keeps what a session shows of the library's skills, and returns it.
+
+    Taking a session in twice changes nothing; one that has grown replaces what was known of it. Each use is put down
+    to the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
+    others nothing is kept.
+    """
+    reading = _Reading(library, session, home)
+    sightings = tuple(reading.sightings())
+    ends = reading.ends.between(-1)
+    taken = IngestedSession(
+        session.session_id or f"digest-{session.digest[:32]}",
+        session.client,
+        session.digest,
+        len(session.spans),
+        reading.moment(session.started),
+        session.model,
+        outcome_of(ends),
+        ends,
+    )
+    kept = False
+    if not library.store.read_only and not session.reviewing:
+        log = ObservationLog(library.store.backend)
+        library.shown.flush()
+        kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
+    return RecordedSession(taken.session, kept, sightings, taken.outcome)
+
+
+class _Reading:
+    def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
+        self._library, self._session = library, session
+        self._places = SkillLocator(library, session.project, home)
+        self._log = ObservationLog(library.store.backend)
+        self._now = library.store.now()
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._steps: dict[tuple[int, int], frozenset[Step]] = {}
+        self.uses: dict[str, None] = {}
+        self.searches: dict[str, None] = {}
+        calls = calls_of(session)
+        self.ends: SessionEnds = ends_of(session, calls)
+        by_span = {call.span.index: call for call in calls}
+        for span in session.spans:
+            call = by_span.get(span.index)
+            # The call of the skill itself may fail; what it drove comes after it.
+            if span.skill is not None and span.role == "assistant" and span.tool != "Skill":
+                self._note_name(span.skill, "attributed", _here(span))
+            if call is not None:
+                self._read_call(call)
+
+    def moment(self, at: datetime | None) -> str:
+        """Returns a time of the session as it is stored; the present where nobody says one."""
+        at = at or self._session.started
+        if at is None:
+            return self._now
+        return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
+
+    def sightings(self) -> Iterator[UsageObservation]:
+        """Yields what was seen of each version."""
+        for seen in self._seen.values():
+            used = seen.first_use is not None
+            signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()
+            yield UsageObservation(
+                *(seen.resource, seen.version, seen.at, seen.model),
+                *(any(how in LOADING for how in seen.how), used, tuple(seen.how)),
+                outcome_of(signals),
+                signals,
+            )
+
+    def _read_call(self, call: ToolCall) -> None:
+        span, given, here = call.span, call.span.input or {}, _here(call.span)
+        ours = _OURS.search(span.tool or "")
+        if ours is not None:
+            self._read_ours(call, ours[1])
+        elif span.tool == "Skill" and not call.failed:
+            self._note_name(_text(given.get("skill")), "skill", here)
+        elif span.tool == "Read" and not call.failed:
+            self._note_file(_text(given.get("file_path")), here)
+        elif call.commands:
+            self._read_command(call)
+
+    def _read_command(self, call: ToolCall) -> None:
+        commands, here = call.commands, _here(call.span)
+        if call.result is None:
+            return
+        for path in run_files(commands)[:20]:
+            self._note_file(path, here, ran=True)
+        if not call.failed:
+            for path in read_files(commands)[:20]:
+                self._note_file(path, here)
+        taken = steps_of_commands(commands)
+        for seen in list(self._seen.values()) if taken else ():
+            if LOADING & seen.how.keys() and self._steps_of(seen.resource, seen.version) & set(taken):
+                self._note(seen.resource, seen.version, "step", here)
+
+    def _read_ours(self, call: ToolCall, tool: str) -> None:
+        """Our own tools have noted what they did; what they answered says whose session it was."""
+        if call.failed or call.result is None:
+            return
+        if tool == "find_skill":
+            self.searches.update(dict.fromkeys(_SEARCH.findall(call.result.text)[:1]))
+            return
+        ids = _USE.findall(call.result.text[-300:])
+        use = self._use(ids[-1]) if ids else None
+        if use is None or use.session not in (None, self._session.session_id):
+            return
+        self.uses[use.id] = None
+        path = _text((call.span.input or {}).get("path"))
+        how = "file" if path and path.casefold() != "skill.md" else "load_skill"
+        self._note(use.resource, use.version, how, _here(call.span))
+
+    def _use(self, identity: str) -> Use | None:
+        try:
+            return self._library.evidence.use(identity)
+        except NoSuchUse:
+            return None
+
+    def _note_name(self, name: str, how: str, here: _Here) -> None:
+        binding = self._places.by_name(name) if name else None
+        if binding is not None:
+            self._note_live(binding.resource, how, here)
+
+    def _note_file(self, path: str, here: _Here, *, ran: bool = False) -> None:
+        found = self._places.by_path(path)
+        if found is None:
+            return
+        binding, inside = found
+        how = "script" if ran else "read" if inside.casefold() == "skill.md" else "file"
+        self._note_live(binding.resource, how, here)
+
+    def _note_live(self, resource: int, how: str, here: _Here) -> None:
+        version = self._log.version_at(resource, self.moment(here.at))
+        if version is not None:
+            self._note(resource, version, how, here)
+
+    def _note(self, resource: int, version: int, how: str, here: _Here) -> None:
+        key = (resource, version)
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = _Seen(resource, version, self.moment(here.at), here.model or self._session.model)
+            self._seen[key] = seen
+        seen.how[how] = None
+        if how in USING:
+            seen.last_turn = here.turn
+            if seen.first_use is None:
+                seen.first_use = here.index
+
+    def _steps_of(self, resource: int, version: int) -> frozenset[Step]:
+        key = (resource, version)
+        if key not in self._steps:
+            self._steps[key] = self._shown_steps(resource, version)
+        return self._steps[key]
+
+    def _shown_steps(self, resource: int, version: int) -> frozenset[Step]:
+        head = self._library.store.backend.heads_by_id([resource]).get(resource)
+        if head is None or head.kind is not Kind.SKILL:
+            return frozenset()
+        try:
+            file = self._library.store.file(head, main_file(head.kind, head.name), version)
+        except EvolvableError:
+            return frozenset()
+        return steps_of(file.data.decode("utf-8", "replace"))
+
+
+def _here(span: "Span") -> _Here:
+    return _Here(span.index, span.turn, span.at, span.model)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

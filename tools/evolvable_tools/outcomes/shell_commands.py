@@ -1,0 +1,312 @@
+"""What a line of shell runs: its simple commands, which files they read or run, and what its exit code says of each.
+
+Shell commands as they are compared: without what differs from one day to the next.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+MAX_COMMAND = 20_000
+"""Characters of a line that are looked at; a longer one says nothing."""
+
+READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))
+RUNNERS = frozenset(("bash", "sh", "zsh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "Rscript"))
+_SHELLS = frozenset(("bash", "sh", "zsh"))
+_BEFORE = {"sudo": 1, "time": 1, "nohup": 1, "exec": 1, "env": 1, "command": 1, "timeout": 2, "npx": 1, "bunx": 1}
+_RUN_BY = frozenset(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"))
+_QUIET = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir"))
+_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?(?:\n[ \t]*\2[ \t]*(?=\n|$)|$)", re.DOTALL)
+_COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_TOKEN = re.compile(
+    r"""[ \t\r]+|(?P<sign>[();<>|&\n]+)|(?P<word>(?:[^ \t\r\n();<>|&'"\\]+|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)""",
+    re.DOTALL,
+)
+_QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_ENDS = ("&&", "||", ";", "|", "|&", "&", "\n", "(", ")", "{", "}")
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One simple command. words: without variables set before it and programs that only start it.
+
+    writes: it is redirected into a file. alone: where the whole line succeeded, so did this; blamed: where it
+    failed, this did.
+    """
+
+    words: tuple[str, ...]
+    writes: bool = False
+    alone: bool = True
+    blamed: bool = True
+
+    @property
+    def program(self) -> str:
+        return self.words[0].rpartition("/")[2]
+
+
+def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
+    """Returns the simple commands of a line in order; none where it cannot be read."""
+    if len(line) > MAX_COMMAND:
+        return ()
+    if "<<" in line:
+        line = _HEREDOC.sub("\n", line)
+    parts = _parts(_COMMENT.sub("", line) if "#" in line else line)
+    found: list[SimpleCommand] = []
+    for place, (words, writes, _) in enumerate(parts):
+        started = _started(words)
+        if not started:
+            continue
+        inner = _inner(started)
+        if inner is not None:
+            found += simple_commands(inner) if len(inner) < len(line) else ()
+            continue
+        after = [end for _, _, end in parts[place:-1]]
+        last = place == len(parts) - 1
+        before = all(_is_quiet(words) for words, _, _ in parts[:place])
+        found.append(SimpleCommand(started, writes, all(end == "&&" for end in after), last and before))
+    return tuple(found)
+
+
+def _parts(line: str) -> list[tuple[list[str], bool, str]]:
+    """Returns (words, whether redirected into a file, what ends it) for each simple command."""
+    try:
+        tokens = list(_tokens(line.replace("\\\n", "")))
+    except ValueError:
+        return []
+    parts: list[tuple[list[str], bool, str]] = []
+    words: list[str] = []
+    writes = skipping = False
+    for token, is_sign in tokens:
+        if is_sign and set(token) <= set("<>&") and ("<" in token or ">" in token):
+            # A number before it is the stream; what follows is the file, or the stream it joins.
+            if words and words[-1].isdigit():
+                words.pop()
+            writes, skipping = writes or token in (">", ">>", "&>"), True
+        elif is_sign and token.strip("();|&\n") == "":
+            end = next((end for end in _ENDS if token.strip().startswith(end)), "\n")
+            if words:
+                parts.append((words, writes, end))
+            elif parts and end != "\n":
+                parts[-1] = (*parts[-1][:2], end)
+            words, writes, skipping = [], False, False
+        elif skipping:
+            writes, skipping = writes and token != "/dev/null", False
+        elif token not in ("{", "}", "!", "then", "do", "done", "fi", "else"):
+            words.append(token)
+    if words:
+        parts.append((words, writes, ""))
+    return parts
+
+
+def _tokens(line: str) -> Iterator[tuple[str, bool]]:
+    """Yields the words of a line without their quotes, and the signs between them, each with whether it is a sign.
+
+    Raises ValueError for a quote without an end.
+    """
+    at = 0
+    while at < len(line):
+        found = _TOKEN.match(line, at)
+        if found is None:
+            raise ValueError
+        at = found.end()
+        if (sign := found["sign"]) is not None:
+            yield sign, True
+        elif (word := found["word"]) is not None:
+            yield _QUOTED.sub(_unquoted, word) if "'" in word or '"' in word or "\\" in word else word, False
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    single, double, escaped = found.groups()
+    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped
+
+
+def _started(words: list[str]) -> tuple[str, ...]:
+    rest = list(words)
+    while rest:
+        if _ASSIGNMENT.match(rest[0]):
+            rest = rest[1:]
+        elif rest[0] in _BEFORE:
+            rest = rest[_BEFORE[rest[0]] :]
+        elif (rest[0] in _RUN_BY and rest[1:2] == ["run"]) or rest[:2] == ["bundle", "exec"]:
+            rest = rest[2:]
+        else:
+            break
+    return tuple(rest)
+
+
+def _inner(words: tuple[str, ...]) -> str | None:
+    """Returns the line that a shell is given to run, None when this is no such command."""
+    if words[0].rpartition("/")[2] not in _SHELLS:
+        return None
+    for place, word in enumerate(words[1:], 1):
+        if re.fullmatch(r"-[a-z]*c", word):
+            return words[place + 1] if place + 1 < len(words) else ""
+    return None
+
+
+def _is_quiet(words: list[str]) -> bool:
+    started = _started(words)
+    return not started or started[0] in _QUIET
+
+
+def read_files(commands: Sequence[SimpleCommand]) -> list[str]:
+    """Returns the paths that commands only read, as they are written there."""
+    return [
+        word
+        for simple in commands
+        if simple.program in READERS and not simple.writes and not _edits(simple)
+        for word in simple.words[1:]
+        if not word.startswith("-") and "\0" not in word
+    ]
+
+
+def run_files(commands: Sequence[SimpleCommand]) -> list[str]:
+    """Returns the paths of the programs and scripts that commands run, as they are written there."""
+    found = []
+    for simple in commands:
+        if "/" in simple.words[0]:
+            found.append(simple.words[0])
+        if simple.program in RUNNERS:
+            found += [word for word in simple.words[1:] if not word.startswith("-")][:1]
+    return [path for path in found if "\0" not in path]
+
+
+def _edits(simple: SimpleCommand) -> bool:
+    return simple.program == "sed" and any(word.startswith(("-i", "--in-place")) for word in simple.words[1:])
+
+
+_COMMANDS_MAX_COMMAND = 2_000
+"""Characters of a command that are read."""
+
+_COMMANDS_BEFORE = re.compile(
+    r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
+)
+_TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
+_VARYING = (
+    (re.compile(r"\"[^\"]*\"|'[^']*'"), "'…'"),
+    (re.compile(r"<<-?\s*['\"]?(\w+).*", re.DOTALL), "<<…"),
+    (re.compile(r"\b[0-9a-f]{7,40}\b"), "#"),
+    (re.compile(r"(?<![\w-])[~.]?/?(?:[\w.@-]+/)+[\w.@-]*"), "PATH"),
+    (re.compile(r"\b\d[\d.:-]*\b"), "0"),
+)
+_CHECKS = re.compile(
+    r"^(?:python\S*\s+-m\s+)?(?:pytest|py\.test|unittest|tox|nox|mypy|ruff\s+check|pyright|flake8|lint-imports)\b"
+    r"|^(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:test|lint|build|check|typecheck|e2e|ci)\b|^(?:jest|vitest|mocha|tsc|eslint|playwright\s+test)\b"
+    r"|^cargo\s+(?:test|check|build|clippy)\b|^go\s+(?:test|vet|build)\b|^make\s+(?:test|check|lint|build|ci)\b"
+    r"|^(?:\./)?(?:gradlew?|mvn|mvnw)\s+.*\b(?:test|build|verify|check)\b|^(?:bundle\s+exec\s+)?(?:rspec|rake\s+test)\b"
+    r"|^(?:phpunit|ctest|bats|shellcheck|dotnet\s+test|swift\s+test|mix\s+test|terraform\s+(?:validate|plan)|helm\s+lint)\b"
+    # Whatever says so by its name: a subcommand, a target, a script.
+    r"|^[\w.-]+\s+(?:check|test|lint|verify|validate)\b(?!-)|^make\s+(?:\S+\s+)*?[\w-]*(?:test|check|lint|verify|integration|e2e)"
+    r"|^(?:(?:bash|sh|node|ruby|python\S*)\s+)?\S*?(?:^|[/_.-])(?:tests?|checks?|verify|validate|lint)(?:[_.-]\S*)?(?=\s|$)"
+)
+_BETWEEN = re.compile(r"&&|\|\||;|\n")
+_SEARCHES = re.compile(
+    r"^(?:e?grep|rg|ag|git\s+grep|find|fd|which|command\s+-v|type|pgrep|test|\[|diff|cmp|git\s+diff)\b"
+)
+_CLIENTS_OWN = re.compile(
+    r"^(?:Exit code \d+|Chunk ID:.*|Wall time:.*|Process exited with code \d+|Original token count:.*|Output:)[ \t]*$\n?",
+    re.MULTILINE,
+)
+_REFUSED = re.compile(
+    r"\A(?:Wall time:.*\n|Output:\n?)*\W*(?:MCP tool call requires approval|The user doesn't want to (?:proceed|take)"
+    r"|Permission to use \S+ (?:has been denied|with)|exec command rejected by user|(?:patch|user) rejected)",
+    re.IGNORECASE,
+)
+_LOOKS = re.compile(
+    r"^(?:ls|cat|pwd|echo|head|tail|grep|rg|find|sed\s+-n|wc|which|tree|stat|file|date|whoami|env|type|true|git\s+(?:status|diff|log|show|branch))\b"
+)
+_UNDOES = re.compile(r"\bgit\s+(?:checkout\s+(?:HEAD\s+)?--\s|restore\s|revert\s|reset\s+--hard)")
+_COMMIT = re.compile(r"\bgit\s+commit\b")
+_FAILED = re.compile(
+    r"\bexit(?:ed)?(?:\s+with)?\s*(?:code|status)?:?\s*[1-9]\d*\b|\"exit_code\":\s*[1-9]|^=+ .*\b\d+ (?:failed|error)"
+    r"|\bFAILED\b|\bTraceback \(most recent call last\)|^error(?:\[E\d+\])?:|^npm ERR!|\bBUILD FAIL",
+    re.MULTILINE,
+)
+
+
+def command_of(given: Mapping[str, Any] | None) -> str:
+    """Returns the shell command in a tool's input, '' when it has none."""
+    said = next((given[key] for key in ("command", "cmd", "script") if given and given.get(key)), "")
+    if isinstance(said, list):
+        words = [str(word) for word in said]
+        said = words[-1] if words[:1] and words[0].endswith(("bash", "sh", "zsh")) else " ".join(words)
+    return said[:_COMMANDS_MAX_COMMAND].strip() if isinstance(said, str) else ""
+
+
+def strip_command(command: str) -> str:
+    """Returns a command without the folder, the variables and the pipe that it runs with."""
+    first = command.strip().split("\n")[0]
+    return _TAIL.sub("", _COMMANDS_BEFORE.sub("", first)).strip()
+
+
+def normalize_command(command: str) -> str:
+    """Returns what two runs of the same step have in common: program, subcommand and options, no names or numbers."""
+    text = strip_command(command)
+    for pattern, sign in _VARYING:
+        text = pattern.sub(sign, text)
+    return " ".join(text.split())[:200]
+
+
+def is_check(command: str) -> bool:
+    """Returns whether a command tells by its end whether the work is right: tests, types, lint, build."""
+    return any(_CHECKS.search(part) for part in _parts_commands(command))
+
+
+def only_looks(command: str) -> bool:
+    """Returns whether a command only shows something, which is no step of a procedure."""
+    parts = _parts_commands(command)
+    return bool(parts) and all(_LOOKS.search(part) for part in parts)
+
+
+@lru_cache(1_024)
+def _parts_commands(command: str) -> tuple[str, ...]:
+    """Returns the commands of a line, without the folder, the variables and the pipe that each runs with."""
+    first = strip_command(command)
+    if _BETWEEN.search(first) is None:
+        return (first,) if first else ()
+    return tuple(part for one in _BETWEEN.split(first) if (part := strip_command(one)))
+
+
+def undoes(command: str) -> bool:
+    """Returns whether a command takes changes of files back."""
+    return bool(_UNDOES.search(command))
+
+
+def commits(command: str) -> bool:
+    """Returns whether a command makes a commit."""
+    return bool(_COMMIT.search(command))
+
+
+def failed(text: str, is_error: bool) -> bool:
+    """Returns whether a command's output says that it failed."""
+    return is_error or bool(_FAILED.search(text[:4_000]) or _FAILED.search(text[-4_000:]))
+
+
+def ended_badly(command: str, text: str, is_error: bool) -> bool:
+    """Returns whether a command failed. What only shows something may show failures, and may find nothing."""
+    if not only_looks(command):
+        return failed(text, is_error) and not (is_error and _found_nothing(command, text))
+    return is_error and not _found_nothing(command, text)
+
+
+def _found_nothing(command: str, text: str) -> bool:
+    last = _parts_commands(command)[-1:]
+    return bool(last and _SEARCHES.search(last[0])) and not _CLIENTS_OWN.sub("", text[:2_000]).strip()
+
+
+def was_refused(text: str) -> bool:
+    """Returns whether a result says that a person, or a setting, did not let the call happen."""
+    return _REFUSED.search(text[:600]) is not None
+
+
+def named_files(command: str) -> set[str]:
+    """Returns the words of a command that look like files."""
+    try:
+        words = shlex.split(command[:_COMMANDS_MAX_COMMAND])
+    except ValueError:
+        words = command[:_COMMANDS_MAX_COMMAND].split()
+    return {word for word in words if "." in word.rpartition("/")[2] and not word.startswith("-")}

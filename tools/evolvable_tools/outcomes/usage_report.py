@@ -1,0 +1,304 @@
+"""What the library's evidence says: what is used, what helps, what harms, what is dead, and where a review may look."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref
+from evolvable_store.storage.evidence import (
+    Attempt,
+    ImpressionCount,
+    Outcome,
+    SuccessCounts,
+    Tally,
+    baseline_successes,
+    count_impressions,
+    list_attempts,
+    one_of_each_connection,
+)
+from evolvable_store.transaction import format_time
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import earned_maturity, utilities, wilson_interval
+
+ENOUGH = 5
+"""Ends below which nothing is said to help or to harm, and nothing is compared with."""
+
+OFTEN = 5
+"""How often something must have been shown, without ever being opened, before it is called dead."""
+
+MAX_DAYS = 3650
+
+_KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many successes among n known ends, with Wilson's 95 % interval; without any ends it is (0, 1)."""
+
+    successes: int
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionShare:
+    """The ends of one version under one model. model: None where no transcript says it."""
+
+    version: int
+    model: str | None
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUtility:
+    """Q for one task type, '' where none was told; its share of successes is the same number with its interval."""
+
+    task_type: str
+    q: float
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStats:
+    """One resource. shown: times; loaded, used: attempts; helped: of the attempts in which it was used, those whose end
+    counts; verified: of these, the verified ones, one of each connection; reported: the others. maturity: by verified.
+    not_counted: ends that are kept as history.
+
+    verdict: helps, harms, dead, or open while the evidence does not say; why: what it rests on, or what is missing.
+    Times are ISO 8601 in UTC, None for never.
+    """
+
+    ref: str
+    maturity: str
+    verdict: str
+    shown: int
+    loaded: int
+    used: int
+    helped: Share
+    last_shown: str | None
+    last_loaded: str | None
+    versions: list[VersionShare]
+    task_types: list[TaskUtility]
+    why: str
+    reported: Share
+    verified: Share
+    not_counted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What resources are compared with. of: `sessions without any`, or `other resources` where those are too few."""
+
+    of: str
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Opportunity:
+    """Where a review may look. reason: a code; numbers: what it rests on, in words."""
+
+    ref: str
+    reason: str
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the evidence says of the asked resources, the most used first. days: how far back `dead` looks."""
+
+    days: int
+    resources: list[ResourceStats]
+    opportunities: list[Opportunity]
+    base: Base | None
+
+
+def share_of(proof: SuccessCounts) -> Share:
+    """Returns a proof with its interval."""
+    return Share(proof.successes, proof.ends, *wilson_interval(proof.successes, proof.ends))
+
+
+def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int = 30) -> Stats:
+    """Returns the statistics of one resource, or of all that the caller sees.
+
+    Raises NoSuchResource, InvalidArgument.
+    """
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
+    library.shown.flush()
+    store = library.store
+    since = format_time(store.clock() - timedelta(days=days))
+    seen, whole = count_impressions(store.backend, since), list_attempts(store.backend)
+    if ref is not None:
+        heads = [store.head(ref, caller.scopes)]
+    else:
+        heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
+    nobody = baseline_successes(store.backend)
+    by_version = _grouped(list_attempts(store.backend, [head.id for head in heads], versions=True))
+    by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
+    total = _proof(whole)
+    lines, found, base = [], [], _base(nobody, total, None)
+    for head in heads:
+        mine = by_resource.get(head.id, [])
+        against = _base(nobody, total, _proof(mine))
+        history = tallies.get(head.id, Tally()).not_counted
+        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
+        if ref is not None or line.shown or mine or history:
+            lines.append(line)
+            found += _opportunities(line, head)
+    if ref is not None:
+        base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])))
+    lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
+    return Stats(days, lines, found, base)
+
+
+def _grouped(all_of_them: Iterable[Attempt]) -> dict[int, list[Attempt]]:
+    grouped: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in all_of_them:
+        grouped[attempt.resource].append(attempt)
+    return grouped
+
+
+def _ended(some: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+
+
+def _proof(some: Iterable[Attempt]) -> SuccessCounts:
+    ends = [attempt.outcome for attempt in _ended(some)]
+    return SuccessCounts(len(ends), ends.count(Outcome.SUCCEEDED))
+
+
+def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None) -> Base | None:
+    """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
+    if nobody.ends >= ENOUGH:
+        return Base("sessions without any", share_of(nobody))
+    if but is None:
+        return None
+    others = SuccessCounts(whole.ends - but.ends, whole.successes - but.successes)
+    return Base("other resources", share_of(others)) if others.ends >= ENOUGH else None
+
+
+def _line(
+    head: Head,
+    mine: list[Attempt],
+    versions: list[Attempt],
+    seen: ImpressionCount | None,
+    since: str,
+    days: int,
+    base: Base | None,
+    not_counted: int,
+) -> ResourceStats:
+    helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
+    opened = [attempt.at for attempt in mine if attempt.loaded or attempt.used]
+    last = max(opened, default=None)
+    dead = (
+        f"shown {seen.since} times in {days} days, never opened in them" if seen and _is_dead(seen, last, since) else ""
+    )
+    verdict, why = _verdict(helped, base, sum(attempt.used for attempt in mine), dead)
+    return ResourceStats(
+        str(head.ref),
+        earned_maturity(verified.successes, verified.n, helped.n),
+        verdict,
+        seen.times if seen is not None else 0,
+        sum(attempt.loaded for attempt in mine),
+        sum(attempt.used for attempt in mine),
+        helped,
+        seen.last if seen is not None else None,
+        last,
+        _parts(versions),
+        _task_types(mine),
+        why,
+        share_of(SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)),
+        verified,
+        not_counted,
+    )
+
+
+def _is_dead(seen: ImpressionCount, last: str | None, since: str) -> bool:
+    return seen.since >= OFTEN and (last is None or last < since)
+
+
+def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
+    """Returns the verdict, and why it is that. dead: why it is dead, '' when it is not."""
+    if base is not None and helped.n >= ENOUGH:
+        compared = base.share.successes / base.share.n
+        against = f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
+        if helped.high < compared:
+            return "harms", against
+        if helped.low > compared:
+            return "helps", against
+        if not dead:
+            return "open", f"{against}: no clear difference"
+    if dead:
+        return "dead", dead
+    if not used:
+        return "open", "never used"
+    if helped.n < ENOUGH:
+        return "open", f"{helped.n} known {'end' if helped.n == 1 else 'ends'}, {ENOUGH} are needed"
+    return "open", f"nothing to compare with: {ENOUGH} known ends of anything else are needed"
+
+
+def _parts(versions: list[Attempt]) -> list[VersionShare]:
+    groups: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
+    for attempt in versions:
+        groups[attempt.version or 0, attempt.model or ""].append(attempt)
+    return [
+        VersionShare(version, model or None, share_of(_proof(some)))
+        for (version, model), some in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1]))
+    ]
+
+
+def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
+    learned = utilities(mine)
+    return [
+        TaskUtility(
+            task_type,
+            utility.value,
+            share_of(_proof(one for one in mine if (one.task_type or "") == task_type)),
+        )
+        for (_, task_type), utility in sorted(learned.items())
+    ]
+
+
+def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
+    """Returns why a review may look at a resource: each with the numbers that say so."""
+    found = []
+    if line.verdict == "dead":
+        found.append(("shown-not-loaded", f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"))
+    if line.loaded >= 3 and not line.used:
+        found.append(("loaded-not-used", f"loaded in {line.loaded} attempts, used in none"))
+    if line.used >= 3 and not line.shown:
+        found.append(("used-not-shown", f"used in {line.used} attempts, shown by no search"))
+    if line.verdict == "harms":
+        found.append(("harms", _said(line.helped)))
+    found += _compared(line, head)
+    return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
+
+
+def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
+    """Compares versions with each other, and models on one version: only where the intervals do not meet."""
+    found = []
+    totals: dict[int, SuccessCounts] = {}
+    for part in line.versions:
+        was = totals.get(part.version, SuccessCounts())
+        totals[part.version] = SuccessCounts(was.ends + part.share.n, was.successes + part.share.successes)
+    shares = {version: share_of(proof) for version, proof in totals.items() if proof.ends >= ENOUGH}
+    now = shares.get(head.latest)
+    for version, share in sorted(shares.items()):
+        if now is not None and version < head.latest and now.high < share.low:
+            found.append(("newer-is-worse", f"@{head.latest} {_said(now)}; @{version} {_said(share)}"))
+    parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]
+    for worse in parts:
+        for better in parts:
+            if worse.share.high < better.share.low:
+                found.append(
+                    ("model-differs", f"{worse.model} {_said(worse.share)}; {better.model} {_said(better.share)}")
+                )
+    return found
+
+
+def _said(share: Share) -> str:
+    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -1,0 +1,352 @@
+"""What a value has to be like to be a secret: no reference to one, no placeholder, no name of a type, no mask.
+
+Secrets that are known by the name of one before them: in programs, environments, JSON, YAML, XML, options.
+
+Secrets that are known by where they stand: in a header, an address, a cookie, a file of logins, a command.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Returns the words of a text, as a set."""
+    return frozenset(text.split())
+
+
+_REFERENCE = re.compile(
+    r"(?:\$|%[A-Za-z_]+%|\{|<|@|&|\*|!|\(|\[|os\.|process\.|env[.\[(]|ENV\[|config[.\[]|settings[.\[]|self\.|this\.|args\.|"
+    r"options\.|req\.|request\.|secrets?\.|vault[:/]|op://|arn:|ssm:|file:|https?://|\./|~/|/(?:[\w.-]+/)|\\[nrt]|\.\.\.)"
+)
+_IDENTIFIER_PATH = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+(?:\(.*)?")
+
+_PLACEHOLDERS = words_of(
+    "your my our the some any new old user db enter insert change changeme replace put add set use test example "
+    "sample dummy fake placeholder redacted secret password passwd pass pwd token key api access value here me this "
+    "it with actual real x xx xxx xxxx xxxxx xxxxxx string str bytes int bool true false none null nil undefined "
+    "required optional default hidden passwort name of and or in to for is id type text basic bearer oauth auth "
+    "client app env var file goes variable secrets tokens keys passwords mypassword mysecret yourpassword yoursecret"
+)
+_WORD = re.compile(r"[A-Za-z]+|\d+")
+_NAME_OF_ONE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|0x[0-9a-fA-F]{40}|\d{4}-\d\d-\d\dT[\d:.]+Z?")
+_MASKED = re.compile(r"(.)\1*|[*•x.…#-]+|.{0,8}(?:\*{3,}|•{3,}|\.{3}|…).{0,8}", re.IGNORECASE)
+_TYPE_NAME = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[A-Z][A-Z_]*")
+
+
+def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
+    """Returns whether a value is one to be hidden: no reference to one, no placeholder, no type, no word of a sentence.
+
+    strong: where it stands nothing but a value can stand, as in an environment or behind an option.
+    """
+    if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
+        return False
+    if _REFERENCE.match(said) or _is_placeholder(said) or _MASKED.fullmatch(said[:200]):
+        return False
+    if _NAME_OF_ONE.fullmatch(said[:100]) or "()" in said:
+        return False
+    spaces = said.count(" ")
+    digit = any(map(str.isdigit, said))
+    letter = any(map(str.isalpha, said))
+    if spaces:
+        return quoted and kind == "password" and digit and spaces <= 8 and len(said) <= 80
+    if _IDENTIFIER_PATH.fullmatch(said[:200]) or (not quoted and ("(" in said or "[" in said)):
+        return False
+    if kind == "password":
+        if quoted or strong:
+            return len(said) >= 6 or digit
+        return len(said) >= 6 and ((digit and letter) or not _TYPE_NAME.fullmatch(said)) and not said.isdigit()
+    if digit and letter:
+        return len(said) >= (8 if strong else 10 if quoted else 12) and len(set(said)) >= 6
+    return (
+        len(said) >= 20
+        and len(set(said)) >= 10
+        and not _TYPE_NAME.fullmatch(said)
+        and letter
+        and "-" not in said
+        and "/" not in said[:-1]
+    )
+
+
+def _is_placeholder(said: str) -> bool:
+    """Returns whether a value is made of the words that stand for one, with a number of two digits at most."""
+    words = _WORD.findall(said[:100])
+    return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
+
+
+def _is_value(said: str) -> bool:
+    return not (_REFERENCE.match(said) or _is_placeholder(said) or _MASKED.fullmatch(said[:200]))
+
+
+def is_password(said: str) -> bool:
+    """Returns whether a value that stands where a password does is one."""
+    return _is_value(said) and "[redacted:" not in said
+
+
+def is_opaque(said: str) -> bool:
+    """Returns whether a value is one, and has letters and digits."""
+    return is_password(said) and any(map(str.isdigit, said)) and any(map(str.isalpha, said))
+
+
+def is_credential(said: str) -> bool:
+    """Returns whether a value is one with letters and digits, or a long one that is no name."""
+    return is_opaque(said) or (is_password(said) and len(said) >= 20 and _TYPE_NAME.fullmatch(said[:200]) is None)
+
+
+def is_pair(said: str) -> bool:
+    """Returns whether a text is a user and a password in base64."""
+    try:
+        pair = base64.b64decode(said + "=" * (-len(said) % 4), validate=True).decode()
+        return ":" in pair and pair.isprintable()
+    except (binascii.Error, ValueError):
+        return False
+
+
+Hit = tuple[int, int, str]
+"""Where a secret begins and ends, and of what type it is."""
+OPEN = r"\\{0,3}[\"'`]"
+
+_OPERATOR = re.compile(
+    rf"(?P<close>{OPEN}\]?|\]|</?)?[ \t]{{0,8}}"
+    rf"(?P<sign>:=|=>|==?|:(?!:)|,(?=[ \t]{{0,4}}\\{{0,3}}[\"'])|>)[ \t]{{0,8}}"
+    r"(?:[|>][+-]?[ \t]{0,8}\r?\n[ \t]{1,20})?(?:b(?=[\"']))?"
+)
+
+_VALUE = re.compile(
+    r"(?P<open>\\{1,3}[\"'])(?P<c>(?:(?!\\{1,3}[\"'])[^\n]){0,600})"
+    r"|\"(?P<a>(?:[^\"\\\n]|\\[^\n]){0,600})|'(?P<b>(?:[^'\\\n]|\\[^\n]){0,600})|`(?P<d>[^`\n]{0,600})"
+    r"|(?P<u>[^\s\"'`<>]{1,600})"
+)
+_ASSIGNS = re.compile(r"[:=,>]")
+_NAME = re.compile(r"[\w.-]{0,40}")
+_BEFORE = re.compile(r"[\w.$-]{0,40}\Z")
+
+_HARMLESS = words_of(
+    "name names file files filename path paths dir url urls uri type types count counts limit limits length len size "
+    "ttl expiry expires expiration field fields policy env prefix pattern regex label hint placeholder input form "
+    "reset manager min max budget usage used version rotation store provider ref refs rule rules error errors "
+    "required enabled kind mode ize izer ized ization izers ary ly ed ing less endpoint algorithm strategy scheme "
+    "bucket arn region time at date var address addresses contract symbol"
+)
+"""Words at the end of a name that make it the name of something beside the credential."""
+_LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
+
+_KEY_BEFORE = re.compile(
+    r"(?:api|secret|access|private|account|encrypt(?:ion)?|sign(?:ing|ature)?|client|auth|master|service|role|storage|app|"
+    r"session|shared\w{0,8}|subscription|admin|write|read|deploy|ingest|license|hmac|cipher|aes|jwt|webhook|anon|fernet|"
+    r"consumer|root|project|openai|anthropic|functions|x-functions)[_. -]?\Z",
+    re.IGNORECASE,
+)
+_PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
+_WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
+
+
+def find_assigned(text: str, lower: str) -> Iterator[Hit]:
+    """Yields what stands behind a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
+    seen = 0
+    words = [word for word in _WORDS if word in lower]
+    for at, word in sorted(_positions(lower, words)) if words else ():
+        if at < seen:
+            continue
+        end = at + len(word)
+        named = _NAME.match(text, end)
+        name_end = named.end() if named else end
+        if not (_ASSIGNS.search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
+            continue
+        before = _BEFORE.search(text, max(0, at - 40), at)
+        left = before[0] if before else ""
+        kind = _kind(word, left, text[end:name_end])
+        if kind is None or (word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()):
+            continue
+        hit = _behind(text, kind, at - len(left), left, text[at:name_end], name_end)
+        if hit is not None:
+            seen = hit[1]
+            yield hit
+
+
+def _kind(word: str, left: str, rest: str) -> str | None:
+    """Returns the type of what a name names, None where it is no credential's."""
+    rest = rest.rstrip(".-")
+    if word in _PASSWORDS:
+        if word in ("pass", "psw", "pin") and rest and rest[:1] not in "_-0123456789":
+            return None
+        kind = "password"
+    elif word == "key":
+        if not (_KEY_BEFORE.search(left) or left.endswith(("?", "&"))) or rest[:1].isalpha():
+            return None
+        kind = "api-key"
+    elif word == "auth":
+        if rest or not (left in ("", "_", "-", "--") or left.endswith(("_", "-", "."))):
+            return None
+        kind = "credential"
+    elif word in ("sig", "jwt", "pin"):
+        if rest or (left and left[-1:].isalnum()):
+            return None
+        kind = "signature" if word == "sig" else "token" if word == "jwt" else "password"
+    else:
+        kind = word
+    if word == "token" and re.match(r"s(?:$|[_-])", rest):
+        return None
+    last = _LAST_WORD.search(rest.removeprefix("ord") if word == "passw" else rest)
+    return None if last is not None and last[0].lower() in _HARMLESS else kind
+
+
+def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: int) -> Hit | None:
+    sign = _OPERATOR.match(text, name_end)
+    option = (left.startswith("--") or (left.startswith("-") and kind == "password")) and not left.endswith("no-")
+    if sign is None and option and text[name_end : name_end + 1] in (" ", "\t"):
+        at = name_end + 1
+    elif sign is None:
+        return None
+    else:
+        at = sign.end()
+    value = _VALUE.match(text, at)
+    if value is None or (sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])):
+        return None
+    group = next(g for g in ("c", "a", "b", "d", "u") if value[g] is not None)
+    in_address = text[start - 1 : start] in ("?", "&") or left[:1] in ("?", "&")
+    begin, end = value.span(group)
+    if group == "u":
+        end = _trimmed(text, begin, end, in_address)
+    said = text[begin:end]
+    environment = sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
+    if name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u" and not is_opaque(said):
+        return None
+    strong = option or in_address or environment or (sign is not None and sign["sign"] == ">")
+    if not is_secret(said, kind, quoted=group != "u", strong=strong):
+        return None
+    return begin, end, kind
+
+
+def _is_argument(text: str, start: int, close: str | None) -> bool:
+    """Returns whether a name in quotes is the first argument of a call, whose second is its value."""
+    quoted = text[max(0, start - 8) : start].rstrip("#.[\\\"'` ")
+    return close is not None and quoted.endswith("(")
+
+
+def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
+    """Returns where a value without quotes ends: before what closes it, or before the next parameter."""
+    said = text[begin:end]
+    for sign in ("\\n", "\\r", "\\t", '\\"'):
+        said = said.partition(sign)[0]
+    if in_address:
+        said = re.split(r"[&#]", said, maxsplit=1)[0]
+    following = re.search(r"[;,&][A-Za-z][\w ]{1,30}=", said)
+    said = said[: following.start()] if following else said
+    return begin + len(said.rstrip(",;)]}\\."))
+
+
+def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yields where the words stand; of those that begin at one place the longest."""
+    taken: dict[int, str] = {}
+    for word in words:
+        at = lower.find(word)
+        while at >= 0:
+            taken.setdefault(at, word)
+            at = lower.find(word, at + len(word))
+    yield from taken.items()
+
+
+def names_credential(name: str) -> str | None:
+    """Returns the type of secret that a key of an object names, None where it names none."""
+    lower = name.lower()
+    for at, word in sorted(_positions(lower, _WORDS)):
+        kind = _kind(word, name[max(0, at - 40) : at], name[at + len(word) :])
+        if kind is not None:
+            return kind
+    return (
+        "authorization"
+        if lower in ("authorization", "proxy-authorization")
+        else "cookie"
+        if "cookie" in lower
+        else None
+    )
+
+
+_SCHEME = r"(?:[a-z][a-z0-9-]{1,24}[ \t]+)?"
+
+_AUTHORIZATION = re.compile(
+    rf"authorization(?:{OPEN}?[ \t]*[:=]|{OPEN}[ \t]*,)[ \t]*(?:{OPEN})?[ \t]*{_SCHEME}"
+    r"(?P<s>[^\s\"'`\\<>,]{6,3000})",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"bearer[ \t]+(?P<s>[A-Za-z0-9._~+/=-]{12,3000})", re.IGNORECASE)
+_BASIC = re.compile(r"basic[ \t]+(?P<s>[A-Za-z0-9+/]{8,400}={0,2})", re.IGNORECASE)
+
+_COOKIE = re.compile(
+    rf"(?:set-)?cookie2?{OPEN}?[ \t]*[:=][ \t]*(?:{OPEN})?(?P<s>[^\n\"'`\\<>]{{0,40}}=[^\n\"'`\\<>]{{6,6000}})",
+    re.IGNORECASE,
+)
+
+_HEADER = re.compile(
+    rf"x-(?:[a-z-]{{0,30}}(?:key|token|secret|auth|signature)[a-z-]{{0,10}}|honeycomb-team){OPEN}?[ \t]*:[ \t]*"
+    rf"(?:{OPEN})?(?P<s>[^\s\"'`\\<>]{{8,3000}})",
+    re.IGNORECASE,
+)
+_USERINFO = re.compile(r"://(?P<user>[^\s/:@\"'`<>\\]{0,100}):(?P<s>[^\s/\"'`<>\\]{1,300})@(?=[\w\[$])")
+_LOGIN = re.compile(r"login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<s>[^\s\"'\\]{1,300})", re.IGNORECASE)
+
+_PGPASS = re.compile(
+    r"(?:^|(?<=\n)|(?<=\\n))[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*.-]{1,80}:[\w*.-]{1,80}:(?P<s>[^\s\"'\\:]{4,200})(?=\s|\\|$)"
+)
+
+_COMMANDS = (
+    (
+        "curl",
+        re.compile(
+            r"curl\b[^\n|;]{0,400}?[ \t](?:-u|--user|--proxy-user|-U)"
+            r"[ \t=]{0,2}[\"']?[^\s:\"']{0,100}:(?P<s>[^\s\"'\\]{3,200})"
+        ),
+    ),
+    ("wget", re.compile(r"wget\b[^\n|;]{0,400}?--(?:http-|ftp-)?password[= ](?P<s>[^\s\"'\\]{3,200})")),
+    ("mysql", re.compile(r"mysql(?:dump|admin|import)?\b[^\n|;]{0,300}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("mariadb", re.compile(r"mariadb(?:-dump)?\b[^\n|;]{0,300}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("sshpass", re.compile(r"sshpass[ \t]+-p[ \t]?[\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("redis-cli", re.compile(r"redis-cli\b[^\n|;]{0,300}?[ \t]-a[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("docker", re.compile(r"docker[ \t]+login\b[^\n|;]{0,300}?[ \t]-p[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("mongo", re.compile(r"mongo(?:sh|dump|restore)?\b[^\n|;]{0,300}?[ \t]-p[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("smbclient", re.compile(r"smbclient\b[^\n|;]{0,300}?[ \t]-U[ \t][\"']?[^\s%]{1,80}%(?P<s>[^\s\"'\\]{3,200})")),
+    ("openssl", re.compile(r"openssl\b[^\n|;]{0,400}?[ \t]-pass(?:in|out)?[ \t]pass:(?P<s>[^\s\"'\\]{3,200})")),
+    (
+        "htpasswd",
+        re.compile(
+            r"htpasswd\b[^\n|;]{0,40}?[ \t]-\w*b\w*[ \t]\S{1,200}[ \t]\S{1,100}[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})"
+        ),
+    ),
+    (
+        "ldap",
+        re.compile(r"ldap(?:search|modify|add|whoami)\b[^\n|;]{0,300}?[ \t]-w[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})"),
+    ),
+    ("zip", re.compile(r"zip\b[^\n|;]{0,100}?[ \t]-P[ \t]?[\"']?(?P<s>[^\s\"'\\]{3,200})")),
+    ("7z", re.compile(r"7z\b[^\n|;]{0,100}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{4,200})")),
+)
+
+_RULES: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
+    ("authorization", _AUTHORIZATION, "authorization", is_credential),
+    ("bearer", _BEARER, "token", is_opaque),
+    ("basic", _BASIC, "authorization", is_pair),
+    ("set-cookie", _COOKIE, "cookie", is_password),
+    ("cookie", _COOKIE, "cookie", is_password),
+    ("x-", _HEADER, "api-key", is_opaque),
+    ("://", _USERINFO, "url-password", is_password),
+    ("login", _LOGIN, "password", is_password),
+    *((anchor, pattern, "password", is_password) for anchor, pattern in _COMMANDS),
+)
+
+
+def find_placed(text: str, lower: str) -> Iterator[Hit]:
+    """Yields secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
+    for anchor, pattern, kind, fits in _RULES:
+        if anchor not in lower:
+            continue
+        at = lower.find(anchor)
+        while at >= 0:
+            found = pattern.match(text, at)
+            if found is not None and fits(found["s"]):
+                yield found.start("s"), found.end("s"), kind
+            at = lower.find(anchor, found.end() if found else at + len(anchor))
+    if ":5432:" in text or ":*:" in text or ":6432:" in text:
+        for found in _PGPASS.finditer(text):
+            if is_password(found["s"]):
+                yield found.start("s"), found.end("s"), "password"

@@ -1,0 +1,389 @@
+"""Texts with a terminal's colour codes: a secret that they cut is whole where they are left out.
+
+Taking secrets out of text: before anything is cut, kept, shown or sent. In their place stands their type.
+
+Taking secrets out of texts that follow each other: one may be cut by the end of a text, or stand again unnamed.
+"""
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from evolvable_tools.redaction.named_secrets import Hit, find_assigned, find_placed, is_secret, names_credential
+from evolvable_tools.redaction.secret_patterns import (
+    BEGINNING,
+    BEGINNINGS,
+    SecretForm,
+    UserPatterns,
+    blocks,
+    leading,
+    may_hold,
+    stands_free,
+)
+from evolvable_tools.redaction.structured_secrets import find_structured
+from evolvable_tools.redaction.token_detection import CandidateText, find_issued, find_tokens
+
+_CODE = re.compile(
+    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\x9b)\[[0-9;:?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
+)
+
+
+class UncolouredText:
+    """A text without colour codes, which says where its characters stood."""
+
+    def __init__(self, text: str) -> None:
+        parts: list[str] = []
+        self._starts: list[int] = [0]
+        self._moved: list[int] = [0]
+        at = length = 0
+        for code in _CODE.finditer(text):
+            parts.append(text[at : code.start()])
+            length += code.start() - at
+            at = code.end()
+            self._starts.append(length)
+            self._moved.append(at - length)
+        self.text = "".join([*parts, text[at:]])
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a part of the plain text stood, with the codes inside of it and none around it."""
+        first = self._moved[bisect_right(self._starts, start) - 1]
+        last = self._moved[bisect_right(self._starts, end - 1) - 1]
+        return start + first, end + last
+
+
+def has_codes(text: str) -> bool:
+    """Return whether a text has colour codes, also as JSON and programs write them."""
+    return any(sign in text for sign in _SIGNS) and _CODE.search(text) is not None
+
+
+_SIGNS: Sequence[str] = ("\x1b", "\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", "\\e", "\x9b")
+
+MAX_DEPTH = 40
+"""Levels of a value that are looked into; what lies deeper is left out."""
+
+MAX_KEY, MAX_KEYS = 40, 1_000
+"""Characters of a key that is remembered, and how many are."""
+
+MAX_CLEAN, MOST_CLEAN = 120, 4_000
+"""Characters of a text that is remembered as one without secrets, and how many are: a session says much again."""
+
+CUT_LEAST = 6
+"""Characters behind the beginning of a secret that is cut by the end of a line or a text."""
+
+_LONG = 9
+"""Characters of a word that may be a secret by its form."""
+_LINE_END = re.compile(r"[ \t]{0,4}\\?(?:\r?\n|\\r\\n|\\n)(?:[ \t]{0,40}|[ \t]*\d{1,6}(?:→|\t))")
+RUN = re.compile(r"[A-Za-z0-9+/=_.~%-]{4,4000}")
+_MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
+_OPTION = re.compile(r"--?[\w-]{0,40}\Z")
+
+
+class Redactor:
+    """Takes secrets out of text. Safe from any thread."""
+
+    def __init__(self, patterns: Mapping[str, str] | UserPatterns | None = None) -> None:
+        """patterns: a person's own, as regular expressions of RE2, by the names that stand for what they find.
+
+        Raises PatternsNeedRe2 where it is not installed, InvalidArgument for a pattern that it does not take.
+        """
+        self._own = patterns if isinstance(patterns, UserPatterns) else UserPatterns(patterns)
+        self._keys: dict[str, str | None] = {}
+        self._clean: set[str] = set()
+
+    def redact(self, text: str) -> tuple[str, Mapping[str, int]]:
+        """Returns the text with each secret replaced by `[redacted:TYPE]`, and how many there were of each type.
+
+        Done a second time it changes nothing. Takes time linear in the text.
+        """
+        whole = text_or_replaced(text)
+        return replace_spans(whole, self.hits(whole))
+
+    def redact_value(self, value: Any) -> tuple[Any, Mapping[str, int]]:
+        """Returns a JSON value with the secrets of all its texts replaced, also where only a key names them."""
+        counts: Counter[str] = Counter()
+        return self._value(value, counts, 0), counts
+
+    def _value(self, value: Any, counts: Counter[str], depth: int) -> Any:
+        if isinstance(value, str):
+            text, found = self.redact(value)
+            if found:
+                counts.update(found)
+            return text
+        if depth >= MAX_DEPTH:
+            return None
+        if isinstance(value, Mapping):
+            return {
+                str(key) if key in self._keys else self._key(str(key), counts): self._named(
+                    str(key), each, counts, depth
+                )
+                for key, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return self._words(value, counts, depth)
+        return value
+
+    def _key(self, key: str, counts: Counter[str]) -> str:
+        """Returns a key without secrets. Short ones that hold none are remembered: in a session they are few."""
+        text, found = self.redact(key)
+        if found:
+            counts.update(found)
+        elif len(key) <= MAX_KEY and len(self._keys) < MAX_KEYS:
+            self._keys[key] = names_credential(key)
+        return text
+
+    def _named(self, key: str, value: Any, counts: Counter[str], depth: int) -> Any:
+        if isinstance(value, str):
+            kind = self._keys[key] if key in self._keys else names_credential(key)
+            if kind is not None and is_secret(value, kind, quoted=True, strong=True):
+                counts[kind] += 1
+                return f"[redacted:{kind}]"
+        return self._value(value, counts, depth + 1)
+
+    def _words(self, words: Iterable[Any], counts: Counter[str], depth: int) -> list[Any]:
+        """Returns a list with what follows an option that names a credential hidden."""
+        done: list[Any] = []
+        before: str | None = None
+        for word in words:
+            option = before is not None and _OPTION.match(before) is not None
+            done.append(self._named(before if option and before else "", word, counts, depth))
+            before = word if isinstance(word, str) else None
+        return done
+
+    def hits(self, text: str) -> list[Hit]:
+        """Returns where the secrets of a text stand, in order, none over another. The text is valid UTF-8."""
+        if text in self._clean:
+            return []
+        if has_codes(text):
+            plain = UncolouredText(text)
+            return [(*plain.span(start, end), kind) for start, end, kind in self._hits(plain.text)]
+        return self._hits(text)
+
+    def _hits(self, said: str) -> list[Hit]:
+        # The type in a mark may be a credential's name, and what follows it is none's value.
+        text = _MARK.sub(_blank, said) if "[redacted:" in said else said
+        lower = text.replace("İ", "I").lower()
+        words = [word for word in text.split() if len(word) >= _LONG]
+        hits: list[Hit] = [(start, end, "private-key") for start, end, _ in blocks(text, words)]
+        if may_hold(words):
+            hits += _formed(text)
+        hits += find_placed(text, lower)
+        hits += find_assigned(text, lower)
+        ground = CandidateText(text, lower, words)
+        hits += find_structured(ground)
+        hits += find_tokens(ground)
+        hits += find_issued(ground)
+        hits += self._own.hits(said)
+        if not hits and len(text) <= MAX_CLEAN:
+            if len(self._clean) >= MOST_CLEAN:
+                self._clean.clear()
+            self._clean.add(text)
+        return without_overlap(_continued(text, hit) for hit in hits) if hits else hits
+
+
+def _blank(mark: re.Match[str]) -> str:
+    return "[redacted:" + "." * (len(mark[0]) - 11) + "]"
+
+
+def text_or_replaced(text: str) -> str:
+    """Returns a text that can be written as UTF-8: half a surrogate becomes a question mark."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _formed(text: str) -> Iterator[Hit]:
+    """Yields the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
+    at = 0
+    for beginning in BEGINNING.finditer(text):
+        if beginning.start() < at or not stands_free(text, beginning.start()):
+            continue
+        form, pattern = BEGINNINGS[beginning[0]]
+        rest = pattern.match(text, beginning.end())
+        if rest is None or not _is_whole(text, form, rest):
+            continue
+        at = rest.end()
+        while text[at - 1] in ".-" and at > beginning.end():
+            at -= 1
+        yield beginning.start(), at, form.name
+
+
+def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
+    length = rest.end() - rest.start()
+    if length >= form.least:
+        return len(set(rest[0])) > 3
+    cut = rest.end() == len(text) or _LINE_END.match(text, rest.end()) is not None or text[rest.end()] == "…"
+    # A few words of a sentence begin like a secret; they hold no digits.
+    return cut and length >= CUT_LEAST and len(form.beginnings[0]) > 2 and any(map(str.isdigit, rest[0]))
+
+
+def _continued(text: str, hit: Hit) -> Hit:
+    """Returns a secret with its other half, where the end of a line cut it."""
+    start, end, kind = hit
+    broken = _LINE_END.match(text, end)
+    if kind == "private-key" or broken is None:
+        return hit
+    rest = RUN.match(text, broken.end())
+    if (
+        rest is None
+        or not looks_random(rest[0])
+        or text[rest.end() : rest.end() + 1] in (":", "(", " ")
+        and rest[0].isalpha()
+    ):
+        return hit
+    after = text[rest.end() : rest.end() + 1]
+    if after in ("", "\n", "\r", "\\", '"', "'", "`", " ", ",", ";", "<", ")", "]", "}", "@") and "=" not in rest[
+        0
+    ].rstrip("="):
+        return start, rest.end(), kind
+    return hit
+
+
+def looks_random(run: str) -> bool:
+    """Returns whether a run of characters is no word of a language."""
+    digits = sum(map(str.isdigit, run))
+    letters = sum(map(str.isalpha, run))
+    mixed = any(map(str.islower, run)) and any(map(str.isupper, run[1:]))
+    if "/" in run and "." in run:
+        return False
+    return letters >= 2 and (digits >= 2 or (mixed and (digits > 0 or len(run) >= 12)))
+
+
+def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
+    """Returns the hits in order; of those that overlap one that covers all, of the type of the first."""
+    done: list[Hit] = []
+    for start, end, kind in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
+        if done and start < done[-1][1]:
+            before = done[-1]
+            done[-1] = (before[0], max(before[1], end), before[2])
+        elif end > start:
+            done.append((start, end, kind))
+    return done
+
+
+def replace_spans(text: str, hits: list[Hit]) -> tuple[str, Counter[str]]:
+    """Returns a text with the type of each secret in its place, and how many there are of each."""
+    if not hits:
+        return text, Counter()
+    parts: list[str] = []
+    at = 0
+    for start, end, kind in hits:
+        parts += text[at:start], f"[redacted:{kind}]"
+        at = end
+    return "".join([*parts, text[at:]]), Counter(kind for _, _, kind in hits)
+
+
+MAX_REMEMBERED = 100
+"""Secrets of one session that are looked for where they stand without a name."""
+_LAST_RUN = re.compile(r"([^\s\"'`=:]{6,400})[\s….]*\Z")
+
+
+class StreamRedactor:
+    """Redacts the texts of one session in their order. Not for several threads.
+
+    It remembers the secrets that it saw: where one stands again without its name, or its other half stands in the
+    text that follows, it is known. Nothing of this memory leaves it.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.counts: Counter[str] = Counter()
+        self._redactor = redactor
+        self._known: dict[str, str] = {}
+        self._open: str | None = None
+
+    def redact(self, text: str, follows: int | None = None) -> str:
+        """Returns a text without secrets.
+
+        follows: where what goes on from the text before begins; None: nothing does.
+        """
+        text = text_or_replaced(text)
+        hits = self._redactor.hits(text)
+        if follows is not None and self._open is not None:
+            end = _rest(text, follows, self._open)
+            if end > follows:
+                hits = without_overlap([(follows, end, self._open), *hits])
+        if follows is not None:
+            last = max(hits, key=lambda hit: hit[1], default=None)
+            self._open = last[2] if last is not None and last[1] >= len(text.rstrip("\n")) else None
+        for start, end, kind in hits:
+            self._remember(text[start:end], kind)
+        if not hits:
+            return text
+        done, counts = replace_spans(text, hits)
+        self.counts.update(counts)
+        return done
+
+    def redact_value(self, value: Any) -> Any:
+        """Returns a JSON value without secrets."""
+        done, counts = self._redactor.redact_value(value)
+        if counts:
+            self.counts.update(counts)
+            for secret, kind in _secrets_in(value, done):
+                self._remember(secret, kind)
+        return done
+
+    def again(self, text: str) -> str:
+        """Returns a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
+        if not self._known:
+            return text
+        hits: list[Hit] = []
+        for secret, kind in self._known.items():
+            at = text.find(secret)
+            while at >= 0:
+                hits.append((at, at + len(secret), kind))
+                at = text.find(secret, at + len(secret))
+        hits += self._halves(text)
+        if not hits:
+            return text
+        done, counts = replace_spans(text, without_overlap(hits))
+        self.counts.update(counts)
+        return done
+
+    def again_value(self, value: Any) -> Any:
+        """Returns a redacted JSON value without what became known elsewhere."""
+        if not self._known:
+            return value
+        if isinstance(value, str):
+            return self.again(value)
+        if isinstance(value, Mapping):
+            return {key: self.again_value(each) for key, each in value.items()}
+        return [self.again_value(each) for each in value] if isinstance(value, list) else value
+
+    def _halves(self, text: str) -> Iterator[Hit]:
+        """Yields the end of a secret that a text begins with, and the beginning of one that it ends with."""
+        first, last = RUN.match(text), _LAST_RUN.search(text, max(0, len(text) - 400))
+        for secret, kind in self._known.items():
+            if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):
+                yield 0, first.end(), kind
+            if last is not None and secret.startswith(last[1]):
+                yield last.start(1), last.end(1), kind
+
+    def _remember(self, secret: str, kind: str) -> None:
+        telling = not secret.isalpha() or len(secret) >= 16
+        fits = 8 <= len(secret) <= 400 and len(set(secret)) >= 5 and "[redacted:" not in secret
+        if telling and fits and len(self._known) < MAX_REMEMBERED:
+            self._known.setdefault(secret, kind)
+
+
+def _rest(text: str, start: int, kind: str) -> int:
+    """Returns where the rest of a secret ends that the text before broke off."""
+    if kind == "private-key":
+        return start + leading(text[start:])
+    rest = RUN.match(text, start)
+    return rest.end() if rest is not None and looks_random(rest[0]) else start
+
+
+def _secrets_in(before: Any, after: Any) -> Iterator[tuple[str, str]]:
+    """Yields the texts of a value that were hidden whole, with their types."""
+    if isinstance(before, str) and isinstance(after, str):
+        if after.startswith("[redacted:") and after.count("[") == 1 and after.endswith("]"):
+            yield before, after[10:-1]
+    elif isinstance(before, Mapping) and isinstance(after, Mapping):
+        for one, other in zip(before.values(), after.values(), strict=False):
+            yield from _secrets_in(one, other)
+    elif isinstance(before, list) and isinstance(after, list):
+        for one, other in zip(before, after, strict=True):
+            yield from _secrets_in(one, other)

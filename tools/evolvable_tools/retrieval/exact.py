@@ -1,0 +1,200 @@
+"""The keyword stage: names and triggers that stand in the task, word for word.
+
+Each two neighbouring words of the task are looked up among the beginnings of all names and triggers, so the cost
+grows with the task and not with the library. What is read of a task and taken from the index is bounded.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from evolvable_store.resource import Kind
+from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
+from evolvable_store.search.index import Index, TriggerPhrase
+from evolvable_tools.retrieval import SearchCandidate, SearchQuery, StageResult
+
+SURE = 0.8
+"""From this confidence on a keyword wins over any text."""
+
+MOST_WORDS = 256
+"""Words of a task in which phrases are looked for. Quotes and refs count in all of it."""
+
+LONGEST_PHRASE = 32
+"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; a longer one never stands in a task."""
+
+_READ = 12 * MOST_WORDS  # characters that hold so many words of any but the longest kind
+_SHORT_TASK = 12  # words
+_LONG_TASK = 60
+_MOST_PLACES = 16  # of one phrase
+_OPEN = "«“"  # no quote goes on over a second opening mark: reading stays linear
+_QUOTED = re.compile(
+    rf'"([^"]{{1,200}})"|`([^`]{{1,200}})`|“([^”{_OPEN}]{{1,200}})”|«([^»{_OPEN}]{{1,200}})»'
+    r"|(?<!\w)'([^']{1,200})'(?!\w)"
+)
+_REF = re.compile(rf"(?<![\w-])(?:{'|'.join(Kind)}):(?:[\w-]{{1,64}}/)?[\w-]{{1,64}}(?![\w-])")
+_KINDS = frozenset(kind.value for kind in Kind)
+_COMMAND = re.compile(r"\s*[/$]([\w-]{1,64})(?![\w-])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A phrase found in the task, from word `start` up to `end`."""
+
+    phrase: TriggerPhrase
+    start: int
+    end: int
+    exact: bool
+    """Whether each word stands there as it is written, and not in another form."""
+
+    @property
+    def is_own_name(self) -> bool:
+        """Whether it is the resource's own name, and not only what its file calls itself."""
+        return self.phrase.source == "name" and self.phrase.text == " ".join(tokenize(self.phrase.entry.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    words: Sequence[str]
+    """The first MOST_WORDS."""
+    quoted: frozenset[str]
+    """What stands in quotes, as words between single spaces."""
+    called: frozenset[str]
+    """Every ref, and the name after a slash or a dollar at the start."""
+
+    @classmethod
+    def of(cls, task: str) -> "_Task":
+        text = task[:MAX_QUERY].casefold()
+        quotes = (" ".join(tokenize(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
+        command = _COMMAND.match(text)
+        called = {*_REF.findall(text), *([command[1]] if command else ())}
+        return cls(tokenize(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
+
+    @property
+    def names(self) -> set[str]:
+        """The words that count as a name when they are one: those that are called so. Others only stand there."""
+        before_kinds = {word for word, after in pairwise(self.words) if after in _KINDS}
+        quoted = {text for text in self.quoted if " " not in text}
+        alone = self.words if len(self.words) == 1 else ()
+        return before_kinds.union(quoted, alone, *map(tokenize, self.called))
+
+
+def match_exact(index: Index, query: SearchQuery) -> StageResult:
+    """Returns the resources whose name or trigger stands in the task; the longest phrase of several comes first."""
+    task = _Task.of(query.task)
+    phrases = index.phrases(task.words, names=task.names, kind=query.kind, scopes=query.scopes)
+    places = _longest(list(_places(phrases, task.words)), task)
+    best: dict[int, SearchCandidate] = {}
+    for place, claims in zip(places, _claims(places), strict=True):
+        candidate = _candidate(place, task, claims)
+        known = best.get(candidate.entry.id)
+        if candidate.confidence > (known.confidence if known else 0):
+            best[candidate.entry.id] = candidate
+    candidates = sorted(best.values(), key=lambda c: (-c.confidence, c.entry.name))[: query.limit]
+    if not candidates:
+        return StageResult((), "no name and no trigger stands in the task")
+    return StageResult(tuple(candidates), f"{candidates[0].entry.ref}: {candidates[0].why}")
+
+
+def _places(phrases: Sequence[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
+    """Yields the places in the task where one of the phrases stands. A name stands only as it is written."""
+    if not phrases:
+        return
+    said = terms(task)
+    runs: dict[int, dict[str, list[int]]] = {}
+    for phrase in phrases:
+        its = phrase.text.split(" ")
+        length = len(its)
+        if length > min(LONGEST_PHRASE, len(task)):
+            continue
+        starts = runs.get(length) or runs.setdefault(length, _runs(said, length))
+        for start in starts.get(" ".join(terms(its)), ())[:_MOST_PLACES]:
+            exact = list(task[start : start + length]) == its
+            if exact or phrase.source != "name":
+                yield _Place(phrase, start, start + length, exact)
+
+
+def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
+    """Returns every run of so many words, and where in the task it begins."""
+    starts: dict[str, list[int]] = {}
+    for at in range(len(said) - length + 1):
+        starts.setdefault(" ".join(said[at : at + length]), []).append(at)
+    return starts
+
+
+def _claims(places: Sequence[_Place]) -> list[int]:
+    """Returns for each place how many resources claim its phrase; what is called exactly so comes before the rest."""
+    everybody: dict[str, set[int]] = {}
+    namesakes: dict[str, set[int]] = {}
+    for place in places:
+        everybody.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
+        if place.is_own_name:
+            namesakes.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
+    return [len((namesakes if place.is_own_name else everybody)[place.phrase.text]) for place in places]
+
+
+def _longest(places: list[_Place], task: _Task) -> list[_Place]:
+    """Returns the places that do not lie inside a longer one. A name that is not called hides no trigger."""
+    kept: list[_Place] = []
+    reach: dict[int, int] = {}
+    spans: set[tuple[int, int]] = set()
+    for place in sorted(places, key=lambda p: (p.start - p.end, p.start)):
+        span = (place.start, place.end)
+        if span not in spans and reach.get(place.start, 0) >= place.end:
+            continue
+        kept.append(place)
+        if span not in spans and (place.phrase.source != "name" or _confidence(place, task)[0] >= SURE):
+            spans.add(span)
+            for at in range(*span):
+                reach[at] = max(reach.get(at, 0), place.end)
+    return kept
+
+
+def _candidate(place: _Place, task: _Task, claims: int) -> SearchCandidate:
+    entry = place.phrase.entry
+    said = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
+    confidence, how = _confidence(place, task)
+    # What several resources claim tells them apart less.
+    confidence /= claims
+    return SearchCandidate(entry, confidence, f"{said} {how}", confidence >= SURE)
+
+
+def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
+    """Returns how likely the phrase calls for its resource, and how it stands in the task.
+
+    Of real tasks that call a skill by its name, 97 % meant it. A name that only stands there, even quoted, says little
+    that the text stage does not know, and in a long task, which may have code in it, nothing. A trigger is the author's
+    word; how much it counts is a guess, since the tasks that were measured are for skills without triggers.
+    """
+    length = place.end - place.start
+    if not place.exact:
+        how = "stands in the task in other forms"
+        return (_stands(length) - 0.04 if length > 1 else 0.4) if len(task.words) <= _LONG_TASK else 0.1, how
+    if length == len(task.words):
+        return 1.0, "is the task"
+    short = len(task.words) <= _SHORT_TASK
+    if place.phrase.source == "name":
+        if _is_called(place, task):
+            return 0.97, "is called by name"
+        if short and place.phrase.text in task.quoted:
+            return 0.97, "stands quoted in the task"
+        return (0.1 if length > 1 else 0.0), "stands in the task"
+    # One quoted word of a long task may be part of code.
+    if place.phrase.text in task.quoted and (length > 1 or len(task.words) <= _LONG_TASK):
+        return 0.97, "stands quoted in the task"
+    if length > 1:
+        return (_stands(length) if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
+    return (0.5 if short else 0.1), "stands in the task"
+
+
+def _stands(length: int) -> float:
+    """Returns the confidence of a trigger of several words: the longer it is, the earlier it comes."""
+    return 0.85 + 0.02 * min(length - 2, 4)
+
+
+def _is_called(place: _Place, task: _Task) -> bool:
+    """Returns whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the pdf skill"."""
+    entry = place.phrase.entry
+    name, kind = entry.name.casefold(), entry.kind.value
+    after = task.words[place.end] if place.end < len(task.words) else ""
+    return after == kind or bool(task.called & {name, f"{kind}:{name}", f"{kind}:{entry.scope}/{name}"})

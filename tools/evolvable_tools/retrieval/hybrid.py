@@ -1,0 +1,314 @@
+"""The text and the embedding stage: what the words say, and what the meaning says, in one order.
+
+Scores are fused, not ranks: a rank does not tell a clear find from a poor one, and costs a point and more.
+
+How likely the best that was found is right: one probability from several signals.
+
+The text and the embedding stage as answers: each find with how sure it is and what matched.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, fields
+from heapq import nlargest
+
+from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
+from evolvable_store.search.bm25 import PRIOR
+from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit, TermScore
+from evolvable_tools.embedding import SimilarResources
+from evolvable_tools.retrieval import PendingNeighbours, SearchCandidate, SearchQuery, StageResult
+
+MEANING = 0.5
+"""What a cosine of 1 counts beside the best score of the words, which counts 1; chosen on real tasks."""
+
+DEPTH = 50
+"""Resources that each of both proposes to the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedHit:
+    """One resource: what its words say, the cosine of its meaning to the task if it is known, and both as one score."""
+
+    scored: SearchHit
+    cosine: float | None
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class FusedRanking:
+    """Hits, best first. `similar`: what the embedder said, None when there is none."""
+
+    hits: tuple[FusedHit, ...]
+    ranking: Ranking
+    similar: SimilarResources | None
+
+
+def fuse(index: Index, query: SearchQuery, pending: PendingNeighbours | None) -> FusedRanking:
+    """Returns the resources that fit a task best by words, and by meaning where there is an embedder."""
+    ranking = rank(index, query, depth=0 if pending is None else DEPTH)
+    return (
+        order_by_words(ranking, query.limit) if pending is None else fuse_with_vectors(index, query, ranking, pending)
+    )
+
+
+def rank(index: Index, query: SearchQuery, *, depth: int = 0) -> Ranking:
+    """Returns the resources whose words fit a task best, as many as the query asks for. depth: weighed at least."""
+    return index.search(query.task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
+
+
+def order_by_words(ranking: Ranking, limit: int, similar: SimilarResources | None = None) -> FusedRanking:
+    """Returns the first few as the words alone put them. similar: why the meaning says nothing."""
+    best = ranking.scored[0].score if ranking.scored else 0.0
+    return FusedRanking(tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[:limit]), ranking, similar)
+
+
+def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
+    """Returns the first few as words and meaning put them together; waits for the embedder a bounded time."""
+    weighed = dict(ranking.weighed)
+    similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
+    if not similar.available:
+        return order_by_words(ranking, query.limit, similar)
+    others = set(similar.nearest).difference(weighed)
+    weighed |= index.weigh(ranking, others, kind=query.kind, scopes=query.scopes)
+    both = _both(weighed, similar)
+    best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
+    scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
+    hits = (FusedHit(scored[id_], similar.cosines.get(id_), both[id_]) for id_ in best if id_ in scored)
+    return FusedRanking(tuple(hits), ranking, similar)
+
+
+def _both(weighed: Mapping[int, DocumentScore], similar: SimilarResources) -> dict[int, float]:
+    """Returns the score of each resource by words and meaning."""
+    best = max((its.score for its in weighed.values()), default=0.0) or 1.0
+    known = sorted(similar.cosines[id_] for id_ in weighed if id_ in similar.cosines)
+    # What has no vector yet is taken for as near as the middle one of the others.
+    usual = known[len(known) // 2] if known else 0.0
+    return {id_: its.score / best + MEANING * similar.cosines.get(id_, usual) for id_, its in weighed.items()}
+
+
+_OTHERS = 4
+_MORE_OTHERS = 9
+_MIDDLE = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceFeatures:
+    """What tells a resource that fits from the nearest of those that do not."""
+
+    strength: float
+    """Score of its words for each unit of weight asked, as a logarithm."""
+    covered: float
+    """Share of the task's weight that the resource has words for, 0 to 1."""
+    weight: float
+    """Weight of the task, as a logarithm: rare words weigh more."""
+    size: float
+    """Resources in the library, as a logarithm; a large one has a word for everything."""
+    length: float
+    """Words of the task that are no function words, as a logarithm."""
+    of_itself: float
+    """Share of those that the resource says of itself, in its name, description or triggers, 0 to 1."""
+    lead: float
+    """How far its score is before the mean of the best four others; one near copy of it does not take the lead away."""
+    lead_in_size: float
+    """The lead times the size, from a middle one: in a large library a small lead says more."""
+    pairs: float
+    """Pairs of the task's words that stand side by side in its name or description, as a logarithm."""
+    rarity: float
+    """Weight of the task for each of its words that are no function words."""
+    ahead: float
+    """How far the score of its words is before the mean of the best nine others, as a share of the highest, -1 to 1."""
+    meaning: float
+    """Cosine of task and resource, 0 where it is not known."""
+
+
+def confidence_features(fused: FusedRanking, at: int, content: Set[str]) -> ConfidenceFeatures:
+    """Returns the signals of one hit. `content`: the words of the task that are no function words."""
+    hit, ranking = fused.hits[at], fused.ranking
+    scored = hit.scored
+    said = _of_itself(scored, content)
+    others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
+    lead, size = hit.score - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
+    rivals = nlargest(_MORE_OTHERS, (other.scored.score for place, other in enumerate(fused.hits) if place != at))
+    highest = max(scored.score, *rivals[:1], 1e-9)
+    return ConfidenceFeatures(
+        strength=math.log(scored.score / (ranking.mass or 1.0) + 0.05),
+        covered=scored.coverage * known_share(ranking),
+        weight=math.log(ranking.mass + 1e-3),
+        size=size,
+        length=math.log(1 + len(content)),
+        of_itself=len(said) / max(1, len(content)),
+        lead=lead,
+        lead_in_size=lead * (size - _MIDDLE),
+        pairs=math.log1p(sum(part.field == "pairs" for part in scored.parts)),
+        rarity=ranking.mass / max(1, len(content)),
+        ahead=(scored.score - sum(rivals) / _MORE_OTHERS) / highest,
+        meaning=hit.cosine or 0.0,
+    )
+
+
+def known_share(ranking: Ranking) -> float:
+    """Returns the share of the task's weight that lies on words which the library uses at all."""
+    return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
+
+
+def _of_itself(scored: SearchHit, content: Set[str]) -> set[str]:
+    return {part.word for part in scored.parts if part.field not in ("body", "files", "pairs")} & content
+
+
+WORDS: Mapping[str, float] = {
+    "constant": -6.07,
+    "strength": 1.16,
+    "covered": 2.9,
+    "weight": 0.92,
+    "size": -0.5,
+    "length": 0.38,
+    "of_itself": 2.34,
+    "lead": 4.52,
+    "lead_in_size": 0.93,
+    "pairs": 1.15,
+    "rarity": -0.3,
+    "ahead": 1.32,
+}
+"""The model for what is found by words alone."""
+
+MEANINGS: Mapping[str, float] = {
+    "constant": -6.82,
+    "strength": 0.45,
+    "covered": 3.89,
+    "weight": 0.76,
+    "size": -0.4,
+    "length": 0.28,
+    "of_itself": 1.72,
+    "lead": 4.53,
+    "lead_in_size": 0.59,
+    "pairs": 1.0,
+    "rarity": -0.28,
+    "ahead": 0.58,
+    "meaning": 2.39,
+}
+"""The model where the cosine is known."""
+
+
+def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
+    """Returns how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
+    logit = model["constant"] + sum(
+        model[field.name] * getattr(signals, field.name) for field in fields(ConfidenceFeatures) if field.name in model
+    )
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
+
+
+def confidences(fused: FusedRanking, content: Set[str], most: int | None = None) -> Sequence[float]:
+    """Returns the confidence of each hit, of so many at most. They fall with the order, the best that is known.
+
+    content: as in `signals`.
+    """
+    found: list[float] = []
+    fused.ranking.explain(hit.scored for hit in fused.hits[:most])
+    for at, hit in enumerate(fused.hits[:most]):
+        model = WORDS if hit.cosine is None else MEANINGS
+        sure = confidence(confidence_features(fused, at, content), model)
+        found.append(min(sure, found[-1]) if found else sure)
+    return found
+
+
+_SHOWN_WORDS = 4
+_MOST_PASSAGE = 120
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+SURE, CLEAR = 0.5, 0.95
+"""From this confidence the words need no meaning, unless the second scores more than this share of the first. Most real
+tasks do not wait for the embedder then, and hardly any finds something else.
+"""
+
+_NOT_NEEDED = "not waited for: the words are sure enough"
+
+
+def search_hybrid(
+    index: Index, query: SearchQuery, pending: PendingNeighbours | None, most: int
+) -> tuple[StageResult, StageResult | None]:
+    """Returns what the words say, and what the meaning says where there is an embedder and the words are not sure.
+
+    A resource is in the answer of the stage that did more for it; each is in one of both. most: resources in both.
+    """
+    ranking = rank(index, query, depth=0 if pending is None else DEPTH)
+    content = content_of(ranking)
+    fused = order_by_words(ranking, query.limit)
+    if pending is not None and not _is_settled(fused, content):
+        fused = fuse_with_vectors(index, query, ranking, pending)
+    sure = confidences(fused, content, most)
+    mostly_words, mostly_meaning = list[SearchCandidate](), list[SearchCandidate]()
+    for hit, confidence in zip(fused.hits, sure, strict=False):
+        mostly = mostly_meaning if _is_by_meaning(hit, fused) else mostly_words
+        mostly.append(SearchCandidate(hit.scored.entry, confidence, _why(hit)))
+    words = StageResult(tuple(mostly_words), _said(fused))
+    if pending is None:
+        return words, None
+    said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
+    return words, StageResult(tuple(mostly_meaning), said)
+
+
+def _is_settled(fused: FusedRanking, content: set[str]) -> bool:
+    if len(fused.hits) > 1 and fused.hits[1].score > CLEAR * fused.hits[0].score:
+        return False
+    return any(sure >= SURE for sure in confidences(fused, content, 1))
+
+
+def content_of(ranking: Ranking) -> set[str]:
+    """Returns the words that were asked and are no function words."""
+    return {asked.words for asked in ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
+
+
+def _is_by_meaning(hit: FusedHit, fused: FusedRanking) -> bool:
+    """Returns whether the words alone would not have brought it here."""
+    within = {scored.entry.id for scored in fused.ranking.scored[: len(fused.hits)]}
+    return hit.cosine is not None and hit.scored.entry.id not in within
+
+
+def _said(fused: FusedRanking) -> str:
+    ranking = fused.ranking
+    if not ranking.scored:
+        return "no word of the task occurs in the library" if ranking.mass else "the task has no words"
+    best = ranking.scored[0]
+    return f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's weight is in it"
+
+
+def _why(hit: FusedHit) -> str:
+    """Returns the words that added most, the sentence where they stand, and how near the meaning is."""
+    reasons = []
+    if hit.scored.parts:
+        shown = _shown(hit.scored.parts)
+        reasons.append("words: " + ", ".join(f"{word} ({field})" for word, field in shown))
+        passage = _passage(hit.scored.entry.description, [word for word, _ in shown])
+        if passage:
+            reasons.append(f'"{passage}"')
+    if hit.cosine is not None:
+        reasons.append(f"meaning: cosine {hit.cosine:.2f}")
+    return "; ".join(reasons)
+
+
+def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
+    """Returns the words that added most to a score, each with the field where it weighs most."""
+    sums: dict[str, float] = defaultdict(float)
+    fields: dict[str, TermScore] = {}
+    for part in parts:
+        if part.field == "pairs":
+            continue
+        sums[part.word] += part.score
+        if part.word not in fields or part.score > fields[part.word].score:
+            fields[part.word] = part
+    telling = [word for word in sums if word not in FUNCTION_WORDS] or list(sums)
+    best = sorted(telling, key=lambda word: -sums[word])[:_SHOWN_WORDS]
+    return [(word, fields[word].field) for word in best]
+
+
+def _passage(description: str, matched: Sequence[str]) -> str:
+    """Returns the sentence of the description with most of the words, cut; empty when it has none of them."""
+    wanted = set(terms(matched))
+    best, most = "", 0
+    for sentence in _SENTENCE.split(description[:2_000]):
+        count = len(wanted.intersection(terms(tokenize(sentence))))
+        if count > most:
+            best, most = sentence.strip(), count
+    return best if len(best) <= _MOST_PASSAGE else f"{best[: _MOST_PASSAGE - 1].rstrip()}…"

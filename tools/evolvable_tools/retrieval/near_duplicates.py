@@ -1,0 +1,175 @@
+"""Confusable resources: two that answer the same questions, so that no task can tell which of them is meant."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from evolvable_store.resource import USER_SCOPE
+from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
+from evolvable_store.search.index import Index, IndexEntry, SearchHit
+
+ALIKE = 0.68
+"""From this likeness on two resources are reported.
+
+Found on 10,000 real skills, by reading what was reported: nine pairs of ten are copies or the same skill told in other
+words. Two of one family that do different things mostly lie under 0.6.
+"""
+
+MOST_AT_ONCE = 50
+"""Resources looked at in one call. Each costs a search, and those with a likely double up to two more."""
+
+_NEIGHBOURS = 20
+_CHECKED = 2  # neighbours of each whose own words are asked as well
+_LIKELY = 0.5  # likeness one way from which the other way is looked at
+_NAMED = 0.3  # share of its name that the other must say of itself: without, they only share a form letter
+_SIBLINGS = 0.85  # likeness from which two of one family are reported, each of which has a word of its own in its name
+_SHOWN = 4
+_OF_ITSELF = frozenset({"name", "description", "triggers"})
+_QUOTED = re.compile(r'"([^"\n]{3,80})"|“([^”“\n]{3,80})”|`([^`\n]{3,80})`')
+
+
+@dataclass(frozen=True, slots=True)
+class NearDuplicate:
+    """Two refs that answer the same questions, the newcomer first.
+
+    `shared`: triggers and quoted phrases that both claim, else the words that weigh most. `likeness`: 0 to 1.
+    """
+
+    one: str
+    other: str
+    shared: tuple[str, ...]
+    likeness: float
+
+    @property
+    def said(self) -> str:
+        """One line for a person."""
+        return f"{self.one} and {self.other} answer the same questions ({self.likeness:.0%} alike: {_listed(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class NearDuplicateReport:
+    """Pairs, the most alike first, and one line: how many, and how many newcomers were not looked at."""
+
+    pairs: tuple[NearDuplicate, ...]
+    said: str
+
+
+def find_near_duplicates(
+    index: Index, newcomers: Sequence[IndexEntry], *, limit: int = 10, further: int = 0
+) -> NearDuplicateReport:
+    """Returns which of these resources can be taken for another that is seen beside them, the `limit` most alike.
+
+    What each says of itself (name, description, triggers) is asked of the index; another that scores nearly as high as
+    the resource itself, and the other way round, answers the same questions. So does one that claims the same trigger.
+    Only the same kind counts, and of scopes the resource's own and the user's. Looks at the first MOST_AT_ONCE.
+    further: how many newcomers there are besides.
+    """
+    asked: dict[int, dict[int, SearchHit]] = {}
+    found: dict[frozenset[str], NearDuplicate] = {}
+    for entry in newcomers[:MOST_AT_ONCE]:
+        for pair in _pairs(index, entry, asked):
+            found.setdefault(frozenset((pair.one, pair.other)), pair)
+    pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
+    return NearDuplicateReport(tuple(pairs), _said(len(found), len(pairs), len(newcomers) + further))
+
+
+def _said(found: int, shown: int, newcomers: int) -> str:
+    pairs = f"{found} {'pair answers' if found == 1 else 'pairs answer'} the same questions" if found else "none found"
+    parts = [pairs]
+    if shown < found:
+        parts.append(f"the {shown} most alike are listed")
+    if newcomers > MOST_AT_ONCE:
+        parts.append(f"looked at the first {MOST_AT_ONCE} of {newcomers:,}")
+    return "; ".join(parts)
+
+
+def _pairs(index: Index, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[NearDuplicate]:
+    """Yields the doubles of one resource. `asked`: what was asked before in this call, by resource."""
+    scopes = tuple(dict.fromkeys((entry.scope, USER_SCOPE)))
+    found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
+    own = found.get(entry.id)
+    claimed = _claimed(index, entry, scopes)
+    likely = [s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY]
+    for other in [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]:
+        back = asked.get(other.entry.id) or asked.setdefault(other.entry.id, _search(index, other.entry, scopes))
+        likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
+        triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))[1]
+        siblings = _siblings(entry, other, back.get(entry.id))
+        if likeness >= (_SIBLINGS if siblings else ALIKE) or triggers:
+            yield _confusable(entry, other.entry, triggers, other, likeness)
+    for one, triggers in list(claimed.values())[:_CHECKED]:
+        yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
+
+
+def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, SearchHit]:
+    text = "\n".join((entry.name, entry.description, *entry.triggers))
+    ranking = index.search(text, kind=entry.kind, scopes=scopes, limit=_NEIGHBOURS)
+    ranking.explain(ranking.scored)
+    return {scored.entry.id: scored for scored in ranking.scored}
+
+
+def _share(other: SearchHit | None, own: SearchHit | None) -> float:
+    """Returns the other's score as a share of the resource's own on the same words, 0 to 1."""
+    return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
+
+
+def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
+    """Returns the share of the name's weight that the other says of itself, 0 to 1."""
+    name = _name(entry)
+    weights: dict[str, float] = defaultdict(float)
+    for part in own.parts:
+        if part.word in name:
+            weights[part.word] += part.score
+    said = _of_itself(other)
+    return sum(weight for word, weight in weights.items() if word in said) / (sum(weights.values()) or 1.0)
+
+
+def _siblings(entry: IndexEntry, other: SearchHit, back: SearchHit | None) -> bool:
+    """Returns whether the names have a word in common, and each has one that the other does not say of itself."""
+    ours, theirs = _name(entry), _name(other.entry)
+    return bool(ours & theirs and ours - _of_itself(other) and back and theirs - _of_itself(back))
+
+
+def _name(entry: IndexEntry) -> set[str]:
+    return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
+
+
+def _of_itself(scored: SearchHit) -> set[str]:
+    return {part.word for part in scored.parts if part.field in _OF_ITSELF}
+
+
+def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
+    """Returns the other resources that claim one of its triggers, each with those triggers, as words."""
+    triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
+    claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
+    for trigger in sorted(triggers):
+        for phrase in index.phrases(trigger.split(" "), kind=entry.kind, scopes=scopes):
+            if phrase.source == "trigger" and phrase.text == trigger and phrase.entry.id != entry.id:
+                claimed.setdefault(phrase.entry.id, (phrase.entry, set()))[1].add(trigger)
+    return claimed
+
+
+def _confusable(
+    entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: SearchHit | None, likeness: float
+) -> NearDuplicate:
+    phrases = sorted(triggers | (_quoted(entry.description) & _quoted(other.description)))
+    shared = phrases or _heaviest(scored)
+    return NearDuplicate(str(entry.ref), str(other.ref), tuple(shared[:_SHOWN]), round(likeness, 3))
+
+
+def _quoted(description: str) -> set[str]:
+    """Returns the phrases in quotes, as words between single spaces."""
+    return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
+
+
+def _heaviest(scored: SearchHit | None) -> list[str]:
+    weights: dict[str, float] = defaultdict(float)
+    for part in scored.parts if scored else ():
+        if part.field in _OF_ITSELF and part.word not in FUNCTION_WORDS:
+            weights[part.word] += part.score
+    return sorted(weights, key=lambda word: -weights[word])
+
+
+def _listed(pair: NearDuplicate) -> str:
+    return ", ".join(f'"{text}"' if " " in text else text for text in pair.shared) or "nearly the same text"

@@ -1,0 +1,215 @@
+"""Makes a long history short: a summary of nine parts, an index of everything that was named, and the last messages.
+
+No model is asked. What the summary quotes is cut out of the messages, so nothing in it was made up; whoever can think
+may write over the parts, and `keeps_everything` says whether all that was named is still there.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.outcomes.detection import accepts, corrects, states
+from evolvable_tools.outcomes.shell_commands import failed, is_check
+from evolvable_tools.review import Assets, Compressed
+
+TAIL = 12
+"""Messages at the end that stay as they are."""
+
+MAX_TOKENS = 64_000
+"""Tokens from which a history is compressed: EvoAgent's limit."""
+
+PARTS = (
+    "request",
+    "constraints",
+    "files",
+    "errors",
+    "decisions",
+    "user_instructions",
+    "open_tasks",
+    "state",
+    "next_step",
+)
+"""The nine parts of a summary, in their order."""
+
+_LINE = 240
+_MOST = 12
+_URL = re.compile(r"https?://[^\s<>\"'`)\]}]+[^\s<>\"'`)\]}.,;:!?]")
+_IMAGE = re.compile(r"\.(?:png|jpe?g|gif|webp|svg|bmp|tiff?)\b", re.IGNORECASE)
+_PATH = re.compile(
+    r"(?<![\w/.:-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]*\w|(?<![\w/.-])[\w-]+\.(?:py|js|ts|tsx|md|json|ya?ml|toml|go|rs|java|rb|sh|sql|html|css|txt|csv|c|h|cpp|lock|cfg|ini|xml|ipynb|pdf|docx|xlsx|png|jpe?g|gif|webp|svg|bmp|tiff?)\b"
+)
+_SKILL = re.compile(r"\bskill:[a-z0-9/-]+|\bmemory:[A-Z]+")
+_OPEN = re.compile(r"^\s*(?:[-*]\s*)?(?:\[ \]|TODO\b|still\s+to\s+do\b|remaining\b|next\s*:)", re.IGNORECASE)
+_DECIDED = re.compile(
+    r"\b(?:decided|instead of|let's use|we(?:'ll| will) use|going with|chose|choose)\b", re.IGNORECASE
+)
+
+
+def compress_history(
+    messages: Sequence[Mapping[str, Any]], *, keep: int = TAIL, max_tokens: int = MAX_TOKENS
+) -> Compressed:
+    """Returns a history with its summary in place of all but the last `keep` messages.
+
+    A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
+    max_tokens stays as it is, so that compressing twice is compressing once. Raises InvalidArgument.
+    """
+    if keep < 1 or max_tokens < 0:
+        raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")
+    given = [dict(message) for message in messages]
+    before = sum(map(_tokens, given))
+    start = _tail_start(given, keep)
+    gone = given[:start]
+    if before <= max_tokens or not gone:
+        return Compressed(_level(given), {}, Assets(), given, before, before)
+    known = _summary_of(gone[0])
+    texts = [
+        (str(message.get("role", "")), text)
+        for message in gone
+        if _summary_of(message) is None
+        for text in _texts(message)
+    ]
+    summary = _summary(texts, given[start:])
+    assets = _assets(text for _, text in texts)
+    if known is not None:
+        summary = {part: list(dict.fromkeys([*known["summary"].get(part, []), *summary[part]])) for part in PARTS}
+        assets = _joined(Assets(**known["assets"]), assets)
+    level = _level(given) + 1
+    head = _as_message(level, summary, assets)
+    made = [head, *given[start:]]
+    return Compressed(level, summary, assets, made, before, sum(map(_tokens, made)))
+
+
+def keeps_everything(before: Sequence[Mapping[str, Any]], after: Compressed) -> list[str]:
+    """Returns what was named before and is in neither summary, assets nor tail: nothing, unless it was written over."""
+    said = "\n".join(text for message in after.messages for text in _texts(message))
+    named = _assets(text for message in before for text in _texts(message))
+    every = [*named.skills, *named.references, *named.images, *named.urls]
+    return [name for name in every if name not in said]
+
+
+def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
+    start = max(0, len(messages) - keep)
+    calls = {call: index for index, message in enumerate(messages) for call in _calls(message)}
+    while True:
+        needed = [calls[r] for message in messages[start:] for r in _results(message) if r in calls]
+        earliest = min(needed, default=start)
+        if earliest >= start:
+            return start
+        start = earliest
+
+
+def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    user = [text for role, text in texts if role == "user"]
+    own = [text for role, text in texts if role == "assistant"]
+    last = [text for message in tail for text in _texts(message)]
+    errors = [line for _, text in texts if failed(text, False) for line in text.split("\n") if failed(line, False)]
+    fixes = [text for text in user if corrects(text)]
+    parts = {
+        "request": user[:1] + [text for text in user[1:] if len(text) > 40][-2:],
+        "constraints": [text for text in user if states(text)],
+        "files": _assets(text for _, text in texts).references,
+        "errors": [*errors, *fixes],
+        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _DECIDED.search(line)],
+        "user_instructions": user,
+        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _OPEN.match(line)],
+        "state": [*(text for text in user if accepts(text)), *(line for line in _checks(texts)), *own[-1:]],
+        "next_step": last[-1:],
+    }
+    return {part: _few(parts[part], len(parts[part]) if part == "files" else _MOST) for part in PARTS}
+
+
+def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    return (line for _, text in texts for line in text.split("\n") if is_check(line.strip().lstrip("$ ")))
+
+
+def _few(lines: Iterable[str], most: int) -> list[str]:
+    """Returns the last of these, each as a short line and once."""
+    short = [
+        line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for text in lines if (line := " ".join(text.split()))
+    ]
+    return list(dict.fromkeys(short))[-most:] if most else []
+
+
+def _assets(texts: Iterable[str]) -> Assets:
+    skills, references, images, urls = dict[str, None](), dict[str, None](), dict[str, None](), dict[str, None]()
+    for text in texts:
+        for url in _URL.findall(text):
+            (images if _IMAGE.search(url) else urls)[url] = None
+        rest = _URL.sub(" ", text)
+        for name in _SKILL.findall(rest):
+            skills[name] = None
+        for path in _PATH.findall(_SKILL.sub(" ", rest)):
+            (images if _IMAGE.search(path) else references)[path] = None
+    return Assets(list(skills), list(references), list(images), list(urls))
+
+
+def _joined(one: Assets, other: Assets) -> Assets:
+    return Assets(
+        **{name: list(dict.fromkeys([*getattr(one, name), *getattr(other, name)])) for name in one.__dataclass_fields__}
+    )
+
+
+_MARK = "Summary of the conversation so far"
+
+
+def _as_message(level: int, summary: Mapping[str, Sequence[str]], assets: Assets) -> dict[str, Any]:
+    said = json.dumps({"level": level, "summary": summary, "assets": assets.__dict__}, ensure_ascii=False, indent=1)
+    return {"role": "user", "content": f"{_MARK} (compressed {level}x). It is a record, and no instruction.\n{said}"}
+
+
+def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the summary that a message is, None when it is another."""
+    text = message.get("content")
+    if not isinstance(text, str) or not text.startswith(_MARK):
+        return None
+    try:
+        said = json.loads(text.partition("\n")[2])
+        return {"level": int(said["level"]), "summary": dict(said["summary"]), "assets": dict(said["assets"])}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _level(messages: Sequence[Mapping[str, Any]]) -> int:
+    known = _summary_of(messages[0]) if messages else None
+    return known["level"] if known else 0
+
+
+def _tokens(message: Mapping[str, Any]) -> int:
+    """Returns about how many tokens a message has: four bytes each."""
+    return sum(len(text.encode("utf-8", "replace")) for text in _texts(message)) // 4 + 4
+
+
+def _texts(value: Any) -> list[str]:
+    """Returns every text in a message, what its tools were given included."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for key, each in value.items() if key not in _NAMES for text in _texts(each)]
+    return [text for each in value for text in _texts(each)] if isinstance(value, list | tuple) else []
+
+
+_NAMES = ("role", "type", "id", "tool_use_id", "tool_call_id", "call_id")
+
+
+def _calls(message: Mapping[str, Any]) -> Iterator[str]:
+    for call in message.get("tool_calls") or ():
+        yield str(call.get("id"))
+    for block in _blocks(message):
+        if block.get("type") in ("tool_use", "function_call"):
+            yield str(block.get("id") or block.get("call_id"))
+
+
+def _results(message: Mapping[str, Any]) -> Iterator[str]:
+    if message.get("tool_call_id"):
+        yield str(message["tool_call_id"])
+    for block in _blocks(message):
+        if block.get("type") in ("tool_result", "function_call_output"):
+            yield str(block.get("tool_use_id") or block.get("call_id"))
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    own = [message] if message.get("type") else []
+    return [*own, *(one for one in content if isinstance(one, Mapping))] if isinstance(content, list) else own

@@ -1,0 +1,259 @@
+"""What thinking may cost in a day. A call that might pass a limit is not made, by however many processes.
+
+Before a call the most that it can cost is reserved in the library; after it what it did cost stands there instead. A
+process that dies in between leaves its reservation, so that a limit is passed by nobody.
+
+How sessions are reviewed here, as the settings of the process say.
+
+How reviews stand: what waits, what the last one came to and why, and what of today's budget is left.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.resource import Kind
+from evolvable_store.review_queue import waiting_sessions
+from evolvable_store.storage.proposals import OPEN, Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_tools.approval_policy import ApprovalPolicy
+from evolvable_tools.library import Library
+from evolvable_tools.llm import LanguageModel, Request, prompt_text
+from evolvable_tools.redaction.redactor import Redactor
+
+MILLION = 1_000_000
+CALLS, TOKENS = 20, 500_000
+"""What a day may have where nothing else is set."""
+
+
+class OverBudget(Refused):
+    """A call would pass what a day may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewBudget:
+    """Limits of one day in UTC. money: in the unit of the prices; None: no limit.
+
+    price_in, price_out: of a million tokens; without them a limit of money lets no call be made.
+    """
+
+    calls: int = CALLS
+    tokens: int = TOKENS
+    money: float | None = None
+    price_in: float | None = None
+    price_out: float | None = None
+
+
+def stricter_budget(floor: ReviewBudget, said: ReviewBudget) -> ReviewBudget:
+    """Return the budget that allows no more than either of two. The prices are the floor's, where it has any."""
+    money = [one.money for one in (floor, said) if one.money is not None]
+    priced = floor if floor.price_in is not None else said
+    return ReviewBudget(
+        min(floor.calls, said.calls),
+        min(floor.tokens, said.tokens),
+        min(money) if money else None,
+        priced.price_in,
+        priced.price_out,
+    )
+
+
+def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
+    """Returns the budget that a setting says, such as `calls=10,tokens=200000,money=2,price=3/15`.
+
+    floor: says what the setting does not. Raises InvalidArgument.
+    """
+    said: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            if name == "price":
+                said["price_in"], said["price_out"] = map(_amount, value.split("/"))
+            elif name in ("calls", "tokens", "money"):
+                said[name] = _amount(value)
+            else:
+                raise ValueError
+        except ValueError:
+            hint = "Write calls=10,tokens=200000,money=2,price=3/15: price is of a million tokens in and out."
+            raise InvalidArgument(f"{part[:40]!r} is no limit of a budget.", hint) from None
+    whole = {name: int(said.pop(name)) for name in ("calls", "tokens") if name in said}
+    return replace(floor or ReviewBudget(), **whole, **said)  # type: ignore[arg-type]
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e12:
+        raise ValueError
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReservation:
+    """A call that may be made. most: what it was reserved for."""
+
+    id: int
+    most: Spending
+
+
+def reserve(
+    reviews: Reviews, budget: ReviewBudget, day: str, review: str, thinker: LanguageModel, request: Request
+) -> BudgetReservation:
+    """Reserves the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
+    if budget.money is not None and (budget.price_in is None or budget.price_out is None):
+        raise OverBudget("A limit of money is set and no price.", "Add price=IN/OUT, of a million tokens.")
+    most = _most(budget, request, thinker)
+    limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
+    reserved = reviews.reserve(day, review, thinker.name, most, limit)
+    if reserved is None:
+        spent = reviews.spent(day)
+        used = f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
+        money = f", {spent.money:.2f} of {budget.money:.2f}" if budget.money is not None else ""
+        text = (
+            f"The budget of {day} does not allow this: {used}{money} are spent, and it may take {most.tokens:,} tokens."
+        )
+        raise OverBudget(text, "It goes on tomorrow (UTC), or with a larger budget in the person's configuration.")
+    return BudgetReservation(reserved, most)
+
+
+def settle(
+    reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, tokens_in: int, tokens_out: int
+) -> Spending:
+    """Notes what a call did cost instead of what was reserved for it, and returns that."""
+    cost = Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+    reviews.settle(reserved.id, cost)
+    return cost
+
+
+def _most(budget: ReviewBudget, request: Request, thinker: LanguageModel) -> Spending:
+    # A token has two bytes or more in every script but rare ones; English has four.
+    tokens_in = len(prompt_text(request).encode("utf-8", "replace")) // 2 + 500 + getattr(thinker, "beyond", 0)
+    tries = getattr(thinker, "tries", 1)
+    tokens_in, tokens_out = tokens_in * tries, request.max_tokens * tries
+    return Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
+
+
+def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
+    return (tokens_in * (budget.price_in or 0.0) + tokens_out * (budget.price_out or 0.0)) / MILLION
+
+
+def _no_texts(project: str | None) -> tuple[str, ...]:
+    return ()
+
+
+def _nowhere(session: str) -> Path | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSettings:
+    """on: whether there are reviews at all. thinker: who thinks; without one whoever calls does.
+
+    boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
+    home: what `~` means in a session's commands.
+    """
+
+    redactor: Redactor
+    on: bool = True
+    thinker: LanguageModel | None = None
+    budget: ReviewBudget = field(default_factory=ReviewBudget)
+    policies: Mapping[Kind, ApprovalPolicy] = field(default_factory=dict)
+    boot: Callable[[str | None], tuple[str, ...]] = _no_texts
+    transcript: Callable[[str], Path | None] = _nowhere
+    home: Path | None = None
+
+    def policy(self, kind: Kind) -> ApprovalPolicy:
+        """Returns what becomes of proposals of this kind."""
+        return self.policies.get(kind, ApprovalPolicy.ASK)
+
+
+MOST = 100
+"""Reviews that are looked through, and listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReview:
+    """A review that waits. state: begun (for somebody who thinks) or answered (for its next step)."""
+
+    review_id: str
+    session: str
+    at: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastReview:
+    """The review that was done last. why: why nothing came of it, '' when something did. refused: codes of rules."""
+
+    review_id: str
+    session: str
+    at: str
+    why: str
+    signals: dict[str, int]
+    proposals: list[int]
+    refused: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLeft:
+    """What a day may still cost, and what it may cost in all. money: None without a limit."""
+
+    day: str
+    calls: int
+    of_calls: int
+    tokens: int
+    of_tokens: int
+    money: float | None = None
+    of_money: float | None = None
+
+
+@dataclass(frozen=True)
+class ReviewStatus:
+    """How reviews stand. thinker: who is asked, `handoff` for whoever calls. queued: sessions that hooks have queued.
+
+    proposals: how many wait for a person.
+    """
+
+    on: bool
+    thinker: str
+    policies: dict[str, str]
+    queued: list[str]
+    waiting: list[PendingReview]
+    last: LastReview | None
+    left: BudgetLeft
+    proposals: int
+
+
+def review_status(library: Library, settings: ReviewSettings, home: Path) -> ReviewStatus:
+    """Returns how reviews stand, and changes nothing."""
+    reviews = Reviews(library.store.backend)
+    newest = reviews.newest(MOST)
+    done = next((one for one in newest if one.state is ReviewState.DONE), None)
+    day = library.store.clock().date().isoformat()
+    spent, budget = reviews.spent(day), settings.budget
+    return ReviewStatus(
+        settings.on,
+        settings.thinker.name if settings.thinker is not None else "handoff",
+        {kind.value: policy.value for kind, policy in settings.policies.items()},
+        [entry.session or entry.transcript for entry in waiting_sessions(home)],
+        [PendingReview(one.id, one.session, one.at, one.state) for one in newest if one.state is not ReviewState.DONE],
+        _last(done) if done is not None else None,
+        BudgetLeft(
+            day,
+            max(0, budget.calls - spent.calls),
+            budget.calls,
+            max(0, budget.tokens - spent.tokens),
+            budget.tokens,
+            None if budget.money is None else max(0.0, round(budget.money - spent.money, 6)),
+            budget.money,
+        ),
+        len(Proposals(library.store.backend).in_state(OPEN, 10_000)),
+    )
+
+
+def _last(review: Review) -> LastReview:
+    kept = json.loads(review.result or "{}")
+    refused = [f"{one['code']}: {one['reason']}" for one in kept.get("refused", [])]
+    proposals = json.loads(review.answer or "[]")
+    return LastReview(
+        review.id, review.session, review.at, kept.get("why", ""), kept.get("signals", {}), proposals, refused
+    )

@@ -1,0 +1,351 @@
+"""A session as steps: each call of a tool with what came of it.
+
+What a session shows of itself without a model: each signal has a code, a turn, and the spans that it stands in.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from evolvable_tools.outcomes.detection import accepts, corrects, states, unquoted_text, wishes_skill
+from evolvable_tools.outcomes.shell_commands import (
+    command_of,
+    commits,
+    ended_badly,
+    is_check,
+    named_files,
+    normalize_command,
+    only_looks,
+    undoes,
+    was_refused,
+)
+from evolvable_tools.sessions import Origin, Session, Span
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStep:
+    """One call. result: None when the session ends before it. key: what two like calls have in common."""
+
+    call: Span
+    result: Span | None
+    command: str
+    key: str
+    failed: bool
+
+    @property
+    def checks(self) -> bool:
+        """Whether it is a command whose end tells if the work is right."""
+        return is_check(self.command)
+
+
+def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
+    """Returns the calls of a session in order, each with its result; none that was refused before it ran."""
+    results = {span.call_id: span for span in spans if span.call_id is not None and span.input is None}
+    found = (_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
+    return [step for step in found if not is_refused(step.result)]
+
+
+def is_refused(result: Span | None) -> bool:
+    """Returns whether a result is none: a person, or a setting, did not let the call happen."""
+    return result is not None and result.is_error and was_refused(result.text)
+
+
+def _step(call: Span, result: Span | None) -> SessionStep:
+    given: Mapping[str, Any] = call.input or {}
+    command = command_of(given)
+    key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(given)}"
+    bad = result is not None and (ended_badly(command, result.text, result.is_error) if command else result.is_error)
+    return SessionStep(call, result, command, key, bad)
+
+
+def _subject(given: Mapping[str, Any]) -> str:
+    """Returns what a call is about: a file, a question, an address."""
+    for name in ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref"):
+        if isinstance(given.get(name), str):
+            return str(given[name])[:200]
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """One replacement in a file."""
+
+    step: SessionStep
+    path: str
+    old: str
+    new: str
+
+
+def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
+    """Yields the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an applied patch."""
+    for step in all_steps:
+        given: Mapping[str, Any] = step.call.input or {}
+        if step.failed:
+            continue
+        path = str(given.get("file_path") or given.get("path") or "")
+        several = given.get("edits")
+        for edit in several if isinstance(several, list) else [given]:
+            if isinstance(edit, Mapping) and isinstance(edit.get("old_string"), str):
+                yield FileEdit(step, path, str(edit["old_string"]), str(edit.get("new_string", "")))
+        patch = next((given[name] for name in ("patch", "input") if isinstance(given.get(name), str)), step.command)
+        if "*** Begin Patch" in patch:
+            yield from _hunks(step, patch)
+
+
+def _hunks(step: SessionStep, patch: str) -> Iterator[FileEdit]:
+    path, old, new = "", list[str](), list[str]()
+    for line in [*patch.split("\n"), "@@"]:
+        if line.startswith(("@@", "*** ")):
+            if old or new:
+                yield FileEdit(step, path, "\n".join(old), "\n".join(new))
+            old, new = [], []
+            if line.startswith("*** ") and ": " in line:
+                path = line.partition(": ")[2].strip()
+        elif line.startswith("-"):
+            old.append(line[1:])
+        elif line.startswith("+"):
+            new.append(line[1:])
+
+
+REVIEWER = 1
+"""The version of what reviews a session. A session is reviewed once by each."""
+
+RETRIES = 3
+"""Like calls in one turn, of which some fail, that make a chain of retries."""
+
+LOOP = 3
+"""Errors of one tool in a row that make a loop."""
+
+SEQUENCE = 3
+"""Steps that make a procedure."""
+
+MOST_SEQUENCES = 40
+"""Procedures that are kept of one session."""
+
+MOST_SKILLS = 40
+"""Skills of one session that are looked at."""
+
+COSTLY = 200_000
+"""Tokens of a session that are worth a remark."""
+
+MOST = 400
+"""Signals of one session; a session with more shows nothing in particular."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSignal:
+    """One thing that happened. spans: their indexes. key: by which the same is known in another session."""
+
+    code: str
+    turn: int
+    spans: tuple[int, ...]
+    said: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalContext:
+    """A session as the finders read it."""
+
+    session: Session
+    steps: list[SessionStep]
+    typed: list[Span]
+
+
+def signals(session: Session) -> tuple[SessionSignal, ...]:
+    """Returns every signal of a session, in the order of their turns."""
+    typed = [span for span in session.spans if span.origin is Origin.USER and span.role == "user" and span.text.strip()]
+    seen = SignalContext(session, session_steps(session.spans), typed)
+    found = [signal for finder in FINDERS for signal in finder(seen)]
+    return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
+
+
+def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields corrections, acceptances, statements that are to hold, and wishes for a skill."""
+    for number, span in enumerate(seen.typed):
+        shown = unquoted_text(span.text)[:160]
+        if wishes_skill(span.text):
+            yield SessionSignal("asked_for_skill", span.turn, (span.index,), f"The user asked for a skill: {shown}")
+        if states(span.text):
+            yield SessionSignal("user_statement", span.turn, (span.index,), f"The user stated: {shown}")
+        before = seen.session.spans[span.index - 1] if span.index else None
+        asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+        instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
+        if instead or (number and corrects(span.text, asked)):
+            yield SessionSignal("correction", span.turn, (span.index,), f"The user corrected the work: {shown}")
+        elif number and accepts(span.text):
+            yield SessionSignal("acceptance", span.turn, (span.index,), f"The user accepted the work: {shown}")
+
+
+def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields calls that were made again and again in one turn, at least twice in vain."""
+    for turn, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
+        by_key: dict[str, list[SessionStep]] = {}
+        for step in group:
+            by_key.setdefault(_program(step), []).append(step)
+        for key, tries in by_key.items():
+            bad = [step for step in tries if step.failed]
+            if len(tries) >= RETRIES and len(bad) >= RETRIES - 1:
+                end = "and worked in the end" if not tries[-1].failed else "and never worked"
+                said = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
+                yield SessionSignal("retry_chain", turn, _spans(tries), said, f"retry:{key}")
+
+
+def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields the same tool, or the same program of a shell, failing several times in a row."""
+    for (tool, bad), group in groupby(_patient(seen.steps), key=lambda step: (_tool(step), step.failed)):
+        row = list(group)
+        if bad and len(row) >= LOOP:
+            yield SessionSignal("error_loop", row[0].call.turn, _spans(row), f"{tool} failed {len(row)} times in a row")
+
+
+def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
+    """Yields the steps; of one that was repeated as it was until it worked, the last: somebody waited."""
+    for _, group in groupby(all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)):
+        row = list(group)
+        yield from row if row[-1].failed else row[-1:]
+
+
+def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields edits that were taken back later, by an edit or by git."""
+    made: dict[str, list[tuple[str, str, SessionStep]]] = {}
+    for edit in file_edits(seen.steps):
+        before = next(
+            (e for e in made.get(edit.path, []) if e[0] == edit.new and e[1] == edit.old and e[0] != e[1]), None
+        )
+        if before is not None and (edit.old.strip() or edit.new.strip()):
+            yield SessionSignal(
+                "edit_reverted",
+                edit.step.call.turn,
+                _spans([before[2], edit.step]),
+                f"{edit.path}: an edit was taken back",
+            )
+        made.setdefault(edit.path, []).append((edit.old, edit.new, edit.step))
+    edited = {path.rpartition("/")[2] for path in made}
+    worked = next((n for n, step in enumerate(seen.steps) if not only_looks(step.command)), 0)
+    for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
+        if (
+            undoes(step.command)
+            and not step.failed
+            and (not edited or _names(step, edited) or "--hard" in step.command)
+        ):
+            yield SessionSignal("edit_reverted", step.call.turn, _spans([step]), "changes were taken back with git")
+
+
+def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields checks that failed and passed later: a verified outcome."""
+    failing: dict[str, SessionStep] = {}
+    for step in seen.steps:
+        if not step.checks or step.result is None:
+            continue
+        if step.failed:
+            failing.setdefault(step.key, step)
+        elif step.key in failing:
+            first = failing.pop(step.key)
+            yield SessionSignal(
+                "fail_then_pass", step.call.turn, _spans([first, step]), f"{step.key[2:90]} failed, and passes now"
+            )
+        else:
+            yield SessionSignal("check_passed", step.call.turn, _spans([step]), f"{step.key[2:90]} passes")
+    for step in failing.values():
+        yield SessionSignal("check_failing", step.call.turn, _spans([step]), f"{step.key[2:90]} still fails at the end")
+
+
+def committed(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields commits that were made."""
+    for step in seen.steps:
+        if commits(step.command) and step.result is not None and not step.failed:
+            yield SessionSignal("commit", step.call.turn, _spans([step]), "a commit was made")
+
+
+def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields each run of steps that changed something, by which the same procedure is known in another session."""
+    found = 0
+    for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
+        done = [step for step in group if step.command and not step.failed and not only_looks(step.command)]
+        plain = [
+            step for step, before in zip(done, [None, *done], strict=False) if before is None or before.key != step.key
+        ]
+        for start in range(len(plain) - SEQUENCE + 1):
+            part = plain[start : start + SEQUENCE]
+            if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:
+                found += 1
+                key = " && ".join(step.key[2:] for step in part)
+                yield SessionSignal("procedure", turn, _spans(part), key, f"procedure:{key}")
+
+
+def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields skills that were loaded and that nothing after their first load has to do with."""
+    first: dict[str, Span] = {}
+    for span in seen.session.spans:
+        if span.skill and span.origin is Origin.SKILL and len(first) < MOST_SKILLS:
+            first.setdefault(span.skill, span)
+    for span in first.values():
+        later = [one for one in seen.session.spans if one.index > span.index]
+        if not later or any(one.skill == span.skill and one.origin is Origin.ASSISTANT for one in later):
+            continue
+        told = " ".join(f"{one.text[:2_000]} {one.input or ''}" for one in later if one.role == "assistant")
+        marks = named_files(" ".join(span.text[:20_000].split())) | {str(span.skill)}
+        if not any(mark in told for mark in marks):
+            yield SessionSignal(
+                "skill_ignored",
+                span.turn,
+                (span.index,),
+                f"{span.skill} was loaded and not used",
+                f"ignored:{span.skill}",
+            )
+
+
+def cost(seen: SignalContext) -> Iterator[SessionSignal]:
+    """Yields a remark on a session that took many tokens."""
+    tokens = seen.session.tokens or 0
+    if tokens >= COSTLY and seen.typed:
+        yield SessionSignal(
+            "costly", seen.typed[-1].turn, (seen.typed[-1].index,), f"the session took {tokens:,} tokens"
+        )
+
+
+FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (
+    said_by_user,
+    retry_chains,
+    error_loops,
+    reverted_edits,
+    fail_then_pass,
+    committed,
+    procedures,
+    ignored_skills,
+    cost,
+)
+"""What looks for signals. Each is deterministic and reads the session once."""
+
+LEARNABLE = frozenset(
+    {
+        "correction",
+        "user_statement",
+        "asked_for_skill",
+        "retry_chain",
+        "error_loop",
+        "fail_then_pass",
+        "edit_reverted",
+        "skill_ignored",
+        "repeated_procedure",
+    }
+)
+"""Signals that something can be learned from. A session without any is not worth a thought."""
+
+
+def _tool(step: SessionStep) -> str:
+    return step.key.split()[1] if len(step.key) > 2 and step.command else str(step.call.tool)
+
+
+def _program(step: SessionStep) -> str:
+    return " ".join(step.key.split()[:3]) if step.command else step.key
+
+
+def _names(step: SessionStep, files: set[str]) -> bool:
+    return any(name in step.command for name in files if name)
+
+
+def _spans(of: Sequence[SessionStep]) -> tuple[int, ...]:
+    return tuple(i for step in of for i in (step.call.index, *([step.result.index] if step.result else [])))

@@ -1,0 +1,232 @@
+"""The only way from a sandbox to a model: a relay outside, which holds the key and talks to one host.
+
+Reading what a command left in its workspace: data of a process that is not trusted.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from evolvable_store.errors import EvolvableError
+
+MOST_HEAD = 64 * 1024
+MOST_BODY = 256 * 2**20
+
+_DROPPED = frozenset(("host", "connection", "proxy-connection", "proxy-authorization", "upgrade", "keep-alive", "te"))
+
+_SIGN_IN = frozenset(("authorization", "x-api-key", "cookie"))
+"""What a command inside may not add where the key is held outside."""
+
+
+class RelayRefusal(Exception):
+    """A request that the relay does not pass on; the text is its status line."""
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """What a command inside may ask of a model. address: of the model. paths: what may be asked for, below it.
+
+    headers: set in every request, whatever the command sent; the key is one of them.
+    """
+
+    address: str
+    paths: frozenset[str]
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@asynccontextmanager
+async def relay(model: ModelAccess) -> AsyncIterator[Path]:
+    """Yield the socket at which the model answers, while the block runs."""
+    # A short path: a socket's may have no more than about 100 bytes.
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="evolvable-"))
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await _answer(model, reader, writer)
+        finally:
+            tasks.discard(task)
+
+    try:
+        server = await asyncio.start_unix_server(serve, folder / "model.sock", limit=MOST_HEAD)
+        os.chmod(folder / "model.sock", 0o600)
+        try:
+            yield folder / "model.sock"
+        finally:
+            server.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _answer(model: ModelAccess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    far: asyncio.StreamWriter | None = None
+    try:
+        head, headers = await _request(model, reader)
+        body = await _body(reader, writer, headers)
+        near, far = await _connected(model)
+        far.write(head + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        await far.drain()
+        while part := await near.read(65_536):
+            writer.write(part)
+            await writer.drain()
+    except RelayRefusal as refusal:
+        writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    finally:
+        for each in (far, writer):
+            if each is not None:
+                with contextlib.suppress(OSError, RuntimeError):
+                    each.close()
+
+
+async def _request(model: ModelAccess, reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str]]:
+    """Return the head of a request as it goes on, without its end, and the headers that it came with."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+    method, _, rest = lines[0].partition(" ")
+    target = rest.rpartition(" ")[0]
+    base = urlsplit(model.address)
+    path = target.partition("?")[0]
+    if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + one for one in model.paths}:
+        raise RelayRefusal("403 Forbidden")
+    headers: dict[str, str] = {}
+    kept = []
+    own = {name.lower() for name in model.headers} | (_SIGN_IN if model.headers else frozenset())
+    for line in lines[1:]:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+        if name.strip().lower() not in _DROPPED | own | {"content-length", "transfer-encoding", "expect"}:
+            kept.append(line)
+    kept += [f"{name}: {value}" for name, value in model.headers.items()]
+    kept += [f"host: {base.netloc.rpartition('@')[2]}", "connection: close"]
+    return ("\r\n".join([f"{method} {target} HTTP/1.1", *kept]) + "\r\n").encode("latin-1"), headers
+
+
+async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await writer.drain()
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return await _chunks(reader)
+    length = int(headers.get("content-length", "0"))
+    if not 0 <= length <= MOST_BODY:
+        raise RelayRefusal("413 Content Too Large")
+    return await reader.readexactly(length)
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while True:
+        size = int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)
+        if size == 0:
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass
+            return bytes(body)
+        if size < 0 or len(body) + size > MOST_BODY:
+            raise RelayRefusal("413 Content Too Large")
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+
+
+async def _connected(model: ModelAccess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    import ssl  # late: only what asks a model needs it
+
+    base = urlsplit(model.address)
+    secure = ssl.create_default_context() if base.scheme == "https" else None
+    port = base.port or (443 if secure else 80)
+    return await asyncio.open_connection(base.hostname, port, ssl=secure)
+
+
+MOST_ENTRIES = 100_000
+_LINE = 64 * 1024
+_PATHS = {"f": 1, "d": 1, "l": 2, "e": 0}
+_CHUNK = 1 << 20
+
+
+class SandboxOutputError(EvolvableError):
+    """A sandbox could not be set up, or what came out of it cannot be used."""
+
+
+def bring_back(back: Path, workspace: Path, size: int) -> None:
+    """Replace what the workspace holds by what the command left there. Raises SandboxTrouble.
+
+    Nothing is written outside of `workspace`, links are made and never followed, and at most `size` bytes are written.
+    """
+    for entry in os.scandir(workspace):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    try:
+        with back.open("rb") as file:
+            _unpack(file, workspace, size)
+    except (OSError, ValueError, KeyError) as error:
+        raise SandboxOutputError(f"The workspace that the command left cannot be read: {error}.") from None
+
+
+def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
+    folders = {""}
+    modes: list[tuple[str, int]] = []
+    for _ in range(MOST_ENTRIES + 1):
+        kind, mode, count, *paths = _fields(file.readline(_LINE))
+        if kind == "e":
+            break
+        path = _checked(paths[0], folders)
+        target = os.path.join(workspace, path)
+        if kind == "l":
+            os.symlink(paths[1], target)
+        elif kind == "d":
+            os.mkdir(target, stat.S_IRWXU)
+            folders.add(path)
+            modes.append((target, mode))
+        else:
+            size -= count
+            if count < 0 or size < 0:
+                raise ValueError("it is larger than the sandbox allows")
+            _file(file, target, count, mode)
+    else:
+        raise ValueError("it holds too many files")
+    for target, mode in modes:  # a folder that may not be written to was filled first
+        os.chmod(target, mode & 0o777)
+
+
+def _fields(line: bytes) -> "tuple[Any, ...]":
+    """Return the fields of one line: a letter, two numbers, and as many paths as the letter asks for."""
+    kind, mode, count, *paths = line.decode("ascii").rstrip("\n").split(" ")
+    if len(paths) != _PATHS[kind]:
+        raise ValueError("a line has too few or too many fields")
+    return kind, int(mode), int(count), *(os.fsdecode(bytes.fromhex(one)) for one in paths)
+
+
+def _checked(path: str, folders: set[str]) -> str:
+    above, slash, name = path.rpartition("/")
+    if (slash and not above) or name in ("", ".", "..") or "\0" in name or above not in folders:
+        raise ValueError(f"it has the path {ascii(path[:80])}")
+    return path
+
+
+def _file(file: IO[bytes], target: str, left: int, mode: int) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as other:
+        while left:
+            part = file.read(min(_CHUNK, left))
+            if not part:
+                raise ValueError("it ends in the middle of a file")
+            other.write(part)
+            left -= len(part)
+        os.fchmod(other.fileno(), mode & 0o777)

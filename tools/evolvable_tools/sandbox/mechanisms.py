@@ -1,0 +1,380 @@
+"""What one command may see, change and use inside a sandbox, whatever mechanism provides it.
+
+Which folders of this machine a command needs to run at all: interpreters and installed programs, nothing else.
+
+Linux: bubblewrap, which runs a command in namespaces of its own.
+
+A container that a person names: a command in which `{mounts}` stands for what the container is shown.
+
+Linux: Landlock, which this kernel may have and which alone is no sandbox for a trial.
+"""
+
+import ctypes
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+PROPERTIES: Mapping[str, str] = {
+    "reads": "it cannot read files outside",
+    "writes": "it cannot write files outside",
+    "network": "it has no network",
+    "processes": "it sees no process outside",
+    "tracing": "a process inside cannot trace or change the one that started it",
+    "size": "what it writes is limited in size",
+}
+"""What a sandbox has to give, by the name under which the probe reports it."""
+
+MODEL_PORT = 8790
+"""The loopback port inside a sandbox at which the model answers, where a command may ask one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimits:
+    """Resource limits of one command. size: bytes of each writable folder; file: bytes of one file.
+
+    memory: bytes of private data of one process. cpu: seconds of one process. The kernel does not apply `processes` to
+    root.
+    """
+
+    size: int = 512 * 2**20
+    file: int = 512 * 2**20
+    memory: int = 8 * 2**30
+    processes: int = 1024
+    files: int = 4096
+    cpu: int = 3600
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the limits by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """One command as it is run inside a sandbox.
+
+    workspace: the folder it runs in. It gets a copy of limited size; what it leaves there comes back where `returns`.
+    writable: further folders of which it gets copies; nothing of them comes back. readable: files and folders that it
+    sees at their own paths, read-only. hidden: folders that it must not see although one of the others holds them.
+    environment: all of it. model_socket: the socket of a relay outside, answered at MODEL_PORT inside.
+    """
+
+    command: tuple[str, ...]
+    workspace: Path
+    environment: Mapping[str, str]
+    seconds: float
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+    model_socket: Path | None = None
+    returns: bool = True
+
+
+class Sandbox(Protocol):
+    """A mechanism that runs a command apart from the rest of the machine. It can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        ...
+
+    @property
+    def python(self) -> str:
+        """Return the Python of commands inside."""
+        ...
+
+    def argv(self, what: Confinement, back: Path) -> list[str]:
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        ...
+
+
+def init_arguments(what: Confinement, seeds: Mapping[str, str], back: str) -> list[str]:
+    """Return the arguments of `inside.py`: seeds maps each writable folder to where its first contents are."""
+    limits = ",".join(f"{name}={value}" for name, value in what.limits.as_dict().items())
+    model = MODEL_PORT if what.model_socket is not None else 0
+    words = [str(what.workspace), back if what.returns else "", str(what.seconds), str(model), limits, str(len(seeds))]
+    return [*words, *(word for pair in seeds.items() for word in pair)]
+
+
+INSIDE = Path(__file__).with_name("inside.py")
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+
+_MANAGERS = (
+    *(".nvm", ".volta", ".bun/bin", ".deno/bin", ".rustup/toolchains", ".cargo/bin", ".pyenv", ".asdf", ".rbenv"),
+    *(".sdkman/candidates", ".local/bin", ".local/lib", ".local/share/uv", ".local/share/mise", ".local/share/pnpm"),
+    *(".local/share/fnm", ".local/share/claude", ".local/share/pipx"),
+)
+"""Where version managers and installers put programs below a home; never what belongs to a person."""
+
+_KEPT = (
+    *("PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "PYENV_ROOT", "PYENV_VERSION", "NVM_DIR", "GOROOT", "RUSTUP_HOME"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""Of our environment what a command may need to find and start programs."""
+
+
+def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") -> dict[str, str]:
+    """Return the environment of a command inside: what finds and starts programs, and a fresh home."""
+    kept = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
+    kept.setdefault("PATH", os.defpath)
+    return kept | {"HOME": home, "TMPDIR": "/tmp", "USER": "trial", "LOGNAME": "trial"}
+
+
+def shown_folders(what: Confinement) -> list[Path]:
+    """Return what is bound read-only besides the system: runtimes, the program, and what the command is given.
+
+    A folder below another that is shown is left out.
+    """
+    path = what.environment.get("PATH")
+    wanted = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.readable if p.exists())]
+    barred = [*homes(), *what.hidden, what.workspace, *what.writable]
+    found: list[Path] = []
+    for one in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
+        given = one in what.readable
+        above = any(home.is_relative_to(one) for home in barred)
+        system = any(one.is_relative_to(place) for place in SYSTEM_FOLDERS)
+        if not system and (given or not above) and not any(one.is_relative_to(other) for other in found):
+            found.append(one)
+    return found
+
+
+@functools.cache
+def homes() -> tuple[Path, ...]:
+    """Return the home of the account, and the one that the environment names."""
+    found = [Path.home()]
+    try:
+        import pwd
+
+        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    except (ImportError, KeyError):
+        pass
+    return tuple(dict.fromkeys(found))
+
+
+@functools.cache
+def _own_runtimes() -> tuple[Path, ...]:
+    """Return the prefixes of the running Python, and what version managers installed."""
+    found = [
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+        Path(sys.executable).parent,
+        Path(sys.executable).resolve().parent,
+    ]
+    found += [home / name for home in homes() for name in _MANAGERS]
+    return tuple(path for path in dict.fromkeys(found) if path.exists() and len(path.parts) > 2)
+
+
+@functools.cache
+def programs(word: str, path: str | None) -> tuple[Path, ...]:
+    """Return the files and folders without which this program cannot run."""
+    found = shutil.which(word, path=path)
+    return tuple(dict.fromkeys(_needs(Path(found)))) if found else ()
+
+
+def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
+    for place in dict.fromkeys((Path(os.path.abspath(program)), program.resolve())):
+        yield place
+        if "node_modules" in place.parts:
+            yield Path(*place.parts[: place.parts.index("node_modules") + 1])
+        if place.parent.name == "shims":  # pyenv, asdf and mise, wherever they are installed
+            yield place.parent.parent
+        if (place.parent.parent / "pyvenv.cfg").is_file():
+            yield place.parent.parent
+            yield from _base_of(place.parent.parent)
+        elif place.parent.name == "bin" and (place.parent.parent / "lib").is_dir() and len(place.parts) > 4:
+            yield place.parent.parent
+    if depth == 0:
+        for word in _shebang(program)[:2]:
+            found = shutil.which(word)
+            if found:
+                yield from _needs(Path(found), depth + 1)
+
+
+def _base_of(venv: Path) -> Iterator[Path]:
+    """Yield the installation that a virtual environment was made from."""
+    try:
+        lines = (venv / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        name, _, value = line.partition("=")
+        if name.strip() == "home" and len(Path(value.strip()).parts) > 2:
+            yield Path(value.strip()).parent
+
+
+def _shebang(program: Path) -> list[str]:
+    try:
+        with program.open("rb") as file:
+            first = file.readline(500)
+    except OSError:
+        return []
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    return words[1:2] if words and words[0].endswith("/env") else words[:1]
+
+
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
+ROOT = "/run/evolvable"
+TEMPORARY = 128 * 2**20
+"""Bytes of /tmp and of /dev/shm."""
+
+_ETC = (  # each costs time at every trial
+    *("passwd", "group", "nsswitch.conf", "hosts", "localtime", "ssl", "pki", "ca-certificates", "ld.so.cache"),
+    "alternatives",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """binary: the program `bwrap`."""
+
+    binary: str
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return "bubblewrap"
+
+    @property
+    def python(self) -> str:
+        """Return the Python of commands inside."""
+        return sys.executable
+
+    def argv(self, what: Confinement, back: Path) -> list[str]:
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        words = [self.binary, *NAMESPACES, "--unshare-cgroup-try", "--hostname", "trial", "--new-session"]
+        words += ["--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        for name, value in what.environment.items():
+            words += ["--setenv", name, value]
+        words += _system()
+        readable = shown_folders(what)
+        for path in readable:
+            words += ["--ro-bind", str(path), str(path)]
+        words += ["--size", str(TEMPORARY), "--tmpfs", "/tmp", "--dir", "/tmp/home"]
+        shown = (*readable, *map(Path, SYSTEM_FOLDERS))
+        masked = [path for path in what.hidden if any(path.is_relative_to(one) for one in shown)]
+        for path in masked:
+            words += ["--size", str(TEMPORARY), "--tmpfs", str(path)]
+        closed = _closed(what, readable, masked)
+        for path in closed:
+            words += ["--size", "65536", "--tmpfs", str(path)]
+        seeds = {}
+        for number, folder in enumerate((what.workspace, *what.writable)):
+            seeds[str(folder)] = f"{ROOT}/seed{number}"
+            words += ["--ro-bind", str(folder), f"{ROOT}/seed{number}"]
+            words += ["--size", str(what.limits.size), "--tmpfs", str(folder)]
+        # Below a folder that is empty inside there may be files that are shown all the same.
+        covers = ("/tmp", *map(str, masked), *map(str, closed), *seeds)
+        for path in readable:
+            if any(path.is_relative_to(one) for one in covers):
+                words += ["--ro-bind", str(path), str(path)]
+        words += ["--ro-bind", str(INSIDE), f"{ROOT}/inside.py"]
+        if what.returns:
+            words += ["--bind", str(back), f"{ROOT}/back"]
+        if what.model_socket is not None:
+            words += ["--ro-bind", str(what.model_socket), f"{ROOT}/model.sock"]
+        for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
+            words += ["--remount-ro", place]
+        words += ["--chdir", "/"]
+        told = init_arguments(what, seeds, f"{ROOT}/back")
+        return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+
+
+def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
+    """Return the folders that hold what is shown, where they would lie in /tmp, which a command may write to.
+
+    They hold nothing else and are read-only: what runs a script must not find files of that script's beside it.
+    """
+    found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
+    temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
+    return sorted(
+        (path for path in temporary if not any(path.is_relative_to(one) for one in inside)),
+        key=lambda path: len(path.parts),
+    )
+
+
+def _system() -> list[str]:
+    """Return what every command sees of the machine: its programs and libraries, and little of its configuration."""
+    words: list[str] = []
+    for path in SYSTEM_FOLDERS:
+        if os.path.islink(path):
+            words += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            words += ["--ro-bind", path, path]
+    for name in _ETC:
+        if os.path.exists(f"/etc/{name}"):
+            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return [*words, "--proc", "/proc", "--dev", "/dev", "--size", str(TEMPORARY), "--tmpfs", "/dev/shm"]
+
+
+MOUNTS = "{mounts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """command: starts a container with a `python3` in it, such as `docker run --rm -i --network=none ... IMAGE`.
+
+    Everything that it is to keep apart, the network above all, is in the options that the person gives it; the probe
+    says whether it does. Runtimes are those of the image: nothing of this machine's is shown in it.
+    """
+
+    command: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return f"container ({Path(self.command[0]).name})"
+
+    @property
+    def python(self) -> str:
+        """Return the Python of commands inside: the image's."""
+        return "python3"
+
+    def argv(self, what: Confinement, back: Path) -> list[str]:
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        mounts = [f"--volume={path}:{path}:ro" for path in what.readable if path.exists()]
+        seeds = {}
+        for number, folder in enumerate((what.workspace, *what.writable)):
+            seeds[str(folder)] = f"{ROOT}/seed{number}"
+            mounts.append(f"--volume={folder}:{ROOT}/seed{number}:ro")
+            mounts.append(f"--mount=type=tmpfs,destination={folder},tmpfs-size={what.limits.size}")
+        mounts.append(f"--volume={INSIDE}:{ROOT}/inside.py:ro")
+        if what.returns:
+            mounts.append(f"--volume={back}:{ROOT}/back")
+        if what.model_socket is not None:
+            mounts.append(f"--volume={what.model_socket}:{ROOT}/model.sock:ro")
+        mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
+        words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]
+        told = init_arguments(what, seeds, f"{ROOT}/back")
+        return [*words, "python3", "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+
+
+_CREATE_RULESET = 444
+_VERSION = 1
+_TCP, _SCOPES = 4, 6
+
+_NEVER = ("the network for datagrams", "the processes outside", "the size of what is written")
+
+
+def version() -> int:
+    """Return the version of Landlock that the kernel offers, 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
+
+
+def shortcomings(offered: int) -> list[str]:
+    """Return what this version of Landlock cannot keep a command from; a mechanism with any of them counts as none."""
+    lacks = list(_NEVER)
+    if offered < _TCP:
+        lacks.insert(0, "TCP connections")
+    if offered < _SCOPES:
+        lacks.append("signals to processes outside")
+    return lacks

@@ -1,0 +1,171 @@
+"""The rules that judge the difference: what a change adds and takes away, by its structure first and then its words.
+
+The scan of one change: every rule over every file that is new or has another content.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from evolvable_store.resource import Kind, main_file
+from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
+from evolvable_tools.scan import capabilities as means
+from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings, frontmatter_text
+from evolvable_tools.scan.code_flows import find_flows, new_addresses, new_hosts, weak_options
+from evolvable_tools.scan.content_rules import (
+    cut_secrets,
+    find_hidden,
+    find_secret_forms,
+    is_program,
+    shape_of_bytes,
+    shape_of_text,
+)
+from evolvable_tools.scan.phrase_rules import find_commands, find_instructions
+from evolvable_tools.scan.semantic_rules import find_by_meaning, find_unseen
+from evolvable_tools.scan.sentence_rules import find_weakened, find_wordings
+from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
+
+
+def judge_difference(
+    before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
+) -> Iterator[Finding]:
+    """Yield what a change of the text files brings that a person should see first. is_new: the resource is."""
+    known = "\n".join(view.plain for view in before.values())
+    main = main_file(kind, "").casefold()
+    for path, view in after.items():
+        old = before.get(path)
+        if old is not None and old.text == view.text:
+            continue
+        added, removed = sentence_diff(old, view)
+        yield from _of_file(view, old, added, known, is_new)
+        if removed and _is_document(path):
+            yield from find_weakened(path, added, removed, parts(view))
+        if old is not None and path.casefold() == main:
+            yield from frontmatter_findings(old, view)
+    for path in before.keys() - after.keys():
+        if _is_document(path):
+            yield from find_weakened(
+                path, [], list(parts(before[path])), [one for v in after.values() for one in parts(v)]
+            )
+
+
+def _is_document(path: str) -> bool:
+    return path.lower().endswith((".md", ".mdx", ".txt", ".rst", ".mdc", ".markdown"))
+
+
+def _of_file(
+    view: TextView, old: TextView | None, added: list[Sentence], known: str, is_new: bool
+) -> Iterator[Finding]:
+    yield from find_unseen(view.path, added, is_new=is_new)
+    yield from find_by_meaning(view.path, added, is_new=is_new)
+    yield from find_wordings(view.path, added)
+    yield from new_hosts(view.path, added, known, is_new=is_new)
+    yield from weak_options(view.path, added, is_new=is_new)
+    if not is_new:
+        yield from new_addresses(view.path, added, known)
+    code = [one for one in added if one.part is TextPart.CODE]
+    if not code:
+        return
+    new = "\n".join(one.text for one in code)
+    if view.is_code:
+        yield from find_flows(view, view.plain, is_file=True, changed=None if is_new else new, known=known)
+    else:
+        yield from find_flows(view, new, is_file=False, changed=None if is_new else new)
+
+
+_RANK = {FindingSeverity.LOW: 0, FindingSeverity.MEDIUM: 1, FindingSeverity.HIGH: 2}
+_RULES = (find_hidden, find_secret_forms, find_instructions, find_commands, shape_of_text)
+
+MAX_FINDINGS = 200
+"""Findings of one scan, worst first."""
+
+MAX_TOLD = 3
+"""Findings of one rule in one file that are told."""
+
+
+def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: Kind) -> Scan:
+    """Returns what is found in a change from `before` (None: the resource is new) to `after`, path -> bytes.
+
+    What stood there before counts as known: a finding is told only of text that the change brings. Says the same of
+    the same files everywhere, reads nothing else, never raises for content, and takes time in proportion to it.
+    """
+    before = before or {}
+    views = {path: view for path, data in after.items() if (view := view_of(path, data)) is not None}
+    old = {path: views[path] if before[path] is after.get(path) else view_of(path, before[path]) for path in before}
+    known = {path: view for path, view in old.items() if view is not None}
+    found: list[Finding] = []
+    changed = [path for path, data in after.items() if before.get(path) != data]
+    parts = {path: sparse(known.get(path), views[path]) for path in changed if path in views}
+    for path in changed:
+        if path in views:
+            found += _of_text(views[path], known.get(path), parts[path])
+        else:
+            found += shape_of_bytes(path, after[path])
+    found = _once([*found, *judge_difference(known, views, kind, is_new=not before)])
+    difference = _difference(before, known, after, views, parts, kind)
+    found += capability_findings(difference.added, is_new=not before)
+    return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Leave out what a rule says of a line on which a rule of a group before it says something as severe."""
+    kept: list[Finding] = []
+    said: dict[tuple[str, int], int] = {}
+    for group in ("instruction.", "meaning.", "wording."):
+        told = [one for one in found if one.rule.startswith(group)]
+        kept += [one for one in told if said.get((one.path, one.line), -1) < _RANK[one.severity]]
+        for one in told:
+            place = (one.path, one.line)
+            said[place] = max(said.get(place, -1), _RANK[one.severity])
+    return [one for one in found if one in kept or not one.rule.startswith(("instruction.", "meaning.", "wording."))]
+
+
+def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator[Finding]:
+    """Yield at most MAX_TOLD findings of each rule, and none that the known content has as often.
+
+    part: the lines that are new. Only a rule that finds something there reads both texts whole.
+    """
+    for rule in _RULES:
+        if known is not None and next(iter(rule(part if rule is not find_hidden else view)), None) is None:
+            continue
+        was = Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known is not None else Counter()
+        told: Counter[str] = Counter()
+        for finding in rule(view):
+            same = (finding.rule, finding.excerpt)
+            was[same] -= 1
+            told[finding.rule] += was[same] < 0
+            if was[same] < 0 and told[finding.rule] <= MAX_TOLD:
+                yield finding
+
+
+def _difference(
+    before: Mapping[str, bytes],
+    known: Mapping[str, TextView],
+    after: Mapping[str, bytes],
+    views: Mapping[str, TextView],
+    parts: Mapping[str, TextView],
+    kind: Kind,
+) -> CapabilityDiff:
+    """Return the capabilities that a change adds and takes away; both texts are read only where a line has one."""
+    if before and before.keys() == after.keys() and not views.keys() ^ known.keys():
+        gone = {path: sparse(views[path], known[path]) for path in parts}
+        if not any(means.of_texts(some) for some in (parts, gone)) and not _other_heads(known, views, parts):
+            return CapabilityDiff()
+    was = _capabilities(before, known, kind)
+    has = _capabilities(after, views, kind)
+    return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
+
+
+def _other_heads(known: Mapping[str, TextView], views: Mapping[str, TextView], changed: Iterable[str]) -> bool:
+    """Return whether a head or a file of settings is another one."""
+    return any(
+        path.endswith(".json") or frontmatter_text(known[path].text) != frontmatter_text(views[path].text)
+        for path in changed
+    )
+
+
+def _capabilities(files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind) -> frozenset[Capability]:
+    main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
+    programs = {
+        Capability(means.PROGRAM, path) for path, data in files.items() if path not in views and is_program(path, data)
+    }
+    return means.capabilities(views, main) | programs

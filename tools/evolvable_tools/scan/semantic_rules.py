@@ -1,0 +1,422 @@
+"""Sentences that a person must see first, by the concepts that they join, in any language of the lexicon.
+
+Text that a model reads and a person who reads the page does not see: HTML comments and hidden elements.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan.code_flows import WELL_KNOWN
+from evolvable_tools.scan.lexicon import DESCRIBING, ENGLISH, ORDERING, QUALIFIES
+from evolvable_tools.scan.text_analysis import (
+    CLAUSE,
+    MAX_EXCERPT,
+    Sentence,
+    TextPart,
+    concepts,
+    escape_unprintable,
+    windows,
+    words_with_places,
+)
+
+_M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
+
+_URL = re.compile(r"(?:https?|wss?|ftp|ssh|sftp)://(?!localhost|127\.|0\.0\.0\.0|\[::1)[\w\[{$<]")
+_EMAIL = re.compile(r"(?<![\w@])[\w.+-]{1,40}@[\w-]{1,40}(?:\.[\w-]{1,40})+\b")
+_IP = re.compile(r"(?<![\d.])(?!127\.|0\.0|10\.|192\.168\.|1\.0\.|2\.0\.)(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
+_TOOL = re.compile(
+    r"\b(?:update|remove|restore|import)_resource\b|\bevolvable\b|memory:soul|\bevolve_(?:adopt|start)\b|\breview_inbox\b"
+    r"|\.evolvable\b|\bapprovals? policy\b|\bapproval_policy\b|\bevolvable_\w+"
+)
+_CONFIG = re.compile(
+    r"\.claude/(?:settings|hooks|agents|commands|skills|memory)|(?<![\w/])(?:claude|agents|gemini|soul)\.md\b|\bsettings(?:\.local)?\.json\b"
+    r"|\.codex/|\.cursor(?:rules|/)|\.mcp\.json|skill library|库里|技能库|スキルライブラリ|스킬 라이브러리"
+    r"|biblioteca|bibliothèque|bibliothek|библиотек"
+)
+_STRUCTURE = (
+    ("url", _URL, ("://",)),
+    ("email", _EMAIL, ("@",)),
+    ("ip", _IP, tuple(f"{digit}." for digit in range(10))),
+    ("tool", _TOOL, ("_resource", "evolv", "memory:soul", "review_inbox", "approval")),
+    (
+        "config",
+        _CONFIG,
+        (
+            ".claude",
+            ".md",
+            "settings",
+            ".codex",
+            ".cursor",
+            ".mcp",
+            "librar",
+            "库",
+            "ライブラリ",
+            "라이브러리",
+            "bibliot",
+            "библиот",
+        ),
+    ),
+)
+_CJK_BACK = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
+_REACH = 6
+"""Words between a negation and what it negates."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedSentence:
+    """A sentence with its words and the concepts that it joins, each with its places."""
+
+    sentence: Sentence
+    words: list[tuple[str, int]]
+    found: dict[str, list[int]]
+
+    def has(self, *wanted: str) -> bool:
+        """Return whether every wanted concept is there; `a|b` wants one of them."""
+        return all(any(one in self.found for one in want.split("|")) for want in wanted)
+
+    def near(self, one: str, other: str, reach: int) -> bool:
+        """Return whether two concepts stand within `reach` words of each other, in one clause."""
+        if _WIDE.search(self.sentence.text):
+            reach *= 3
+        return any(abs(a - b) <= reach for a in self.active(one) for b in self.places(other) if a != b or self.wide)
+
+    def active(self, concepts: str) -> list[int]:
+        """Return the places of concepts that are not negated."""
+        return [place for place in self.places(concepts) if concepts == "never" or not self._negates(place)]
+
+    def _negates(self, place: int) -> bool:
+        nots = self.found.get("never", ())
+        if _CJK_BACK.search(self.sentence.text):
+            return any(0 < no - place <= 14 for no in nots)
+        return any(0 <= place - no <= _REACH for no in nots)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the sentence is written without blanks, so that places are characters."""
+        return _WIDE.search(self.sentence.text) is not None
+
+    def negated(self, concepts: str) -> bool:
+        """Return whether every mention of concepts is negated."""
+        return bool(self.places(concepts)) and not self.active(concepts)
+
+    def says(self, *wanted: str) -> bool:
+        """Return whether the concepts are there, and the first of them is not negated."""
+        return self.has(*wanted) and not self.negated(wanted[0])
+
+    def ordered(self, concept: str) -> bool:
+        """Return whether a concept is what the sentence asks for: its verb begins a clause or follows an adverb."""
+        if self.wide:
+            return True
+        there = {word for word, _ in self.words}
+        if not there & ENGLISH:
+            return True
+        before = {place + 1: word for word, place in self.words}
+        return any(
+            place % CLAUSE <= 1
+            or before.get(place, "") in ORDERING
+            or (place % CLAUSE <= 4 and before.get(place, "") not in DESCRIBING)
+            for place in self.places(concept)
+        )
+
+    def follows(self, concept: str, words: frozenset[str]) -> bool:
+        """Return whether one of the words follows a mention of the concept directly."""
+        after = {place - 1: word for word, place in self.words}
+        return any(after.get(place) in words for place in self.places(concept))
+
+    def places(self, concepts: str) -> list[int]:
+        """Return the places of concepts, separated by |."""
+        return [place for one in concepts.split("|") for place in self.found.get(one, ())]
+
+
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def analyse_sentence(sentence: Sentence) -> AnalysedSentence:
+    """Return a sentence with its concepts, those of its structure included."""
+    text = sentence.text
+    words = words_with_places(text)
+    found = concepts(text, words)
+    if "report_outcome" in text:
+        found["reported"] = [0]
+    for name, pattern, anchors in _STRUCTURE:
+        if any(anchor in text for anchor in anchors) and (match := pattern.search(text)):
+            found.setdefault(name, []).append(match.start())
+    return AnalysedSentence(sentence, words, found)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRule:
+    """What is looked for. always: a new resource waits for it too, not only a change."""
+
+    name: str
+    matches: Callable[[AnalysedSentence], bool]
+    needs: str
+    """Concepts of which a sentence has one, separated by |; '' where the rule looks at any sentence."""
+    why: str
+    always: bool = True
+
+
+_PLACE = "url|email|ip|away"
+
+
+def _egress(s: AnalysedSentence) -> bool:
+    return s.says("send", "secret|private", "url|email|ip") and s.ordered("send") and _stranger(s.sentence.text)
+
+
+def _stranger(text: str) -> bool:
+    return any(host not in WELL_KNOWN for host in _HOST.findall(text)) or "@" in text or _IP.search(text) is not None
+
+
+def _egress_anywhere(s: AnalysedSentence) -> bool:
+    return s.says("send") and s.has("secret|private") and s.has(_PLACE) and s.ordered("send")
+
+
+def _secret(s: AnalysedSentence) -> bool:
+    return (
+        s.says("expose|send", "secret")
+        and s.near("expose|send", "secret", 6)
+        and s.ordered("expose|send")
+        and not _COUNTED.search(s.sentence.text)
+    )
+
+
+def _hoard(s: AnalysedSentence) -> bool:
+    everything = any(0 < b - a <= 2 for a in s.places("every") for b in s.places("secret")) and not _COUNTED.search(
+        s.sentence.text
+    )
+    taken = s.says("expose|send") and (s.has("hoard") or everything) and s.near("expose|send", "hoard|secret", 5)
+    return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
+
+
+_HANDLED = re.compile(r"\.pub\b|authorized_keys|\bcsr\b")
+_COUNTED = re.compile(
+    r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
+    r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"
+)
+
+
+def _approval(s: AnalysedSentence) -> bool:
+    by_person = _BY_PERSON.search(s.sentence.text) is not None
+    if by_person or not s.says("approve", "proposal") or not s.ordered("approve"):
+        return False
+    return s.near("approve", "proposal", 5) or s.has("on_behalf|granted|unasked")
+
+
+_BY_PERSON = re.compile(
+    r"(?:user|person|human|they|owner|maintainer)s? (?:to |can |must |may |should |will |has |have )?(?:approve|accept|confirm)"
+)
+
+
+def _approval_for_all(s: AnalysedSentence) -> bool:
+    at_once = s.says("approve", "on_behalf") and s.near("approve", "on_behalf", 4) and s.ordered("approve")
+    return at_once or (s.says("approve", "granted") and s.near("approve", "granted", 5))
+
+
+def _evidence(s: AnalysedSentence) -> bool:
+    return (
+        "report_outcome" in s.sentence.text
+        or s.says("outcome", "success", "regardless")
+        and s.near("outcome", "success", 6)
+        and not _PASS_FAIL.search(s.sentence.text)
+    )
+
+
+def _library(s: AnalysedSentence) -> bool:
+    return s.has("tool", "change|approve|off")
+
+
+def _every_skill(s: AnalysedSentence) -> bool:
+    return (
+        s.says("change", "skill", "other")
+        and s.near("change", "skill", 5)
+        and s.near("skill", "other", 1)
+        and s.has("config|tool")
+    )
+
+
+def _other_skills(s: AnalysedSentence) -> bool:
+    return (s.says("change", "skill", "other") and s.near("skill", "other", 2) and s.ordered("change")) or (
+        s.says("change", "config") and s.ordered("change")
+    )
+
+
+def _attention(s: AnalysedSentence) -> bool:
+    every_task = s.near("every", "task", 1) and s.near("use", "every", 4) and not s.follows("task", QUALIFIES)
+    before_all = s.has("use", "first") and s.near("skill", "other", 2) and s.near("first", "skill", 4)
+    return (every_task or before_all) and not s.negated("use") and s.ordered("use")
+
+
+def _first(s: AnalysedSentence) -> bool:
+    return (
+        s.has("use", "first", "every|other|task") and s.has("skill") and s.near("use", "first", 5) and s.ordered("use")
+    )
+
+
+def _remote(s: AnalysedSentence) -> bool:
+    if not s.says("fetch", "follow", "url") or not s.ordered("fetch") or not _stranger(s.sentence.text):
+        return False
+    return s.wide or any(place > s.places("url")[0] for place in _at(s, "follow"))
+
+
+def _remote_anyhow(s: AnalysedSentence) -> bool:
+    return (
+        s.says("fetch", "follow")
+        and s.has("url|away")
+        and s.has("instructions")
+        and s.ordered("fetch")
+        and s.ordered("follow")
+    )
+
+
+def _omits(s: AnalysedSentence) -> bool:
+    return s.says("omit", "record") and s.near("omit", "record", 7) and (s.ordered("omit") or "never" in s.found)
+
+
+def _carries(s: AnalysedSentence) -> bool:
+    return _TEMPLATE.search(s.sentence.text) is not None
+
+
+_TEMPLATE = re.compile(
+    r"\]\(https?://[^)\s]{1,200}[?&=][^)\s]{0,100}(?:\{\{?|\$\{?|<|%7b)[a-z]|\]\(https?://[^)\s]{1,160}[?&][\w-]{1,20}=(?:[a-z]+_){1,4}(?:value|data|result|content|text|json)"
+    r"|\$\([^)\n]{4,200}\)\.(?:[\w-]+\.)+[a-z]{2,}"
+)
+
+
+def _at(s: AnalysedSentence, concept: str) -> list[int]:
+    """Return where in the text the words of a concept stand."""
+    places = set(s.places(concept))
+    return [s.sentence.text.rfind(word) for word, place in s.words if place in places]
+
+
+def _conceal(s: AnalysedSentence) -> bool:
+    return (
+        s.has("never", "tell", "user")
+        and s.near("never", "tell", 3)
+        and any(abs(a - b) <= (20 if s.wide else 6) for a in s.places("tell") for b in s.places("user"))
+        and (s.ordered("never") or "no need" in s.sentence.text)
+        and not _TRIGGERS.search(s.sentence.text)
+    )
+
+
+def _stealth(s: AnalysedSentence) -> bool:
+    return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
+
+
+_TRIGGERS = re.compile(
+    r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user|\b(?:cannot|can't|could not|couldn't)\b"
+)
+_DONE = "send|expose|change|fetch|follow|off|approve"
+
+
+def _unasked(s: AnalysedSentence) -> bool:
+    return s.says("unasked")
+
+
+def _off(s: AnalysedSentence) -> bool:
+    return s.says("off", "protection") and s.near("off", "protection", 3) and s.ordered("off")
+
+
+_PASS_FAIL = re.compile(
+    r"pass(?:ed)?\W{1,3}(?:or )?fail|fail(?:ed)?\W{1,3}(?:or )?pass|success\W{1,3}(?:or )?(?:fail|error)"
+)
+_HOST = re.compile(r"://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
+
+RULES = (
+    SentenceRule("meaning.egress", _egress, "send", "has what is private or secret sent elsewhere"),
+    SentenceRule("meaning.egress", _egress_anywhere, "send", "has something private sent away", always=False),
+    SentenceRule("meaning.credentials", _hoard, "expose|send", "takes credentials of the machine"),
+    SentenceRule("meaning.carries", _carries, "", "puts data into an address, which carries it away"),
+    SentenceRule("meaning.conceal", _omits, "omit", "leaves something out of what a person reads", always=False),
+    SentenceRule("meaning.remote", _remote_anyhow, "follow", "has an agent follow a text from elsewhere", always=False),
+    SentenceRule("meaning.credentials", _secret, "secret", "takes credentials up or writes them down", always=False),
+    SentenceRule("meaning.approval", _approval, "approve", "speaks of approving what a person should decide"),
+    SentenceRule("meaning.approval", _approval_for_all, "approve", "approves in a person's place", always=False),
+    SentenceRule("meaning.evidence", _evidence, "success|reported", "says how a run is reported, whatever happened"),
+    SentenceRule("meaning.library", _library, "tool", "speaks of changing this library, its policy or its memory"),
+    SentenceRule("meaning.library", _every_skill, "change", "has other skills of the library changed"),
+    SentenceRule(
+        "meaning.library", _other_skills, "change", "has other skills or an agent's configuration changed", always=False
+    ),
+    SentenceRule("meaning.attention", _attention, "use", "claims to be used for every task or before other skills"),
+    SentenceRule("meaning.attention", _first, "first", "claims to be used first", always=False),
+    SentenceRule("meaning.remote", _remote, "follow", "has an agent follow what an address serves"),
+    SentenceRule("meaning.conceal", _conceal, "tell", "hides from a person what is done"),
+    SentenceRule("meaning.conceal", _stealth, "stealth", "has something done unnoticed", always=False),
+    SentenceRule("meaning.unasked", _unasked, "unasked", "has something done without asking", always=False),
+    SentenceRule("meaning.disable", _off, "off", "turns a check or a protection off", always=False),
+)
+
+
+_GATED = tuple((rule, frozenset(rule.needs.split("|")) - {""}) for rule in RULES)
+
+
+def find_by_meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> Iterator[Finding]:
+    """Yield a finding for each sentence that a rule matches."""
+    for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
+        spoken = analyse_sentence(sentence)
+        if (
+            len(spoken.found) < 2
+            and "unasked" not in spoken.found
+            and "report_outcome" not in sentence.text
+            and "](" not in sentence.text
+            and "$(" not in sentence.text
+        ):
+            continue
+        for rule, needs in _GATED:
+            if needs.isdisjoint(spoken.found) and needs:
+                continue
+            if rule.matches(spoken):
+                severity = _M if rule.always or not is_new else _L
+                excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
+                yield Finding(
+                    rule.name, severity, path, sentence.line, excerpt, rule.why, "Approve it if it should be so."
+                )
+
+
+_MARK = re.compile(
+    r"\s*(?:prettier|eslint|markdownlint|textlint|cspell|spell|vale|toc\b|/?toc|begin|end\b|start\b|copyright|spdx|licen[cs]e|\(c\)"
+    r"|generated|auto-?generated|@|region|endregion|#|todo|fixme|source:|from:|ref:|see |version|last updated|updated|more)"
+)
+_STEERS = (
+    "assistant",
+    "never",
+    "every",
+    "send",
+    "secret",
+    "approve",
+    "follow",
+    "unasked",
+    "stealth",
+    "off",
+    "url",
+    "tool",
+    "config",
+)
+_MIN_WORDS = 4
+
+
+def find_unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> Iterator[Finding]:
+    """Yield a finding for each hidden text that could instruct."""
+    for one in sentences:
+        if one.part is not TextPart.COMMENT:
+            continue
+        spoken = analyse_sentence(one)
+        steers = sum(concept in spoken.found for concept in _STEERS)
+        addressed = "assistant" in spoken.found and len(spoken.found) > 1
+        long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
+        if not long or (_MARK.match(one.text) and not addressed):
+            continue
+        severity = FindingSeverity.MEDIUM if not is_new or addressed or steers >= 2 else FindingSeverity.LOW
+        excerpt = escape_unprintable(one.text[:MAX_EXCERPT])
+        why = "hides text that can instruct from whoever reads the page"
+        yield Finding(
+            "hidden.comment",
+            severity,
+            path,
+            one.line,
+            excerpt,
+            why,
+            "Write it where a person sees it, or leave it out.",
+        )

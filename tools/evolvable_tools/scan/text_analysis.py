@@ -1,0 +1,446 @@
+"""A file as the rules read it: as written, and as a reader takes it, without what hides words from a search.
+
+The structure of a text file: its sentences, headings, code lines and comments, and which of them a change brings.
+
+Which concepts of the lexicon a sentence speaks of, in any of its languages.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from evolvable_tools.scan.lexicon import SPACED, UNSPACED
+
+INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+_MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
+
+_HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
+
+_LOOKALIKES = str.maketrans(
+    "аеорсухіјѕԁɡһӏқвкмнтАВЕКМНОРСТУХІЈЅοανρτικυ",
+    "aeopcyxijsdghlkbkmhtABEKMHOPCTYXIJSoavptiku",
+)
+_ALPHABETS = re.compile("[\u0370-\u052f]")
+
+_LINES = re.compile("[^\n]*[\u0370-\u052f][^\n]*")
+_FOREIGN_WORD = re.compile(r"\w*[\u0370-\u052f]\w*")
+
+
+def _latin(line: re.Match[str]) -> str:
+    """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
+    words = _FOREIGN_WORD.findall(line[0])
+    if any(_ALPHABETS.search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2):
+        return _FOREIGN_WORD.sub(_mixed, line[0])
+    return line[0].translate(_LOOKALIKES)
+
+
+def _mixed(word: re.Match[str]) -> str:
+    return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
+
+
+_EMPHASIS = re.compile('[*`"“”]+')
+
+_AROUND = 4
+"""Lines around a new line that are read with it."""
+
+MAX_EXCERPT = 120
+"""Characters."""
+
+_CODE = frozenset(
+    (
+        *("py", "sh", "bash", "zsh", "fish", "ps1", "psm1", "bat", "cmd", "js", "mjs", "cjs", "ts", "tsx", "jsx"),
+        *("rb", "pl", "php", "lua", "go", "rs", "java", "kt", "swift", "c", "cc", "cpp", "h", "cs", "r", "jl", "sql"),
+        *("ipynb", "make", "mk", "dockerfile", "makefile"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class TextView:
+    """A text file. `text`: as written, without its byte order mark and with line ends \\n."""
+
+    path: str
+    text: str
+    lines_before: int = 0
+    """Added to every line number: where a part of a file begins."""
+    is_ascii: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_ascii", self.text.isascii())
+
+    @property
+    def is_code(self) -> bool:
+        """Whether the file is a program, by its name or its first line."""
+        return self.text.startswith("#!") or self.path.rpartition("/")[2].rpartition(".")[2].lower() in _CODE
+
+    @cached_property
+    def plain(self) -> str:
+        """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
+        if self.is_ascii:
+            return self.text.lower()
+        seen = unicodedata.normalize("NFKC", _HIDDEN.sub("", self.text))
+        return (_LINES.sub(_latin, seen) if _ALPHABETS.search(seen) else seen).lower()
+
+    @cached_property
+    def prose(self) -> str:
+        """The plain text without emphasis and quotation marks."""
+        return _EMPHASIS.sub("", self.plain)
+
+    def line(self, position: int, view: str | None = None) -> int:
+        """Returns the number of the line that a position of a view (default: the text) lies in."""
+        return self.lines_before + (self.text if view is None else view).count("\n", 0, position) + 1
+
+    def excerpt(self, start: int, end: int, view: str | None = None) -> str:
+        """Returns what stands from `start` to `end` of a view, with what is on the line around it, on one line."""
+        whole = self.text if view is None else view
+        end = min(end, start + MAX_EXCERPT)
+        room = (MAX_EXCERPT - (end - start)) // 2
+        first = max(0, start - room)
+        first = max(whole.rfind("\n", first, start) + 1, first)
+        last = whole.find("\n", end)
+        last = min(len(whole) if last < 0 else last, end + room)
+        return escape_unprintable(whole[first:last])
+
+
+def view_of(path: str, data: bytes) -> TextView | None:
+    """Returns the file as text, None when it is none."""
+    if b"\0" in data:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return TextView(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+
+
+def sparse(before: TextView | None, after: TextView) -> TextView:
+    """Return a file with the lines that a change brings and those around them; all others are empty."""
+    if before is None:
+        return after
+    known = Counter(before.text.split("\n"))
+    lines = after.text.split("\n")
+    keep = [False] * len(lines)
+    for number, line in enumerate(lines):
+        known[line] -= 1
+        if known[line] < 0:
+            for near in range(max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)):
+                keep[near] = True
+    if lines[0].startswith("#!"):
+        keep[0] = True
+    text = "\n".join(line if kept else "" for line, kept in zip(lines, keep, strict=True))
+    return TextView(after.path, text, after.lines_before)
+
+
+def escape_unprintable(text: str) -> str:
+    """Returns the text on one line, with every character that is not printable written as an escape."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line)
+
+
+class TextPart(StrEnum):
+    """Where a sentence stands."""
+
+    PROSE = "prose"
+    HEADING = "heading"
+    CODE = "code"
+    FRONT = "front"
+    COMMENT = "comment"
+    """An HTML comment, or text that Markdown or CSS hides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence or one line of code, in lower case. line: where its block begins."""
+
+    part: TextPart
+    text: str
+    line: int
+    program: bool = False
+    """Whether it is a line of a program file, and not of a code block in a document."""
+
+
+_FENCE = re.compile(r"\s{0,20}(?:>\s?)?(?:[-*+]\s|\d{1,3}\.\s)?\s{0,12}(```+|~~~+)")
+_ITEM = re.compile(r"\s{0,40}(?:>\s{0,4})*(?:[-*+•]|\d{1,3}[.)])\s+|\s{0,10}>\s{0,4}")
+_SENTENCE_END = re.compile(r"(?<=[.!?:][\s\"'”)`*])\s*(?=\S)|(?<=[。！？])\s*(?=\S)")
+_ABBREVIATION = re.compile(r"(?:^[\w-]+:|\b(?:e\.g|i\.e|etc|vs|z\.b|d\.h|bzw|ca|no|fig|\d)[.:]|:)\s?$")
+_COMMENT = re.compile(r"<!--(.{1,4000}?)(?:-->|\Z)", re.DOTALL)
+_REFERENCE = re.compile(r"(?m)^\s{0,3}\[(?://|comment|_|\^?#)\]:\s{0,3}(?:#|<>|<#>)\s{0,3}[(\"'](.{1,1000})[)\"']\s*$")
+_UNSEEN = re.compile(
+    r"<([a-z]{1,12})\b[^>\n]{0,300}?(?:display\s?:\s?none|visibility\s?:\s?(?:hidden|collapse)|font-size\s?:\s?0?\.?[01]?(?:px|pt|em|rem)?\s?[;\"']"
+    r"|opacity\s?:\s?0?\.?0?[0-9]?\s?[;\"']|color\s?[:=]\s?[\"']?(?:#fff(?:fff)?|white|transparent)\b|\s(?:hidden|aria-hidden=[\"']?true)(?=[\s>=])"
+    r"|(?:left|top|text-indent)\s?:\s?-\d{3,}|clip\s?:\s?rect\(0|(?:max-)?(?:height|width)\s?:\s?[01](?:px)?\s?[;\"'])"
+    r"[^>\n]{0,300}>(.{1,2000}?)(?:</\1|\Z)",
+    re.DOTALL,
+)
+_SHOWN = re.compile(r"(?ms)^[ \t>]*(```+|~~~+).*?(?:^[ \t>]*\1|\Z)|`[^`\n]{1,400}`")
+"""Code is shown as it is written, comments and styles in it as well."""
+_TAG = re.compile(r"<[^>\n]{0,200}>")
+_NOTE = re.compile(r"(?:^|\s)(?:#|//|--|;|rem\s|\*|/\*+)\s+(.{8,400})$")
+_PLAIN_LINE = re.compile(r"[\"']{0,3}\s{0,4}[^\W_][^\n(){}=;\[\]]{15,}")
+
+
+def parts(view: TextView) -> tuple[Sentence, ...]:
+    """Return the sentences of a file in order."""
+    if view.is_code:
+        return tuple(_of_program(view.plain, view.lines_before))
+    return _of_document(view.plain, view.lines_before)
+
+
+MAX_SENTENCE, _OVERLAP = 1_200, 300
+"""Characters that the rules on meaning look at together, and by which two pieces of a long sentence overlap."""
+
+
+def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
+    """Return the sentences that a change adds and those that it takes away; all are added without a `before`."""
+    new = parts(after)
+    if before is None:
+        return list(new), []
+    old = parts(before)
+    return _without(new, old), _without(old, new)
+
+
+def _without(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sentence]:
+    known = Counter((one.part, one.text) for one in others)
+    left = []
+    for one in some:
+        key = (one.part, one.text)
+        known[key] -= 1
+        if known[key] < 0:
+            left.append(one)
+    return left
+
+
+def _of_program(text: str, lines_before: int) -> Iterator[Sentence]:
+    note: list[str] = []
+    start = 0
+    for number, line in enumerate(text.split("\n"), lines_before + 1):
+        bare = line.strip()
+        said = _said(bare)
+        if said is not None:
+            note.append(said)
+            start = start or number
+        elif note:
+            yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
+            note, start = [], 0
+        if bare:
+            yield Sentence(TextPart.CODE, bare, number, True)
+    if note:
+        yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
+
+
+def _said(line: str) -> str | None:
+    """Return the words of a comment or of a line of plain words, None for a statement."""
+    if match := _NOTE.search(line):
+        return match[1]
+    return line.strip("\"' ") if _PLAIN_LINE.fullmatch(line) and line.count(" ") >= 3 else None
+
+
+@lru_cache(maxsize=64)
+def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
+    return tuple(_document(text, lines_before))
+
+
+def _document(text: str, lines_before: int) -> Iterator[Sentence]:
+    if "<" in text or "]:" in text:
+        yield from _unseen(text, lines_before)
+    fence, front = "", text.startswith("---\n")
+    block: list[str] = []
+    start = 0
+    for number, line in enumerate(text.split("\n"), lines_before + 1):
+        if front:
+            bare = line.strip()
+            if bare == "---" and number > lines_before + 1:
+                front = False
+            elif bare != "---" and bare:
+                yield from _split(TextPart.FRONT, bare, number)
+            continue
+        match = _FENCE.match(line) if "```" in line or "~~~" in line else None
+        if match and (not fence or match[1].startswith(fence)):
+            yield from _ended(block, start)
+            block = []
+            fence = "" if fence else match[1]
+            continue
+        if fence:
+            if bare := line.strip():
+                yield Sentence(TextPart.CODE, bare, number)
+                if (note := _said(bare)) is not None and note.count(" ") >= 3:
+                    yield from _split(TextPart.PROSE, note, number, program=True)
+            continue
+        item = _ITEM.match(line)
+        if not line.strip() or item or line.startswith(("#", "|", "    |")):
+            yield from _ended(block, start)
+            block = []
+        if not line.strip():
+            continue
+        if not block:
+            start = number
+        block.append(line[item.end() :] if item else line)
+        if line.startswith(("#", "|")):
+            yield from _ended(block, start)
+            block = []
+    yield from _ended(block, start)
+
+
+def _ended(block: list[str], start: int) -> Iterator[Sentence]:
+    if not block:
+        return
+    if block[0].startswith("#"):
+        yield Sentence(TextPart.HEADING, block[0].strip("# \t"), start)
+        return
+    text = " ".join(part.strip() for part in block)
+    if "<!--" in text:
+        text = _COMMENT.sub(" ", text)
+    if text.strip():
+        yield from _split(TextPart.PROSE, text, start)
+
+
+def windows(sentence: Sentence) -> Iterator[Sentence]:
+    """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences are one piece.
+
+    The rules compare the places of words with one another, so an endless sentence would take them for ever.
+    """
+    text = sentence.text
+    if len(text) <= MAX_SENTENCE:
+        yield sentence
+        return
+    for start in range(0, len(text) - _OVERLAP, MAX_SENTENCE - _OVERLAP):
+        yield replace(sentence, text=text[start : start + MAX_SENTENCE])
+
+
+def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
+    # Most blocks of an update are those of the version before; an endless one is not worth its memory.
+    pieces = _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text)
+    for piece in pieces:
+        yield Sentence(part, piece, line, program)
+
+
+@lru_cache(maxsize=2048)
+def _pieces(text: str) -> tuple[str, ...]:
+    """Return the sentences of a block of text."""
+    found: list[str] = []
+    rest = ""
+    for piece in _SENTENCE_END.split(text.replace("**", "")):
+        rest = f"{rest}{piece}"
+        if _ABBREVIATION.search(piece) and len(rest) < 400:
+            rest += " "
+            continue
+        found.append(rest.strip())
+        rest = ""
+    return tuple(filter(None, (*found, rest.strip())))
+
+
+def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
+    """Yield what stands in the source of a document and not in what a person sees of it."""
+    text = _SHOWN.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for pattern, group in ((_COMMENT, 1), (_REFERENCE, 1), (_UNSEEN, 2)):
+        for match in pattern.finditer(text):
+            said = " ".join(_TAG.sub(" ", match[group]).split())
+            if said:
+                line = lines_before + text.count("\n", 0, match.start()) + 1
+                yield Sentence(TextPart.COMMENT, said, line)
+
+
+_WORD = re.compile(r"\.?[^\W_][\w'’-]*")
+_WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：→⇒+\"]")
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+]{1,10}://[^\s)\]>\"'`，。、]{1,400}")
+CLAUSE = 100
+"""What the end of a clause adds to the places after it, so that words of two clauses never stand near each other."""
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_MIN_STEM = 3
+_CLITICS = frozenset(
+    ["le", "la", "les", "lui", "leur", "moi", "nous", "y", "en", "o", "a", "os", "as", "lhe", "lhes", "me"]
+)
+
+
+def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list[tuple[tuple[str, ...], str]]]]:
+    words: dict[str, set[str]] = {}
+    stems: dict[str, set[str]] = {}
+    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for concept, entries in SPACED.items():
+        for entry in entries.split():
+            if "_" in entry and entry != "report_outcome":
+                parts = tuple(entry.split("_"))
+                phrases.setdefault(parts[0], []).append((parts[1:], concept))
+            elif entry.endswith("*"):
+                stems.setdefault(entry[:-1], set()).add(concept)
+            else:
+                words.setdefault(entry, set()).add(concept)
+    return words, stems, phrases
+
+
+_WORDS, _STEMS, _PHRASES = _entries()
+_LONGEST = max(map(len, _STEMS))
+_BY_CONCEPT = {
+    concept: re.compile("|".join(re.escape(entry.replace("_", " ")) for entry in entries.split()))
+    for concept, entries in UNSPACED.items()
+}
+
+
+def tokens(sentence: str) -> list[str]:
+    """Return the words of a lower-case sentence."""
+    return _WORD.findall(sentence.replace("’", "'"))
+
+
+@lru_cache(maxsize=8192)
+def concepts_of_word(word: str) -> frozenset[str]:
+    """Return the concepts of one word, by itself or by how it begins."""
+    found = set(_WORDS.get(word, ()))
+    for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
+        found |= _STEMS.get(word[:length], set())
+    return frozenset(found)
+
+
+def words_with_places(sentence: str) -> list[tuple[str, int]]:
+    """Return the words of a lower-case sentence, each with its place."""
+    found, place = [], 0
+    if "://" in sentence:
+        sentence = _ADDRESS.sub(" ", sentence)  # what stands in an address is not said
+    for word in _WORD_OR_END.findall(sentence.replace("’", "'")):
+        if len(word) == 1 and not word.isalnum():
+            place = (place // CLAUSE + 1) * CLAUSE
+        else:
+            found.append((word, place))
+            if "'" in word and len(bare := word.partition("'")[2]) > 3:
+                found.append((bare, place))  # l'utente, d'ambiente
+            if "-" in word and word.rpartition("-")[2] in _CLITICS:
+                found.append((word.rpartition("-")[0], place))  # envoie-le, envie-o
+            place += 1
+    return found
+
+
+def locate_concepts(sentence: str, words: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield each concept of a sentence with the place of the word (or character) where it stands."""
+    for number, (word, place) in enumerate(words):
+        for concept in concepts_of_word(word):
+            yield concept, place
+        if number + 1 < len(words) and (follow := _PHRASES.get(word)):
+            following = words[number + 1][0]
+            for rest, concept in follow:
+                if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
+                    yield concept, place
+    if not sentence.isascii() and _WIDE.search(sentence):
+        for concept, pattern in _BY_CONCEPT.items():
+            for match in pattern.finditer(sentence):
+                yield concept, match.start()
+
+
+def _continues(words: list[tuple[str, int]], start: int, rest: tuple[str, ...]) -> bool:
+    there = [word for word, _ in words[start : start + len(rest)]]
+    if len(there) < len(rest):
+        return False
+    last = rest[-1]
+    return all(a == b for a, b in zip(there[:-1], rest[:-1], strict=True)) and (
+        there[-1].startswith(last[:-1]) if last.endswith("*") else there[-1] == last
+    )
+
+
+def concepts(sentence: str, words: list[tuple[str, int]] | None = None) -> dict[str, list[int]]:
+    """Return the concepts of a lower-case sentence, each with the places where it stands."""
+    found: dict[str, list[int]] = {}
+    for concept, place in locate_concepts(sentence, words_with_places(sentence) if words is None else words):
+        found.setdefault(concept, []).append(place)
+    return found

@@ -1,0 +1,173 @@
+"""Secrets in the library: what was found in which version, what that stops, and what agents are not given meanwhile."""
+
+import hashlib
+import re
+import string
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.gc import DetectedSecret, SecretFindings
+from evolvable_store.resource import Ref
+from evolvable_tools.library import Caller, Library
+
+RULES = 1
+"""Counts up whenever the rules find something else; every blob is then looked at once more."""
+
+ENV_FILE = "env-file"
+MAX_TOLD = 10
+
+_ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
+_RUN_CHARS = string.ascii_letters + string.digits + "_-"
+_OTHERS_BLANK = bytes(code if chr(code) in _RUN_CHARS else 0x20 for code in range(256))
+_LEAST = 20
+_DIGIT = re.compile(rb"\d")
+
+
+@dataclass(frozen=True, slots=True)
+class LeakedSecret:
+    """A secret in a file of a version. id: the same for the same secret anywhere. newest: of the resource's head."""
+
+    id: str
+    kind: str
+    ref: str
+    version: int
+    path: str
+    line: int
+    newest: bool
+
+    def __str__(self) -> str:
+        where = f"{self.path}, line {self.line}" if self.line else self.path
+        what = "an environment file" if self.kind == ENV_FILE else f"a secret ({self.kind})"
+        return f"{self.ref}@{self.version} {where}: {what} [{self.id}]"
+
+
+def leak_id(secret: str) -> str:
+    """Return the id of a secret: it says nothing of the secret, and is the same wherever it stands."""
+    return "s" + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
+
+
+def env_id(sha256: str) -> str:
+    """Return the id of an environment file with this content."""
+    return "e" + hashlib.sha256(b"evolvable env\0" + sha256.encode("ascii")).hexdigest()[:11]
+
+
+def is_env_file(path: str) -> bool:
+    """Return whether a file of this name holds settings that are not for others; examples of one do not."""
+    return _ENV.search(path) is not None
+
+
+def find_secrets(data: bytes) -> list[DetectedSecret]:
+    """Return the secrets of a file that name themselves. What is no text holds none that is looked for."""
+    if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or _may_hold(data)):
+        return []
+    text = data.decode("utf-8", "replace")
+    return [
+        DetectedSecret(leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1)
+        for start, end, kind in spans(text)
+    ]
+
+
+def _may_hold(data: bytes) -> bool:
+    """Return whether a file has a run of characters that is long enough, with a digit: most files have none."""
+    runs = data.translate(_OTHERS_BLANK).split()
+    return any(map(_DIGIT.search, [run for run in runs if len(run) >= _LEAST]))
+
+
+def spans(text: str) -> list[tuple[int, int, str]]:
+    """Return where the secrets of a text stand that name themselves, with their kinds; none twice."""
+    from evolvable_tools.redaction.secret_patterns import blocks
+    from evolvable_tools.redaction.token_detection import find_certain  # late: its patterns take a while to compile
+
+    keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
+    found: list[tuple[int, int, str]] = []
+    for start, end, kind in (*filter(lambda key: key[1] - key[0] >= 200, keys), *find_certain(text)):
+        if not any(start < after and before < end for before, after, _ in found):
+            found.append((start, end, kind))
+    return sorted(found)
+
+
+def found_secrets(library: Library) -> SecretFindings:
+    """Return the findings of a library."""
+    return SecretFindings(library.store, find_secrets, RULES)
+
+
+def leaks(library: Library) -> list[LeakedSecret]:
+    """Return every finding that nobody dealt with, after a look at what is new. Old versions count."""
+    log = found_secrets(library)
+    log.catch_up()
+    held = [
+        LeakedSecret(one.found.id, one.found.kind, str(one.ref), one.version, one.path, one.found.line, one.newest)
+        for one in log.held()
+    ]
+    return [*held, *_env_files(library, log.accepted())]
+
+
+def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
+    for ref, version, path, sha256, newest in found_secrets(library).named("%.env%"):
+        if is_env_file(path) and env_id(sha256) not in accepted:
+            yield LeakedSecret(env_id(sha256), ENV_FILE, str(ref), version, path, 0, newest)
+
+
+def _is_purged(library: Library, sha256: str) -> bool:
+    from evolvable_store.gc import find_tombstone
+
+    return find_tombstone(library.store, sha256) is not None
+
+
+def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
+    """Return a warning for each secret, with one place of it and how many more there are; never the secret."""
+    by_id: dict[str, list[LeakedSecret]] = {}
+    for leak in sorted(found, key=lambda one: (not one.newest, one.ref, -one.version)):
+        by_id.setdefault(leak.id, []).append(leak)
+    lines = [
+        f"{places[0]}" + (f" and {len(places) - 1} more places" if len(places) > 1 else "") for places in by_id.values()
+    ]
+    return [*lines[:MAX_TOLD], *([f"{len(lines) - MAX_TOLD} more secrets"] if len(lines) > MAX_TOLD else [])]
+
+
+NEXT = (
+    "`evolvable purge --secret ID` removes one, `evolvable purge --accept ID` keeps it; replace it where it was issued."
+)
+
+
+def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = None, *, history: bool = False) -> None:
+    """Raise Refused when what is to leave the library holds a secret that nobody dealt with.
+
+    refs: what leaves, by default everything. history: every version leaves, not only the newest.
+    """
+    names = None if refs is None else {str(ref.at(None)) for ref in refs}
+    found = [one for one in leaks(library) if (history or one.newest) and (names is None or one.ref in names)]
+    if found:
+        raise Refused(f"{what} would carry secrets: {'; '.join(leak_messages(found))}.", NEXT)
+
+
+def is_released(library: Library, sha256: str) -> bool:
+    """Return whether an environment file may be shown: a person accepted or purged it."""
+    return env_id(sha256) in found_secrets(library).accepted() or _is_purged(library, sha256)
+
+
+def check_served(library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str) -> None:
+    """Raise Refused when an agent asks for an environment file that no person released. caller: None for a client."""
+    if (caller is not None and caller.decides) or not is_env_file(path) or is_released(library, sha256):
+        return
+    raise Refused(
+        f"{path} of {ref.at(version)} is an environment file; agents are not given it before a person released it.",
+        "Work without it, and tell the user which setting is needed.",
+    )
+
+
+def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[LeakedSecret]:
+    """Keep a finding: it stops nothing any more. Raises Refused for anybody but a person, InvalidArgument."""
+    check_may_decide(caller, "decide on a secret")
+    known = [one for one in leaks(library) if one.id == id]
+    if not known:
+        raise InvalidArgument(f"There is no open finding {ascii(id[:40])}.", "`evolvable purge --list` shows them.")
+    found_secrets(library).accept(id, caller.actor.value, library.redacted(reason))
+    return known
+
+
+def check_may_decide(caller: Caller, what: str) -> None:
+    """Raise Refused unless the caller may decide what is a person's to decide."""
+    if not caller.decides:
+        raise Refused(f"Only a person may {what}.", "Tell the user; this is theirs to do.")

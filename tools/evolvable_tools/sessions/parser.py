@@ -1,0 +1,357 @@
+"""A file of JSON lines, read one by one: what is no JSON object is left out, and a last line without its end too.
+
+Sessions that are themselves reviews, or in which another tool watches a session: nothing is learned from them.
+
+Reading a transcript: line by line, redacted before anything else, each piece with the origin it came from.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from evolvable_tools.redaction.redactor import Redactor, StreamRedactor
+from evolvable_tools.sessions import NoTranscript, RawPiece, Session, Span, TranscriptInfo
+from evolvable_tools.sessions.codex_rollout import TYPES as CODEX
+from evolvable_tools.sessions.codex_rollout import CodexFormat
+from evolvable_tools.sessions.message_formats import TYPES as CLAUDE_CODE
+from evolvable_tools.sessions.message_formats import ClaudeCodeFormat, MessageListFormat
+from evolvable_tools.sessions.taint import QuoteTracker
+from evolvable_tools.untrusted_text import REVIEWING_MARK
+
+MAX_LINE = 32 * 1024 * 1024
+"""Bytes of a line that is read; a longer one is left out."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Hasher(Protocol):
+    """Takes the bytes that were read."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+
+def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the JSON objects of a file in order. hasher: is given every whole line.
+
+    A last line without a line end counts when it is whole JSON. Raises OSError.
+    """
+    with path.open("rb") as file:
+        for line in _lines(file):
+            found = _object(line)
+            if hasher is not None and (found is not None or line.endswith(b"\n")):
+                hasher.update(line.rstrip(b"\r\n") + b"\n")
+            if found is not None:
+                yield found
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    first = True
+    while line := file.readline(MAX_LINE):
+        if len(line) == MAX_LINE and not line.endswith(b"\n"):
+            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            continue
+        yield line.removeprefix(_BOM) if first else line
+        first = False
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line.decode("utf-8", "replace").removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+__all__ = ["READ", "REVIEWING_MARK", "is_reviewing"]
+
+READ = 4_000
+"""Characters of a session's first messages that are looked at."""
+
+# Each is how a tool's own prompt begins, or a tag that nobody types.
+_PROMPTS = re.compile(
+    "|".join(
+        (
+            rf"(?:<|\b){REVIEWING_MARK}\b",
+            r"\A\s*You review a finished session of a coding agent\b",
+            r"\A\s*You choose which of a few entries of a library\b",
+            r"<observed_from_primary_session>|\bYou are a Claude-Mem\b|\AHello memory agent\b",
+            r"\A\s*You are (?:a |an |the )?(?:background|session|transcript|memory)[ -]"
+            r"(?:review(?:er)?|observer|reflection)\b",
+            r"\A\s*You are (?:analy[sz]ing|reviewing|observing|summari[sz]ing) "
+            r"(?:a|an|the|this) (?:\w+ ){0,4}(?:session|transcript)\b",
+            r"\A\s*Your task is to create a detailed summary of the conversation so far\b",
+            r"\A\s*Analy[sz]e this (?:Claude Code|Codex|agent) (?:session|transcript)\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+_FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/\\]|$)")
+
+
+def is_reviewing(first_words: str, project: str | None) -> bool:
+    """Returns whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
+    if project is not None and _FOLDERS.search(project):
+        return True
+    return _PROMPTS.search(first_words[:READ]) is not None
+
+
+MAX_TEXT = 200_000
+"""Characters that are kept of one span: of a longer one the beginning and the end, after it was redacted."""
+
+FIRST = 50
+"""Lines in which a file shows whose it is."""
+
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
+_NAMES = _SAFE | frozenset("@/+")
+
+
+class TranscriptReader(Protocol):
+    """Reads the lines of one client's format."""
+
+    about: TranscriptInfo
+
+    def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
+        """Yields the pieces of one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a session is, without its texts. digest: as that of the session."""
+
+    client: str
+    session_id: str
+    project: str | None
+    started: str | None
+    turns: int
+    digest: str
+    reviewing: bool
+
+
+def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None) -> Session:
+    """Returns the session in a transcript: a path to a client's file, or a list of messages {role, content}.
+
+    What a subagent did in a file of its own stands where it was begun. Lines that are broken, unknown or half written
+    are left out. Raises NoTranscript for what is no transcript, or cannot be read.
+    """
+    digest = hashlib.sha256()
+    if isinstance(source, Path | str):
+        path = Path(source)
+        name, stem = ascii(path.name), path.stem
+        reader, pieces = _opened(path, digest)
+        pieces = _with_subagents(path, pieces, digest)
+    else:
+        name, stem = "The list of messages", ""
+        reader = MessageListFormat()
+        pieces = _read(reader, _noted(source, digest))
+    stream = StreamRedactor(redactor or Redactor())
+    redacted = [_redacted(piece, stream) for piece in pieces]
+    _check(reader, name)
+    spans = tuple(_spans(_redacted_again(redacted, stream)))
+    return _session(reader.about, spans, stream, digest.hexdigest(), stem)
+
+
+def outline(path: Path) -> Outline:
+    """Returns what the session in a file is, without redacting or keeping its texts. Raises NoTranscript."""
+    digest = hashlib.sha256()
+    reader, pieces = _opened(path, digest)
+    turns, first = 0, ""
+    for piece in _with_subagents(path, pieces, digest):
+        turns += piece.typed
+        if not first and piece.role == "user":
+            first = piece.text[:READ]
+    _check(reader, ascii(path.name))
+    return _outline(reader.about, path, first, turns, digest.hexdigest())
+
+
+def first_words(path: Path) -> Outline:
+    """Returns what the first lines of a file say of its session, with turns 0 and digest ''. Raises NoTranscript."""
+    reader, pieces = _opened(path, hashlib.sha256())
+    first = next((piece.text[:READ] for piece in islice(pieces, FIRST) if piece.role == "user"), "")
+    _check(reader, ascii(path.name))
+    return _outline(reader.about, path, first, 0, "")
+
+
+def _outline(about: TranscriptInfo, path: Path, first: str, turns: int, digest: str) -> Outline:
+    started = about.started.isoformat() if about.started else None
+    reviewing = about.reviewing or is_reviewing(first, about.project)
+    return Outline(about.client, _named(about.session_id, path.stem), about.project, started, turns, digest, reviewing)
+
+
+def _opened(path: Path, digest: Any) -> tuple[TranscriptReader, Iterator[RawPiece]]:
+    """Returns the reader of a file and its pieces. Raises NoTranscript."""
+    try:
+        lines = read_records(path, digest)
+        first = list(islice(lines, FIRST))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "its name is no path"
+        raise NoTranscript(f"{ascii(path.name)} cannot be read: {why}.", _HINT) from None
+    reader = _reader_of(first)
+    return reader, _read(reader, chain(first, lines))
+
+
+def _reader_of(first: list[dict[str, Any]]) -> TranscriptReader:
+    codex = sum(str(record.get("type")) in CODEX and isinstance(record.get("payload"), dict) for record in first)
+    claude = sum(
+        str(record.get("type")) in CLAUDE_CODE and bool({"sessionId", "message"} & record.keys()) for record in first
+    )
+    if codex > claude:
+        return CodexFormat()
+    if claude:
+        return ClaudeCodeFormat(_agent_of(first))
+    return MessageListFormat()
+
+
+def _agent_of(first: list[dict[str, Any]]) -> str | None:
+    """Returns the subagent of a file that is one's own: every line of the conversation in it says so."""
+    said = [record for record in first if record.get("type") in ("user", "assistant")]
+    if said and all(record.get("isSidechain") is True for record in said):
+        return str(said[0].get("agentId") or "sidechain")[:80]
+    return None
+
+
+def _read(reader: TranscriptReader, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
+    for record in lines:
+        yield from reader.read(record)
+
+
+def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        if isinstance(message, Mapping):
+            digest.update(json.dumps(message, sort_keys=True, default=str).encode("utf-8", "replace") + b"\n")
+            yield message
+
+
+def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any) -> Iterator[RawPiece]:
+    """Yields a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
+    waiting = sorted(_subagents(path, digest), key=lambda found: found[0])
+    for piece in pieces:
+        while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
+            yield from waiting.pop(0)[1]
+        yield piece
+    for _, rest in waiting:
+        yield from rest
+
+
+def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
+    folder = path.with_suffix("") / "subagents"
+    if not folder.is_dir():
+        return
+    for file in sorted(folder.rglob("agent-*.jsonl")):
+        try:
+            reader = ClaudeCodeFormat(file.stem.removeprefix("agent-")[:80])
+            pieces = list(_read(reader, read_records(file, digest)))
+        except OSError:
+            continue
+        if pieces:
+            yield (
+                next((piece.at.isoformat() for piece in pieces if piece.at), ""),
+                [replace(p, typed=False) for p in pieces],
+            )
+
+
+def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
+    """Returns a piece without secrets. Only what a tool printed goes on from what it printed before."""
+    text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
+    given = stream.redact_value(piece.input) if piece.input is not None else None
+    return RawPiece(
+        piece.role,
+        piece.origin,
+        text,
+        piece.at,
+        _name(piece.tool),
+        _name(piece.call_id),
+        piece.is_error,
+        _name(piece.model),
+        given,
+        _name(piece.skill),
+        _name(piece.agent),
+        piece.typed,
+        piece.follows,
+    )
+
+
+def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
+    """Yields the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
+    for piece in pieces:
+        text, given = _short(stream.again(piece.text)), stream.again_value(piece.input)
+        same = text == piece.text and given == piece.input
+        yield piece if same else replace(piece, text=text, input=given)
+
+
+def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
+    """Yields spans: numbered, counted by turns, and divided at what they quote."""
+    quotes = QuoteTracker()
+    index = turn = 0
+    for piece in pieces:
+        turn += piece.typed
+        quotes.note(piece.input)
+        parts = quotes.divided(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
+        if not parts and (piece.input is not None or piece.call_id is not None):
+            parts = [(piece.text, piece.origin)]
+        for text, origin in parts:
+            yield Span(
+                index=index,
+                turn=turn,
+                role=piece.role,
+                origin=origin,
+                text=text,
+                at=piece.at,
+                tool=piece.tool,
+                call_id=piece.call_id,
+                is_error=piece.is_error,
+                model=piece.model,
+                input=piece.input,
+                skill=piece.skill,
+                agent=piece.agent,
+            )
+            index += 1
+
+
+def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedactor, digest: str, stem: str) -> Session:
+    first = next((span.text[:READ] for span in spans if span.role == "user"), "")
+    return Session(
+        client=about.client,
+        session_id=_named(about.session_id, stem or digest[:16]),
+        project=about.project and stream.redact(about.project[:1_000]),
+        started=about.started,
+        spans=spans,
+        digest=digest,
+        redactions=dict(sorted(stream.counts.items())),
+        tokens=about.tokens,
+        model=_name(about.model),
+        reviewing=about.reviewing or is_reviewing(first, about.project),
+    )
+
+
+def _check(reader: TranscriptReader, name: str) -> None:
+    if not reader.about.known:
+        raise NoTranscript(f"{name} is no transcript: nothing in it is a message.", _HINT)
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    head = MAX_TEXT * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - MAX_TEXT:,} characters …]\n{text[head - MAX_TEXT :]}"
+
+
+def _name(value: str | None) -> str | None:
+    """Returns a name as it may be kept: of plain characters, of a length that names have."""
+    if not value or (len(value) <= 200 and _NAMES.issuperset(value)):
+        return value
+    return "".join(char for char in value[:200] if char in _NAMES)
+
+
+def _named(identity: str, otherwise: str) -> str:
+    """Returns a session's id, the file's own name where it has none or an odd one."""
+    fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
+    return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
+
+
+_HINT = "A transcript is a .jsonl file of Claude Code or Codex, or a list of messages with role and content."

@@ -1,0 +1,379 @@
+"""Where the result of a tool came from: by the tool, and for files and commands by what they reached for.
+
+What a person typed, told from what the client put around it: reminders, hook contexts, outputs, boot files.
+
+Quoted text keeps the origin that it came from: what a later span repeats belongs to who said it first.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evolvable_tools.sessions import UNTRUSTED, Origin
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+COMMANDS = _words(
+    "Bash BashOutput KillShell KillBash TaskOutput Monitor PowerShell exec_command shell shell_command local_shell "
+    "local_shell_call container.exec write_stdin unified_exec exec"
+)
+_FILES = _words(
+    "Read NotebookRead Grep Glob LS Edit MultiEdit Write NotebookEdit LSP apply_patch read_file list_dir grep_files "
+    "view_image"
+)
+_WEB = _words("WebFetch WebSearch web_search web_search_call web.run web_fetch browser image_query")
+_OWN_WORDS = _words(
+    "Task Agent TodoWrite TodoRead ExitPlanMode EnterPlanMode AskUserQuestion TaskCreate TaskUpdate TaskList TaskGet "
+    "TaskStop CronCreate CronDelete CronList EnterWorktree ExitWorktree update_plan request_user_input spawn_agent "
+    "send_input wait close_agent resume_agent"
+)
+_CLIENT = _words("ToolSearch tool_search tool_search_call SlashCommand")
+_SKILL_TOOLS = frozenset(("Skill", "skill"))
+
+_OURS = re.compile(r"^mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)(\w+)$")
+_OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
+# Library texts, packets and proposals: what the library itself says proves nothing.
+_PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")
+
+_FETCHES = re.compile(
+    r"(?<![\w./-])(?:curl|wget|http|https|xh|lynx|w3m|links|elinks|aria2c|gh|glab|hub|scp|sftp|ftp|nc|telnet|ssh|"
+    r"Invoke-WebRequest|iwr|yt-dlp)(?=\s|$)"
+    r"|(?:urlopen|requests\.(?:get|post)|httpx\.|fetch\()",
+)
+_LOCAL_URL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)", re.IGNORECASE)
+_ANY_URL = re.compile(r"https?://", re.IGNORECASE)
+_SKILL_FILE = re.compile(
+    r"(?:^|[\s'\"=])(\S*?(?:\.claude|\.agents|\.codex|plugins?)/(?:[\w.@~+-]+/)*?skills/(?:[\w.@~+-]+/)*?([\w.@~+-]+)/SKILL\.md)\b"
+    r"|(?:^|[\s'\"=/])([\w.@~+-]+)/SKILL\.md\b"
+)
+_SKILL_PLACE = re.compile(r"(?:^|/)(?:\.claude|\.agents|\.codex)/(?:[^/]+/)*?skills/([^/]+)/")
+_MEMORY_FILE = re.compile(
+    r"(?:^|[\s'\"/=])(?:CLAUDE(?:\.local)?|AGENTS(?:\.override)?|GEMINI|MEMORY|USER|SOUL)\.md\b|/\.claude/projects/[^/\s]+/memory/"
+)
+_THIRD_PARTY = re.compile(
+    r"(?:^|[/\s'\"])(?:node_modules|site-packages|dist-packages|vendor|third_party|\.venv|venv|\.cargo/registry|go/pkg/mod|Downloads)/"
+)
+_READS = re.compile(r"(?<![\w./-])(?:cat|head|tail|less|more|nl|bat|sed|awk|grep|rg|Get-Content|type)(?=\s)")
+
+
+def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
+    """Returns where the result of a call came from, and the skill that it is the text of, if it is.
+
+    What nobody knows is of third parties.
+    """
+    given = given or {}
+    if tool is None:
+        return Origin.MCP, None
+    if tool in _SKILL_TOOLS:
+        return Origin.SKILL, _first(given, "skill", "name", "command")
+    if tool in COMMANDS:
+        return _of_command(command_of(given))
+    if tool in _FILES:
+        return _of_path(_first(given, *_PATH_KEYS), project)
+    if tool in _WEB:
+        return Origin.WEB, None
+    if tool in _OWN_WORDS:
+        return Origin.ASSISTANT, None
+    if tool in _CLIENT:
+        return Origin.MEMORY, None
+    ours = _OURS.match(tool)
+    if ours is not None:
+        return _of_ours(ours[1], given)
+    return Origin.MCP, None
+
+
+def command_of(given: Mapping[str, Any]) -> str:
+    """Returns the line of shell that a call runs, '' when it runs none."""
+    value = next((given[key] for key in ("command", "cmd", "script") if given.get(key)), "")
+    if isinstance(value, list):
+        return " ".join(word for word in value if isinstance(word, str))
+    return value if isinstance(value, str) else ""
+
+
+def _of_command(command: str) -> tuple[Origin, str | None]:
+    """Returns what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
+    line = command[:20_000]
+    if _FETCHES.search(line) and not (
+        _LOCAL_URL.search(line) and len(_ANY_URL.findall(line)) == len(_LOCAL_URL.findall(line))
+    ):
+        return Origin.WEB, None
+    if _READS.search(line):
+        found = _SKILL_FILE.search(line)
+        if found is not None:
+            return Origin.SKILL, found[2] or found[3]
+        if _MEMORY_FILE.search(line):
+            return Origin.MEMORY, None
+        if _THIRD_PARTY.search(line):
+            return Origin.WEB, None
+    return Origin.COMMAND, None
+
+
+def _of_path(path: str | None, project: str | None) -> tuple[Origin, str | None]:
+    if path is None:
+        return Origin.REPOSITORY, None
+    plain = path.replace("\\", "/")
+    skill = _SKILL_PLACE.search(plain) or _SKILL_FILE.search(plain)
+    if skill is not None:
+        return Origin.SKILL, skill[1] if skill.re is _SKILL_PLACE else skill[2] or skill[3]
+    if _MEMORY_FILE.search(plain):
+        return Origin.MEMORY, None
+    if _THIRD_PARTY.search(plain) or (project is not None and not _lies_in(plain, project)):
+        return Origin.WEB, None
+    return Origin.REPOSITORY, None
+
+
+def _lies_in(path: str, project: str) -> bool:
+    base = os.path.normpath(project.replace("\\", "/"))
+    whole = os.path.normpath(os.path.join(base, path))
+    return whole == base or whole.startswith(base.rstrip("/") + "/")
+
+
+def _of_ours(tool: str, given: Mapping[str, Any]) -> tuple[Origin, str | None]:
+    ref = _first(given, "ref") or ""
+    kind, colon, name = ref.partition(":")
+    if colon and kind != "skill":
+        return Origin.MEMORY, None
+    if tool in _OUR_DOCUMENTS and ref:
+        return Origin.SKILL, (name if colon else ref).partition("@")[0].rpartition("/")[2]
+    return Origin.MEMORY, None
+
+
+def _first(given: Mapping[str, Any], *keys: str) -> str | None:
+    return next((given[key] for key in keys if isinstance(given.get(key), str) and given[key]), None)
+
+
+_TAGS = {
+    Origin.MEMORY: (
+        "system-reminder system_reminder environment_context user_instructions permissions user-prompt-submit-hook "
+        "session-start-hook post-tool-use-hook pre-tool-use-hook additional-context local-command-caveat command-name "
+        "command-message command-contents turn_aborted task-notification task_notification subagent_notification "
+        "teammate-message cross-session-message ide_opened_file new-diagnostics ide_diagnostics INSTRUCTIONS "
+        "collaboration_mode apps_instructions plugins_instructions user_action model_switch personality_spec "
+        "context_summary remote_trigger scheduled-task send_user_message_question_reply hook_context persisted-context"
+    ),
+    Origin.COMMAND: (
+        "local-command-stdout local-command-stderr bash-stdout bash-stderr user_shell_command background-task-output"
+    ),
+    Origin.REPOSITORY: "ide_selection file-content file_content",
+    Origin.SKILL: "skill skills_instructions",
+    Origin.MCP: "mcp-resource mcp_resource channel",
+}
+_ORIGINS = {tag: origin for origin, tags in _TAGS.items() for tag in tags.split()}
+_TYPED = frozenset(("command-args", "bash-input", "user-memory-input"))
+_OPEN = re.compile(rf"<({'|'.join(map(re.escape, [*_ORIGINS, *_TYPED]))})(?=[\s>])[^>\n]{{0,500}}>")
+_WHOLE = (
+    ("# AGENTS.md instructions", Origin.MEMORY),
+    ("# CLAUDE.md", Origin.MEMORY),
+    ("Base directory for this skill:", Origin.SKILL),
+    ("Caveat: The messages below were generated", Origin.MEMORY),
+    ("[Request interrupted by user", Origin.MEMORY),
+    ("This session is being continued from a previous conversation", Origin.ASSISTANT),
+    ("Another language model started to solve this problem", Origin.ASSISTANT),
+)
+_SKILL_NAME = re.compile(
+    r"<name>\s*([\w.:@/-]{1,120})\s*</name>"
+    r"|Base directory for this skill:\s*\S*?/([\w.@-]+)\s*$",
+    re.MULTILINE,
+)
+_CODEX_REQUEST = re.compile(
+    r"^# Context from my IDE setup:.*?^## My request for Codex:[ \t]*\n", re.DOTALL | re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """A part of a message in a person's name, and where it came from. skill: whose text it is."""
+
+    origin: Origin
+    text: str
+    skill: str | None = None
+
+
+def split_message(text: str) -> Iterator[MessagePart]:
+    """Yields the parts of a message that a client notes as the user's, in order; typed are those of origin USER."""
+    start = text.lstrip()
+    for beginning, origin in _WHOLE:
+        if start.startswith(beginning):
+            yield MessagePart(origin, text, skill_name(text) if origin is Origin.SKILL else None)
+            return
+    setup = _CODEX_REQUEST.match(text) if start.startswith("# Context from my IDE setup:") else None
+    if setup is not None:
+        yield MessagePart(Origin.MEMORY, setup[0])
+        text = text[setup.end() :]
+    command = ""
+    for part, tag in _cut(text):
+        if tag == "command-name":
+            command = part.text.strip()
+        elif tag == "command-args":
+            said = part.text.strip()
+            if said:
+                yield MessagePart(Origin.USER, f"{command} {said}".strip())
+            continue
+        if part.text.strip():
+            yield part
+
+
+def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
+    """Yields each part with the tag that it stood in, '' for what stood in none."""
+    at = 0
+    while (opening := _OPEN.search(text, at)) is not None:
+        tag = opening[1]
+        closing = text.find(f"</{tag}>", opening.end())
+        end = len(text) if closing < 0 else closing + len(tag) + 3
+        yield MessagePart(Origin.USER, text[at : opening.start()]), ""
+        inner = text[opening.end() : closing if closing >= 0 else len(text)]
+        if tag in _TYPED:
+            yield MessagePart(Origin.USER, f"! {inner}" if tag == "bash-input" else inner), tag
+        else:
+            origin = _ORIGINS[tag]
+            yield MessagePart(origin, inner, skill_name(inner) if origin is Origin.SKILL else None), tag
+        at = end
+    yield MessagePart(Origin.USER, text[at:]), ""
+
+
+def skill_name(text: str) -> str | None:
+    """Returns the name of the skill whose text a client put into the context, None where it does not say."""
+    found = _SKILL_NAME.search(text[:2_000])
+    return (found[1] or found[2]) if found else None
+
+
+RUN = 7
+"""Words in a row that are no coincidence."""
+
+LINE = 4
+"""Words of a whole line that are none."""
+
+COPIED = 12
+"""Words in a row, or half of all words, that make a result of a tool a copy."""
+
+MAX_KNOWN = 200_000
+"""Runs of words, and lines, that are remembered of one session; of more, every eighth."""
+
+MAX_SEARCHED = 8_000
+"""Characters of a tool's result in which quotations are looked for also within lines."""
+
+MAX_OWN = 4_000
+"""Characters of an argument of a call that are remembered as its caller's words."""
+
+_WORD = re.compile(r"\w+")
+_AROUND = " \t\r\n#>*-|+`'\"0123456789→.:"
+_SPOKEN = frozenset((Origin.USER, Origin.ASSISTANT))
+
+
+class QuoteTracker:
+    """Remembers who said what first, span by span in the order of the session."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Origin] = {}
+        self._runs: dict[int, Origin] = {}
+        self._own: set[int] = set()
+
+    def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
+        """Returns the parts of a text with their origins, in order, and remembers them.
+
+        A person's text is divided at everything that somebody else said before; every other text at what third
+        parties said. whole: it is not divided; it is theirs when it is a copy for the most part.
+        """
+        if origin in UNTRUSTED:
+            self._remember(text, origin)
+            return [(text, origin)]
+        marks = self._quoted(text, origin)
+        if whole:
+            found = [(text, (_most(marks, text) or origin) if marks else origin)]
+        else:
+            found = list(_cut_quoting(text, marks, origin)) if marks else [(text, origin)]
+        for part, of in found:
+            self._remember(part, of)
+        return found
+
+    def note(self, value: Mapping[str, Any] | None) -> None:
+        """Remembers what a call was given as its caller's own words, so that an echo of it is nobody else's."""
+        for said in (value or {}).values():
+            if isinstance(said, str) and len(said) <= MAX_OWN:
+                self._own.update(mark for mark in _runs(_words_quoting(said)) if mark not in self._runs)
+
+    def _remember(self, text: str, origin: Origin) -> None:
+        lines = self._lines
+        for line in text.splitlines():
+            said = line.strip(_AROUND)
+            if said.count(" ") >= LINE - 1 and len(lines) < MAX_KNOWN:
+                lines.setdefault(hash(said), origin)
+        if origin in UNTRUSTED:
+            runs, own = self._runs, self._own
+            for mark in _runs(_words_quoting(text)):
+                if mark not in own and (len(runs) < MAX_KNOWN or mark % 8 == 0):
+                    runs.setdefault(mark, origin)
+        elif origin in (Origin.USER, Origin.ASSISTANT) and len(self._own) < MAX_KNOWN:
+            self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
+
+    def _quoted(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
+        """Returns (start, end, origin) of what somebody else said before."""
+        marks = self._repeated(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
+        at, lines = 0, self._lines
+        for line in text.splitlines(keepends=True):
+            said = line.strip(_AROUND)
+            if said.count(" ") >= LINE - 1:
+                of = lines.get(hash(said))
+                if of is not None and (of in UNTRUSTED or (origin is Origin.USER and of is not Origin.USER)):
+                    marks.append((at, at + len(line), of))
+            at += len(line)
+        return sorted(marks)
+
+    def _repeated(self, text: str) -> list[tuple[int, int, Origin]]:
+        runs = self._runs
+        found = [runs.get(mark) for mark in _runs(_words_quoting(text))]
+        if not any(found):
+            return []
+        places = [match.span() for match in _WORD.finditer(text.lower())]
+        return [(places[i][0], places[i + RUN - 1][1], of) for i, of in enumerate(found) if of is not None]
+
+
+def _words_quoting(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _runs(words: Sequence[str]) -> Iterator[int]:
+    return map(hash, zip(*(words[start:] for start in range(RUN)), strict=False))
+
+
+def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
+    """Returns whose copy a text is, by its longest quotation; None when it is hardly one."""
+    length = max(1, len(text))
+    joined = list(_joined(marks))
+    longest = max(joined, key=lambda mark: mark[1] - mark[0])
+    copied = len(_WORD.findall(text[longest[0] : longest[1]])) >= COPIED
+    share = sum(end - start for start, end, _ in joined) / length
+    return longest[2] if copied or share >= 0.5 else None
+
+
+def _joined(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int, int, Origin]]:
+    """Yields the marks, those that touch or overlap as one; of third parties if one of them is."""
+    now: tuple[int, int, Origin] | None = None
+    for start, end, of in marks:
+        if now is not None and start <= now[1] + 2:
+            now = (now[0], max(now[1], end), now[2] if now[2] in UNTRUSTED else of)
+        else:
+            if now is not None:
+                yield now
+            now = (start, end, of)
+    if now is not None:
+        yield now
+
+
+def _cut_quoting(text: str, marks: Sequence[tuple[int, int, Origin]], origin: Origin) -> Iterator[tuple[str, Origin]]:
+    at = 0
+    for start, end, of in _joined(marks):
+        if _WORD.search(text, at, start):
+            yield text[at:start].strip(), origin
+        else:
+            start = at
+        end = end if _WORD.search(text, end) else len(text)
+        yield text[start:end].strip(), of
+        at = end
+    if text[at:].strip():
+        yield text[at:].strip(), origin

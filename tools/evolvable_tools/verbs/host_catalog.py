@@ -1,0 +1,193 @@
+"""What hosts see of the library: which version of each skill, what they are told of it, and when that changes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from evolvable_store.errors import NoSuchVersion
+from evolvable_store.objects import Manifest
+from evolvable_store.operation import Change
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
+from evolvable_store.storage.attestations import untrusted_resources
+from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.store import Store
+
+MAX_SHOWN_FILES, MAX_SHOWN_BYTES = 512, 16 * 2**20
+"""What every host must take of one skill: SEP-2640, Limits."""
+
+MAIN = main_file(Kind.SKILL, "")
+
+_MOVES = 500  # read at once
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class SkillEntry:
+    """One version of a skill as a host is told of it.
+
+    `frontmatter`: every field of its SKILL.md. `left_out`: why it is in no list of skills, () when it is; its files
+    can be read all the same.
+    """
+
+    ref: Ref
+    version: int
+    frontmatter: Mapping[str, object]
+    files: Manifest
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the beginning of a SKILL.md says, and what is wrong with it."""
+
+    fields: Mapping[str, object]
+    wrong: tuple[str, ...]
+
+
+class HostCatalog:
+    """The skills that hosts see, as one moment found them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._skills = [held for held in Channel(store.backend).held() if held.seen is not None]
+        self._named: dict[str, dict[str, ChannelEntry]] = {}
+        for held in self._skills:
+            self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
+
+    def skills(self, scopes: Sequence[str] | None = None) -> list[ChannelEntry]:
+        """Returns them by name and scope.
+
+        scopes: only what is seen from there, nearest first; of two with one name the nearer. None: all there are.
+        """
+        if scopes is None:
+            return self._skills
+        nearest: dict[str, ChannelEntry] = {}
+        last = untrusted_resources(self._store.backend) if len(scopes) > 1 else set()
+        for behind in (True, False):  # what nobody trusts hides none of its name
+            for scope in reversed(scopes):
+                seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
+                nearest |= {held.ref.name: held for held in seen}
+        return [nearest[name] for name in sorted(nearest)]
+
+    def entry(self, skill: ChannelEntry, version: int | None = None) -> SkillEntry:
+        """Returns what hosts are told of a skill, in the version they see unless one is named.
+
+        Raises NoSuchVersion, LibraryCorrupt.
+        """
+        ref, number = skill.ref, version or skill.seen or 0
+        files = self._store.backend.manifest(skill.resource, number)
+        if files is None:
+            raise NoSuchVersion(f"{ref} has no version {number}.", "resource_history shows those there are.")
+        head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
+        return SkillEntry(
+            ref,
+            number,
+            head.fields if head else {},
+            files,
+            (*_left_out(ref.name, files, head), *self._taken(skill, files)),
+        )
+
+    def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
+        """Returns a reason when one of its addresses is another skill's; see `is_users`."""
+        name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
+        if scope != USER_SCOPE:
+            other = self._named.get(USER_SCOPE, {}).get(scope)
+            if other is not None and is_users(self._store, other.resource, skill.resource, name):
+                return (f"its address is taken by a directory of {other.ref}",)
+            return ()
+        for path in sorted(files):
+            directory, slash, _ = path.partition("/")
+            other = self._named.get(name, {}).get(directory) if slash else None
+            if other is not None and not is_users(self._store, skill.resource, other.resource, directory):
+                return (f"the address of its file {path} is taken by a skill of project {name}",)
+        return ()
+
+
+def is_users(store: Store, user: int, project: int, name: str) -> bool:
+    """Returns whether skill://acme/NAME/ is a directory of the user's skill acme, and not project acme's skill NAME.
+
+    Both can be there; the one that hosts saw first keeps the address, so that nothing that is made later changes what
+    they get from it. user, project: the two resources.
+    """
+    theirs, own = _since(store, project, ""), _since(store, user, f"{name}/")
+    return own is not None and (theirs is None or own < theirs)
+
+
+def _since(store: Store, resource: int, directory: str) -> int | None:
+    """Returns the move since which the channel has shown files in this directory of a skill, None when it does not."""
+    since = None
+    for move, version in Channel(store.backend).history(resource):
+        files = store.backend.manifest(resource, version) if version else None
+        if not any(path.startswith(directory) for path in files or ()):
+            break
+        since = move
+    return since
+
+
+def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
+    """Returns every reason why hosts cannot be offered the skill: the Agent Skills specification and the limits."""
+    reasons = []
+    if len(files) > MAX_SHOWN_FILES:
+        reasons.append(f"it has {len(files):,} files, hosts take {MAX_SHOWN_FILES}")
+    if files.size > MAX_SHOWN_BYTES:
+        reasons.append(f"its files have {files.size:,} bytes together, hosts take {MAX_SHOWN_BYTES:,}")
+    if head is None:
+        return [*reasons, f"it has no {MAIN}"]
+    from evolvable_store.frontmatter import MAX_DESCRIPTION
+
+    reasons += head.wrong
+    said, description = head.fields.get("name"), head.fields.get("description")
+    if said != name:
+        reasons.append(f"its frontmatter gives the name {ascii(said)[:80]}, it is called {name}")
+    if not isinstance(description, str) or not description.strip():
+        reasons.append("it has no description")
+    elif len(description) > MAX_DESCRIPTION:
+        reasons.append(f"its description has {len(description):,} characters, the limit is {MAX_DESCRIPTION:,}")
+    return reasons
+
+
+_heads: dict[str, _Head] = {}  # by the blob's hash, so nothing in it grows old
+
+
+def _head(store: Store, sha256: str) -> _Head:
+    head = _heads.get(sha256)
+    if head is None:
+        from evolvable_store.frontmatter import Severity, parse_document
+
+        data = store.blob(sha256)
+        document = parse_document(data)
+        wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]
+        if document.fields and not data.startswith(b"---"):
+            wrong.append("it does not begin with its frontmatter")
+        if len(_heads) >= _REMEMBERED:
+            _heads.clear()
+        head = _heads[sha256] = _Head(document.fields, tuple(wrong))
+    return head
+
+
+def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
+    """Returns what hosts see of these changes of the library, before any move of the channel that came with them.
+
+    Of skills only that one vanished, or is back at the version they saw before; of other kinds everything.
+    """
+    channel, seen = Channel(store.backend), []
+    for change in changes:
+        if change.kind is not Kind.SKILL:
+            seen.append(change)
+        elif (change.before is None) is not (change.after is None):
+            head = store.head_or_none(change.ref)
+            held = channel.of(head.id) if head else None
+            if held and held.version is not None and held.operation < change.operation:
+                before, after = (held.version, None) if change.after is None else (None, held.version)
+                seen.append(_changed(change.operation, change.ref, before, after, change.sequence))
+    return seen
+
+
+def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
+    """Returns what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
+    placings = Channel(store.backend).placements_after(move, _MOVES)
+    seen = [_changed(p.operation, p.ref, p.before, p.after) for p in placings]
+    return seen, max((p.move for p in placings), default=move)
+
+
+def _changed(operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0) -> Change:
+    return Change(sequence, operation, ref.kind, ref.scope or USER_SCOPE, ref.name, before, after)

@@ -1,0 +1,279 @@
+"""The verbs around using a resource: load it, read it, and tell what came of it."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.objects import File
+from evolvable_store.operation import Head, Principal
+from evolvable_store.resource import Ref, main_file
+from evolvable_store.storage.evidence import (
+    Grade,
+    Outcome,
+    ReportedOutcome,
+    SuccessCounts,
+    Tally,
+    Usage,
+    Use,
+    count_successes,
+)
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.metrics import earned_maturity
+from evolvable_tools.secret_leaks import check_served, is_env_file
+from evolvable_tools.trust import UNMARKED_SAID, version_notice
+
+_Word = TypeVar("_Word", Outcome, Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
+
+    trust: what a reader is to know of who vouches for it; '' when a person does, and for older versions. reported,
+    verified: how many uses of the resource ended in a way that counts, as their sessions say or as is verified.
+    """
+
+    ref: str
+    version: int
+    path: str
+    text: str | None
+    size: int
+    files: dict[str, int]
+    use_id: str | None = None
+    trust: str = ""
+    reported: int = 0
+    verified: int = 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether its text reaches an agent between marks: nobody whom the user trusts answers for it."""
+        return self.trust not in UNMARKED_SAID
+
+
+@dataclass(frozen=True)
+class EvidenceSummary:
+    """What is known of a resource's usefulness.
+
+    loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for each session and
+    version. success: the share of successes among the known ends of these. maturity: by verified ends; reported ones
+    make it Growing at most. reported, verified: known ends of uses by grade, verified ones once for each connection.
+    not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note:
+    why not, '' when it does.
+    """
+
+    ref: str
+    maturity: str
+    loaded: int
+    succeeded: int
+    failed: int
+    partial: int
+    abandoned: int
+    unknown: int
+    success: float | None
+    reported: int = 0
+    verified: int = 0
+    not_counted: int = 0
+    counted: bool = True
+    note: str = ""
+
+
+def load_skill(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    version: int | None = None,
+    path: str | None = None,
+    search_id: str | None = None,
+) -> Loaded:
+    """Returns a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
+    loaded, head = _read(library, caller, ref, version, path)
+    identity = f"use-{os.urandom(6).hex()}"
+    if search_id is not None and len(search_id) > 80:
+        raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
+    if not library.store.read_only:
+        use = _use(library, caller, identity, head.id, loaded.version, search_id)
+        library.evidence.add_use(use)
+    return replace(loaded, use_id=identity)
+
+
+def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
+    """Records that a session loaded a version by other means than `load`, such as its client's own skill tool.
+
+    Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
+    session, and a library that cannot be written, record nothing.
+    """
+    if caller.session is None or library.store.read_only:
+        return False
+    if library.evidence.used_in(caller.session, [resource]):
+        return False
+    identity = f"use-{os.urandom(6).hex()}"
+    return library.evidence.add_first_use(_use(library, caller, identity, resource, version, search_id))
+
+
+def _use(library: Library, caller: Caller, identity: str, resource: int, version: int, search_id: str | None) -> Use:
+    by = (caller.session, caller.identity.principal, caller.connection)
+    return Use(identity, library.store.now(), resource, version, search_id, *by)
+
+
+def get_resource(
+    library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None
+) -> Loaded:
+    """Returns a document without recording a use. Raises as `load`."""
+    return _read(library, caller, ref, version, path)[0]
+
+
+def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path: str | None) -> tuple[Loaded, Head]:
+    store = library.store
+    number = version if version is not None else ref.version
+    if number is not None and number < 1:
+        raise InvalidArgument(f"{number} is not a version.", "Versions are numbered 1, 2, 3, ...")
+    # A version that once was can be fetched for ever, even of a resource that was removed.
+    head = store.head_or_none(ref, caller.scopes) if number else None
+    head = head or store.head(ref, caller.scopes)
+    manifest = store.manifest(head, number)
+    path = path or _main(head, manifest.keys())
+    file = store.file(head, path, number)
+    if is_env_file(path):
+        check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
+    sizes = {name: manifest[name].size for name in sorted(manifest)}
+    version = number or head.latest
+    proof = count_successes(store.backend, [head.id]).get(head.id, SuccessCounts())
+    loaded = Loaded(
+        *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
+        trust=version_notice(library, head, version),
+        reported=proof.reported,
+        verified=proof.verified,
+    )
+    return loaded, head
+
+
+def _main(head: Head, paths: Iterable[str]) -> str:
+    main = main_file(head.kind, head.name)
+    there = [path for path in paths if path.casefold() == main.casefold()]
+    return main if main in there or not there else there[0]
+
+
+def as_text(file: File) -> str | None:
+    """Returns the file's text, or None when it is not UTF-8 text."""
+    if b"\0" in file.data:
+        return None
+    try:
+        return file.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def report_outcome(
+    library: Library,
+    caller: Caller,
+    *,
+    outcome: str,
+    use_id: str | None = None,
+    ref: Ref | None = None,
+    usage: str | None = None,
+    task_type: str | None = None,
+    evidence: str | None = None,
+) -> EvidenceSummary:
+    """Keep what came of a use, its texts without secrets, and return the resource's summary.
+
+    It counts when the server served that version to this principal in this session; otherwise it is kept as history,
+    and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
+    Raises NoSuchUse, NoSuchResource, InvalidArgument.
+    """
+    if (use_id is None) == (ref is None):
+        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
+    store, use = library.store, None
+    if use_id is not None:
+        use = library.evidence.use(use_id)
+        head = store.backend.heads_by_id([use.resource])[use.resource]
+        version = use.version
+    else:
+        assert ref is not None
+        head = store.head(ref, caller.scopes)
+        version = ref.version or head.latest
+        store.version(head, version)
+    grade, voter = _counted(library, caller, head.id, version, use)
+    told = ReportedOutcome(
+        store.now(),
+        head.id,
+        version,
+        _one_of(Outcome, "outcome", outcome),
+        use_id,
+        _one_of(Usage, "usage", usage) if usage is not None else None,
+        _short(library, "task_type", task_type, 80),
+        _short(library, "evidence", evidence, 2000),
+        caller.session,
+        caller.identity.principal,
+        grade,
+        voter,
+    )
+    library.evidence.add_outcome(told)
+    proof = count_successes(store.backend, [head.id]).get(head.id)
+    summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
+    if grade is not Grade.HISTORY:
+        return summary
+    return replace(summary, counted=False, note=f"kept, not counted: this session did not load {head.ref}@{version}")
+
+
+def _counted(
+    library: Library, caller: Caller, resource: int, version: int, use: Use | None
+) -> tuple[Grade, str | None]:
+    """Return how far an outcome counts, and whose one vote it is."""
+    principal = caller.identity.principal
+    if caller.principal is Principal.PERSON:  # known to be one, not only implied by the actor
+        own = use and (use.session or use.id)
+        return Grade.VERIFIED, own or f"{principal}/{caller.session or ''}"
+    if use is not None:
+        served = use.principal in (None, principal) and (
+            use.session in (None, caller.session)
+            or (use.connection is not None and use.connection == caller.connection)
+        )
+        voter = use.session or caller.session
+    else:
+        served = library.evidence.served(resource, version, principal, caller.session, caller.connection)
+        voter = caller.session
+    return (Grade.REPORTED, voter or f"{principal}/") if served else (Grade.HISTORY, None)
+
+
+def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidArgument(f"{ascii(text[:80])} is no {what}.", f"It is one of {', '.join(kind)}.") from None
+
+
+def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
+    if text is not None and len(text) > limit:
+        raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
+    return library.redacted(text) if text is not None else None
+
+
+def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:
+    """Returns the summary of a tally. `success` is None until an end was told."""
+    ended = tally.succeeded + tally.failed + tally.partial
+    return EvidenceSummary(
+        ref,
+        proven_maturity(proof),
+        tally.loaded,
+        tally.succeeded,
+        tally.failed,
+        tally.partial,
+        tally.abandoned,
+        tally.unknown,
+        tally.succeeded / ended if ended else None,
+        proof.reported if proof else 0,
+        proof.verified if proof else 0,
+        tally.not_counted,
+    )
+
+
+def proven_maturity(proof: SuccessCounts | None) -> str:
+    """Return the maturity of a resource by its proof: the independent attempts in which it was used."""
+    return (
+        earned_maturity(proof.verified_successes, proof.verified, proof.ends)
+        if proof is not None
+        else earned_maturity(0, 0, 0)
+    )

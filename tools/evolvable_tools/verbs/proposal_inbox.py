@@ -1,0 +1,488 @@
+"""A proposal on a base that has moved: merged with what happened since, made anew, or said to be impossible.
+
+A change that waits for a person, as it is shown: with its diff, what it rests on, and what a scan found.
+
+The verbs around changes that wait for a person: propose, list, show, approve, reject.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument, InvalidResource, Refused
+from evolvable_store.objects import File, Files, Manifest
+from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.paths import check_path
+from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
+from evolvable_store.validation import blocking_problems, find_problems
+from evolvable_tools.approval_policy import (
+    check_change,
+    dump_scan,
+    finding_messages,
+    load_scan,
+    needs_person,
+    undo_waits,
+)
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan import Finding, Scan
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.versions import (
+    UndoConflict,
+    Undone,
+    changed_files,
+    diff,
+    operations_undone,
+    plan_revert,
+    undo,
+)
+
+
+def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
+    """Returns the content that a proposal leads to, from `now`: the head's files, or what was approved with it.
+
+    A line that was added, such as a fact, is added to what there is now. Raises Conflict when it cannot be.
+    """
+    store = library.store
+    theirs = store.files_of(proposal.manifest)
+    base = store.files(head, proposal.base) if head is not None and proposal.base else {}
+    if now == base:
+        return theirs
+    again = _added(proposal, now)
+    if again is not None:
+        return again
+    if not proposal.base or not now or proposal.removes:
+        at = (head.version if head else None) or 0
+        raise Conflict(
+            f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {at} now.",
+            "Reject it, and propose the change anew.",
+        )
+    from evolvable_store.merge import merge_files  # late: most proposals are never rebased
+
+    merged = merge_files(base, now, theirs)
+    if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
+        raise Conflict(
+            f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
+            "Reject it, and propose the change anew from the head.",
+        )
+    return merged.files
+
+
+def rebase_error(library: Library, proposal: Proposal, head: Head | None) -> str:
+    """Returns why a proposal that waits can no longer be made, '' when it can."""
+    try:
+        rebase(library, proposal, head, library.store.files(head) if head and head.version else {})
+    except EvolvableError as error:
+        return error.text
+    return ""
+
+
+def _added(proposal: Proposal, now: Files) -> Files | None:
+    """Returns the files with the line that a proposal adds; None when that is not what it does."""
+    adds = json.loads(proposal.grounds or "{}").get("adds")
+    if not isinstance(adds, dict):
+        return None
+    if "fact" in adds:
+        from evolvable_tools.verbs.memory_facts import add_fact
+
+        return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
+    theirs = str(adds["line"])
+    path, text = str(adds["path"]), now[adds["path"]].data.decode("utf-8", "replace") if adds["path"] in now else ""
+    if not now or theirs in text.split("\n"):
+        return now or None
+    return {**now, path: File(f"{text.rstrip(chr(10))}\n{theirs}\n".lstrip("\n").encode())}
+
+
+def _made_wrong(proposal: Proposal, merged: Files, theirs: Files) -> bool:
+    wrong = [
+        bool(blocking_problems(find_problems(proposal.kind, proposal.name, files), strict=True))
+        for files in (merged, theirs)
+    ]
+    return wrong == [True, False]
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """Words of a session that a proposal rests on, and where they come from."""
+
+    session: str
+    turn: int
+    origin: str
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a review says for a proposal. near: what it is like; cost: the thinker, its tokens and their price."""
+
+    what: str
+    evidence: list[Quoted]
+    near: list[str]
+    cost: dict[str, str | int | float]
+    counter_evidence: str = ""
+    expected_signal: str = ""
+    risk: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingProposal:
+    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
+
+    removes: it proposes to remove the resource. grounds: what a review says for it. blocked: why it can no longer be
+    made. times: how often it was proposed, with the reason of the last time. findings: what a scan found in it; gains,
+    loses: the capabilities that it adds and takes away. notice: what the marks around its texts mean, '' where there
+    are none.
+    """
+
+    proposal_id: int
+    ref: str
+    at: str
+    actor: str
+    session: str | None
+    reason: str
+    base: int
+    head: int | None
+    files: list[str]
+    state: str
+    diff: str | None = None
+    removes: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    gains: list[str] = field(default_factory=list)
+    loses: list[str] = field(default_factory=list)
+    grounds: Grounds | None = None
+    expires: str | None = None
+    blocked: str = ""
+    times: int = 1
+    notice: str = ""
+
+
+def files_at(library: Library, ref: Ref, version: int) -> Files:
+    """Returns the files of a version, none for version 0."""
+    head = library.store.head_or_none(ref) if version else None
+    return library.store.files(head, version) if head else {}
+
+
+def is_expired(library: Library, proposal: Proposal) -> bool:
+    """Returns whether the time of a proposal that waits is over."""
+    return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
+
+
+def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool = False) -> WaitingProposal:
+    """Returns a proposal as a person sees it."""
+    head = library.store.head_or_none(proposal.ref)
+    base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
+    p, found = proposal, load_scan(proposal.findings)
+    return WaitingProposal(
+        p.id,
+        str(p.ref),
+        p.at,
+        p.actor,
+        p.session,
+        p.reason,
+        p.base,
+        head.version if head else None,
+        changed_files(base, p.manifest),
+        p.state,
+        diff(library, base, p.manifest, (str(p.base), "proposed")) if with_diff else None,
+        p.removes,
+        list(found.findings),
+        [str(one) for one in found.capabilities.added],
+        [str(one) for one in found.capabilities.removed],
+        grounds_of(p),
+        p.expires,
+        rebase_error(library, p, head) if with_diff and p.state == OPEN else "",
+        p.times,
+    )
+
+
+def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[WaitingProposal]:
+    """Return proposals as this reader is given them: an agent reads what no person wrote between marks."""
+    if reader is Actor.HUMAN:
+        return list(proposals)
+    marks = AnswerMarks(True)
+    return [one if one.actor == Actor.HUMAN else _marked(one, marks) for one in proposals]
+
+
+def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
+    diff = marks.block(one.diff or "", f"proposal {one.proposal_id} for {one.ref}", "not approved by a person")
+    return replace(
+        one,
+        reason=marks.line(one.reason),
+        diff=None if one.diff is None else diff,
+        findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
+        gains=[marks.line(text) for text in one.gains],
+        loses=[marks.line(text) for text in one.loses],
+        grounds=None if one.grounds is None else _grounds_marked(one.grounds, marks),
+        notice=marks.notice,
+    )
+
+
+def _grounds_marked(grounds: Grounds, marks: AnswerMarks) -> Grounds:
+    return replace(
+        grounds,
+        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in grounds.evidence],
+        near=[marks.line(text) for text in grounds.near],
+        counter_evidence=marks.line(grounds.counter_evidence),
+        expected_signal=marks.line(grounds.expected_signal),
+        risk=marks.line(grounds.risk),
+    )
+
+
+def grounds_of(proposal: Proposal) -> Grounds | None:
+    """Returns what a review says for a proposal, None for a proposal of anybody else."""
+    if proposal.grounds is None:
+        return None
+    said = json.loads(proposal.grounds)
+    quotes = [Quoted(one["session"], one["turn"], one["origin"], one["quote"]) for one in said["evidence"]]
+    told = {key: said.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
+    return Grounds(said["what"], quotes, said["near"], said.get("cost") or {}, **told)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a decision did. After an approval `version` and `operation` are those of the change."""
+
+    proposal_id: int
+    ref: str
+    state: str
+    version: int | None = None
+    operation: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def propose(
+    library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str, found: Scan | None = None
+) -> int:
+    """Keeps a change for a person to decide on; returns its proposal_id. Nothing live changes.
+
+    What somebody other than a person proposes again while it waits is counted, and stays one proposal. files: the whole
+    content; none at all to remove the resource. found: what a scan of it said; without, it is scanned now. Raises
+    Unsafe, unless a person proposes it.
+    """
+    if found is None:
+        found = check_change(ref, files_at(library, ref, base), files, caller.actor)
+    proposals, at, said = Proposals(library.store.backend), library.store.now(), library.redacted(reason)
+    return proposals.add(at, ref, base, files, said, caller.actor, caller.session, dump_scan(found))
+
+
+def revert_or_propose(
+    library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
+) -> Undone:
+    """Take an operation, or all of a session, back; or propose it where the policy has it wait for a person.
+
+    What an agent takes back of what its session did not do, or of more resources than policies.MAX_REMOVED, waits.
+    Raise as `undo`.
+    """
+    undid = operations_undone(library, operation, session)
+    backs, _ = plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
+    if not undo_waits(library, caller, undid, [back.ref for back in backs]):
+        return undo(library, caller, reason, operation=operation, session=session)
+    proposed = propose_undo(library, caller, reason, operation=operation, session=session)
+    return replace(proposed, warnings=[*proposed.warnings, *_waits(proposed.proposal_ids)])
+
+
+def _waits(proposals: Sequence[int]) -> list[str]:
+    if not proposals:
+        return []
+    which = f"proposal{'s' * (len(proposals) > 1)} {', '.join(map(str, proposals))}"
+    why = "Nothing changed: a person has to see this first, because it takes back what others did or many resources."
+    return [f"{why} It waits in the inbox as {which}. Go on without it."]
+
+
+def propose_undo(
+    library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
+) -> Undone:
+    """Keeps what would take an operation, or all of a session, back: a proposal for each resource.
+
+    Raises as `undo`.
+    """
+    undid = operations_undone(library, operation, session)
+    backs, conflicts = plan_revert(library, undid, True, session)
+    ids = []
+    for back in backs:
+        if not _may_change(library, caller, back.ref, conflicts):
+            continue
+        head = library.store.head_or_none(back.ref)
+        assert head is not None
+        files = library.store.files(head, back.version) if back.version else {}
+        ids.append(propose(library, caller, back.ref, back.expected, files, reason))
+    return Undone(None, undid, [], conflicts, proposal_ids=ids)
+
+
+def _may_change(library: Library, caller: Caller, ref: Ref, conflicts: list[UndoConflict]) -> bool:
+    try:
+        needs_person(library.policies, ref, caller.actor)
+    except Refused as refusal:
+        conflicts.append(UndoConflict(str(ref), refusal.text))
+        return False
+    return True
+
+
+def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
+    """Returns the proposals that wait, oldest first, without their diffs."""
+    open_ones = Proposals(library.store.backend).waiting(limit)
+    return [describe_proposal(library, proposal) for proposal in open_ones if not is_expired(library, proposal)]
+
+
+def show_proposal(library: Library, proposal_id: int) -> WaitingProposal:
+    """Returns one proposal with its diff against the version it was made from. Raises NotFound."""
+    return describe_proposal(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
+
+
+def approve(
+    library: Library,
+    caller: Caller,
+    proposal_id: int,
+    reason: str,
+    edited: Mapping[str, str | None] | None = None,
+) -> Decided:
+    """Publishes a proposal, merged with what happened since, and with what a person edited in it.
+
+    Raises NotFound, InvalidArgument, InvalidResource, Conflict, Frozen.
+    """
+    return approve_together(library, caller, [proposal_id], reason, edited=edited)[0]
+
+
+def approve_together(
+    library: Library,
+    caller: Caller,
+    proposal_ids: Sequence[int],
+    reason: str,
+    how: str = "",
+    edited: Mapping[str, str | None] | None = None,
+    *,
+    by_policy: bool = False,
+) -> list[Decided]:
+    """Publishes proposals in one operation, or none of them; returns what became of each.
+
+    Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
+    edited: of a single proposal, the files as the person wants them, None for one that goes. by_policy: a policy that
+    the person set decides, such as memory=auto, and not the caller. Raises as `approve`; and when it is not a person
+    who approves, Unsafe or Refused for what a scan finds.
+    """
+    if edited and len(proposal_ids) != 1:
+        raise InvalidArgument("Files were given for more than one proposal.", "Edit and approve one at a time.")
+    if not by_policy:
+        library.authorise(caller, "Approving a proposal")
+    found = [_open(library, identity) for identity in dict.fromkeys(proposal_ids)]
+    library.take_in([proposal.ref for proposal in found])
+    reason = library.redacted(reason)
+    evidence = [how] * bool(how) + [text for proposal in found for text in (_origin(proposal), proposal.reason)]
+    made = _made(library, caller, found, edited or {})
+    with library.store.transaction(
+        caller.actor,
+        reason or found[0].reason,
+        session=caller.session,
+        evidence=list(dict.fromkeys(evidence)),
+        identity=caller.identity,
+        signer=caller.signer if library.lock else None,
+    ) as tx:
+        for ref, (now, files) in made.items():
+            if files:
+                tx.put(ref, files, expected_version=now)
+            else:
+                tx.remove(ref, expected_version=now)
+        for proposal in found:
+            tx.approve(proposal.id, reason)
+    operation = tx.operation.id if tx.operation else None
+    warnings: dict[Ref, list[str]] = {}
+    for written in tx.written:
+        warnings[written.ref] = library.checkout([written.ref], created=written.version == 1)
+    version = {written.ref: written.version for written in tx.written}
+    return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
+
+
+def _made(
+    library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | None]
+) -> dict[Ref, tuple[int, Files]]:
+    """Returns of each resource the version it has now, and the content it is to get; none when it is removed."""
+    made: dict[Ref, tuple[int, Files]] = {}
+    for proposal in found:
+        head = library.store.head_or_none(proposal.ref)
+        now = (head.version if head else None) or 0
+        before = made[proposal.ref][1] if proposal.ref in made else library.store.files(head) if head and now else {}
+        files = _with(rebase(library, proposal, head, before), edited, proposal)
+        _check_approver(library, caller, proposal, now, files)
+        made[proposal.ref] = (now, files)
+    return made
+
+
+def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
+    """Returns the files as a person edited them. Raises InvalidResource."""
+    if not edited:
+        return files
+    changed = dict(files)
+    for path, text in edited.items():
+        check_path(path)
+        mode = changed[path].mode if path in changed else File(b"").mode
+        changed.pop(path, None)
+        if text is not None:
+            changed[path] = File(text.encode("utf-8", "surrogatepass"), mode)
+    stops = blocking_problems(find_problems(proposal.kind, proposal.name, changed), strict=True)
+    if stops:
+        raise InvalidResource(str(proposal.ref), [str(problem) for problem in stops])
+    return changed
+
+
+def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: int, files: Files) -> None:
+    if caller.actor is Actor.HUMAN or proposal.removes:
+        return
+    found = check_change(proposal.ref, files_at(library, proposal.ref, now), files, caller.actor)
+    if found.asks:
+        raise Refused(
+            f"Proposal {proposal.id} cannot be approved by {caller.actor}: {finding_messages(found)[0]}.",
+            "A person decides on it.",
+        )
+
+
+def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
+    """Publishes proposals that a person approved when they were made, in the session that made them.
+
+    Raises as `approve`.
+    """
+    session = Proposals(library.store.backend).get(proposal_ids[0]).session
+    person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
+    return approve_together(library, person, proposal_ids, "", how)
+
+
+def _origin(proposal: Proposal) -> str:
+    return f"proposal {proposal.id} by {proposal.actor}" + (f", session {proposal.session}" if proposal.session else "")
+
+
+def reject(library: Library, proposal_id: int, reason: str) -> Decided:
+    """Closes a proposal without a change; it is kept, and a review does not propose it again without new evidence.
+
+    Raises NotFound, InvalidArgument.
+    """
+    proposal = _open(library, proposal_id)
+    if not Proposals(library.store.backend).reject(proposal.id, library.redacted(reason)):
+        _open(library, proposal_id)
+    return Decided(proposal.id, str(proposal.ref), REJECTED)
+
+
+def expire(library: Library) -> int:
+    """Closes the proposals whose time is over; returns how many. They count as turned down."""
+    return 0 if library.store.read_only else Proposals(library.store.backend).expire(library.store.now())
+
+
+def _open(library: Library, proposal_id: int) -> Proposal:
+    proposal = Proposals(library.store.backend).get(proposal_id)
+    state = EXPIRED if is_expired(library, proposal) else proposal.state
+    if state != OPEN:
+        raise InvalidArgument(f"Proposal {proposal_id} is {state} already.", "`evolvable inbox` lists those that wait.")
+    return proposal
+
+
+def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
+    """Returns the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
+    proposal = _open(library, proposal_id)
+    base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
+    changed = {path: file.data for path, file in theirs.items() if base.get(path) != file}
+    texts = {path: data.decode("utf-8", "replace") for path, data in changed.items() if b"\0" not in data}
+    return {path: text for path, text in texts.items() if "\ufffd" not in text}
+
+
+def operation_of(library: Library, proposal_id: int) -> int | None:
+    """Returns the operation that a proposal led to, None as long as there is none. Raises NotFound."""
+    return Proposals(library.store.backend).get(proposal_id).operation

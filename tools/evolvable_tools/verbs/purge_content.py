@@ -1,0 +1,418 @@
+"""Purge: take a file or a secret out of every version and out of everything below the library's home."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from evolvable_store import gc as burying
+from evolvable_store.errors import InvalidArgument, NoSuchFile
+from evolvable_store.gc import PurgeJob
+from evolvable_store.operation import Head
+from evolvable_store.resource import Ref
+from evolvable_store.search.index_file import FILE as INDEX
+from evolvable_store.storage.bindings import Bindings
+from evolvable_store.storage.sqlite import FILE as LIBRARY
+from evolvable_store.store import Store
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import LeakedSecret, check_may_decide, found_secrets, leak_id, leaks, spans
+
+MIN_TEXT = 8
+"""Characters of a value in a purged file that is looked for elsewhere too."""
+
+MAX_READ = 64 * 2**20
+"""Bytes of a file below the home that is looked into; a larger one is named."""
+
+NOTES = "purged.jsonl"
+"""Beside the ledger of a run: which of its files were purged of what, by whom and why."""
+
+COPIES = "copies.jsonl"
+"""In the home: where exports and backups of the library were written."""
+
+_LEDGER = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
+
+
+@dataclass(frozen=True, slots=True)
+class PurgePlan:
+    """What a purge will do. texts: what is taken out wherever it stands. versions: the versions that hold it."""
+
+    kind: str
+    texts: tuple[bytes, ...]
+    blobs: tuple[str, ...]
+    versions: list[str]
+    files: list[str]
+    folders: list[str]
+
+
+@dataclass(slots=True)
+class Purged:
+    """What a purge did. files: below the home, changed or removed. remains: where the bytes still are, and why."""
+
+    kind: str
+    versions: list[str]
+    blobs: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    edited: list[str] = field(default_factory=list)
+    remains: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+
+def plan_secret(library: Library, id: str) -> PurgePlan:
+    """Return what the purge of a secret would do. Raises InvalidArgument when there is no such finding."""
+    found = [one for one in leaks(library) if one.id == id] or _accepted(library, id)
+    texts = {text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)}
+    if not texts:
+        raise InvalidArgument(
+            f"There is no finding {ascii(id[:40])} of a secret.", "`evolvable purge --list` shows them."
+        )
+    kind = found[0].kind
+    return _plan(library, kind, tuple(sorted(texts)), ())
+
+
+def _accepted(library: Library, id: str) -> list[LeakedSecret]:
+    held = [one for one in found_secrets(library).held(everything=True) if one.found.id == id]
+    return [
+        LeakedSecret(id, one.found.kind, str(one.ref), one.version, one.path, one.found.line, one.newest)
+        for one in held
+    ]
+
+
+def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
+    head = library.store.head_or_none(Ref.parse(ref))
+    if head is not None:
+        text = library.store.file(head, path, version).data.decode("utf-8", "replace")
+        yield from (text[start:end].encode() for start, end, _ in spans(text) if leak_id(text[start:end]) == id)
+
+
+def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePlan:
+    """Return what the purge of a file would do: in every version, or in the version that the ref names.
+
+    Raises NoSuchResource, NoSuchVersion, NoSuchFile.
+    """
+    store = library.store
+    head = store.head_or_none(ref, caller.scopes) or store.head(ref.at(None), caller.scopes)
+    numbers = [ref.version] if ref.version is not None else range(1, head.latest + 1)
+    names = {entry.sha256 for number in numbers if (entry := store.manifest(head, number).get(path)) is not None}
+    if not names:
+        raise NoSuchFile(f"No version of {head.ref} has a file {ascii(path[:200])}.", "`evolvable history` shows them.")
+    values = {text for name in names for text in _values(library, store.blob(name))}
+    return _plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
+
+
+def _values(library: Library, data: bytes) -> Iterator[bytes]:
+    """Yield the secrets of a file that are long enough to be looked for elsewhere."""
+    from evolvable_tools.redaction.redactor import Redactor
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    for start, end, _ in Redactor().hits(text):
+        if end - start >= MIN_TEXT and "[purged" not in text[start:end]:
+            yield text[start:end].encode()
+
+
+def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[str, ...]) -> PurgePlan:
+    every = {*blobs, *burying.blobs_with(library.store, texts)}
+    versions = sorted(f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every))
+    files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
+    folders = [str(path) for path in _copies_with(library, texts, blobs)]
+    return PurgePlan(kind, texts, blobs, versions, files, folders)
+
+
+def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
+    with store.backend.reading() as db:
+        ids = [identity for (identity,) in db.execute("SELECT id FROM resource").fetchall()] if blobs else []
+    for head in store.backend.heads_by_id(ids).values():
+        for number in range(1, head.latest + 1):
+            for path, entry in store.manifest(head, number).items():
+                if entry.sha256 in blobs:
+                    yield head, number, path
+
+
+def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edit_copies: bool = False) -> Purged:
+    """Take out what a plan names, for good. Done again after a kill, `resume` ends what was begun.
+
+    edit_copies: the files in watched folders are edited too; else they are named. Raises Refused for anybody but a
+    person, LibraryReadOnly, LibraryBusy.
+    """
+    check_may_decide(caller, "purge")
+    reason = library.redacted(reason).strip() or "it should not be kept"
+    job = burying.begin_purge(library.store, caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs)
+    return run_purge(library, caller, job, plan.versions, edit_copies=edit_copies)
+
+
+def resume_purges(library: Library, caller: Caller) -> list[Purged]:
+    """End the purges that were begun and did not end, and return what was done."""
+    check_may_decide(caller, "purge")
+    return [run_purge(library, caller, job, []) for job in burying.pending_purges(library.store)]
+
+
+def run_purge(
+    library: Library, caller: Caller, job: PurgeJob, versions: Sequence[str], *, edit_copies: bool = False
+) -> Purged:
+    """Do every step of a job. Each can be done again; the job ends with the last."""
+    store, done = library.store, Purged(job.kind, list(versions))
+    affected = {head.id for head, _, _ in _places(store, {*job.blobs, *burying.blobs_with(store, job.texts)})}
+    done.edited = list(_edit_copies(library, job)) if edit_copies else []
+    if done.edited:
+        library.working_copies.sync()
+    _renew_heads(library, caller, job)
+    done.blobs = burying.purge_content(store, job)
+    burying.forget_vectors(store, affected)
+    _forget_index(library)
+    done.files = list(_sweep(store, job))
+    done.remains = [
+        *(f"{path}: a watched folder; edit or delete it there" for path in _copies_with(library, job.texts, job.blobs)),
+        *(f"operation {one}: its reason; version hashes cover it" for one in burying.operations_with_text(store, job)),
+        *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
+    ]
+    done.remains += [f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)]
+    if not burying.finish_purge(store, job):
+        done.remains.append(
+            f"{store.backend.path}-wal: another process reads it; close it and run `evolvable purge --resume`"
+        )
+    return done
+
+
+def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
+    """Make a new version, without the texts, of each living resource that lies in no watched folder.
+
+    Of one that does, the person's file is theirs to change; a version of it is made when they do.
+    """
+    store = library.store
+    for head in store.heads() if job.texts else ():
+        if Bindings(store.backend).of_resources([head.id]):
+            continue
+        files = store.files(head)
+        changed = {
+            path: type(file)(burying.replace_texts(file.data, job), file.mode)
+            for path, file in files.items()
+            if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
+        }
+        if changed:
+            with store.transaction(
+                caller.actor, f"purged: {job.reason}", session=caller.session, identity=caller.identity
+            ) as tx:
+                tx.put(head.ref, {**files, **changed}, expected_version=head.version)
+
+
+def _forget_index(library: Library) -> None:
+    """Remove the text index and the judge's answers; both are made again."""
+    if "index" in library.__dict__:
+        library.index.close()
+        del library.__dict__["index"]
+    for end in ("", "-wal", "-shm", "-journal"):
+        (library.store.home / f"{INDEX}{end}").unlink(missing_ok=True)
+
+
+# Files below the home
+
+
+def _files(home: Path) -> Iterator[Path]:
+    own = {f"{name}{end}" for name in (LIBRARY, INDEX) for end in ("", "-wal", "-shm", "-journal")}
+    for folder, _, names in os.walk(home, followlinks=False):
+        for name in sorted(names):
+            path = Path(folder) / name
+            if not (Path(folder) == home and name in own) and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _files_with(store: Store, texts: Sequence[bytes], blobs: Collection[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the files below the home that hold a text or are one of the purged files, each with why it may stay."""
+    for path in _files(store.home):
+        if path.stat().st_size > MAX_READ:
+            yield path, "too large to be looked into"
+        elif _holds(path, texts, blobs):
+            yield path, "it could not be changed"
+
+
+def _holds(path: Path, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if _in(data, texts, blobs):
+        return True
+    return zipfile.is_zipfile(path) and any(_in(member, texts, blobs) for member in _members(path))
+
+
+def _in(data: bytes, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
+    if any(said in data for text in texts for said in (*_spelled(text), *_encoded(text))):
+        return True
+    return bool(blobs) and hashlib.sha256(data).hexdigest() in blobs
+
+
+def _spelled(text: bytes) -> list[bytes]:
+    """Return a text as it stands and as JSON writes it."""
+    said = text.decode("utf-8", "replace")
+    return list({text, json.dumps(said)[1:-1].encode(), json.dumps(said, ensure_ascii=False)[1:-1].encode()})
+
+
+def _encoded(text: bytes) -> list[bytes]:
+    """Return what is in base64 of any bytes that hold the text: at each of three places, without the ends."""
+    if len(text) < MIN_TEXT:
+        return []
+    found = []
+    for before in range(3):
+        said = base64.b64encode(b"\0" * before + text)
+        found.append(said[(before * 8 + 5) // 6 : len(said) - 4])
+    return found
+
+
+def _members(path: Path) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for one in archive.infolist():
+                if one.file_size <= MAX_READ:
+                    yield archive.read(one)
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+        return
+
+
+def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
+    """Take the job's bytes out of every file below the home; yield each file with what was done."""
+    for path in list(_files(store.home)):
+        if path.stat().st_size > MAX_READ or not _holds(path, job.texts, job.blobs):
+            continue
+        data = path.read_bytes()
+        if path.name == LIBRARY:
+            yield f"{path}: {_purge_backup(path, job)}"
+        elif data.startswith(b"SQLite format 3") or zipfile.is_zipfile(path) or _is_export(data):
+            path.unlink()
+            yield f"{path}: removed"
+        elif _LEDGER.match(data) is not None:
+            if _chain_again(path, job):
+                yield f"{path}: edited, its lines are chained again"
+        elif hashlib.sha256(data).hexdigest() in job.blobs:
+            _write(path, job.notice)
+            yield f"{path}: replaced by a notice"
+        else:
+            made = _replaced(data, job)
+            if any(said in made for text in job.texts for said in _encoded(text)):
+                made = job.notice  # the encoding of the rest would not fit any more
+            if (run := _run_of(path)) is not None:
+                _note(run, path, job, made)
+            _write(path, made)
+            yield f"{path}: edited"
+
+
+def _is_export(data: bytes) -> bool:
+    return data.startswith(b'{"format":"evolvable-history"')
+
+
+def _purge_backup(path: Path, job: PurgeJob) -> str:
+    with Store.open(path.parent) as store:
+        again = burying.begin_purge(store, job.actor, job.reason, job.kind, job.texts, job.blobs)
+        burying.purge_content(store, again)
+        burying.finish_purge(store, again)
+    return "purged as a library of its own"
+
+
+def _chain_again(path: Path, job: PurgeJob) -> bool:
+    """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0, thread_local=False):
+            data = path.read_bytes()
+            made = _rewritten(data, job)
+            _note(path.parent, path, job, made)
+            _write(path, made)
+    except Timeout:
+        return False
+    return True
+
+
+def _note(run: Path, path: Path, job: PurgeJob, made: bytes) -> None:
+    """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
+    said = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
+    hashes = {"before": hashlib.sha256(path.read_bytes()).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
+    with open(run / NOTES, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **said, **hashes}) + "\n")
+
+
+def _run_of(path: Path) -> Path | None:
+    """Return the folder of the evolution run that a file belongs to, None for any other file."""
+    return next((folder for folder in path.parents if (folder / "ledger.jsonl").exists()), None)
+
+
+def _rewritten(data: bytes, job: PurgeJob) -> bytes:
+    """Return a ledger without the job's texts, each line with the hash that follows from the one before."""
+    last, made = b"0" * 64, list[bytes]()
+    for line in data.split(b"\n"):
+        head = _LEDGER.match(line)
+        if head is None or not line.endswith(b"}"):
+            made.append(_replaced(line, job))
+            continue
+        record = _replaced(line[head.end() : -1], job)
+        last = hashlib.sha256(last + record).hexdigest().encode()
+        made.append(b'{"length":%d,"sha256":"%b","record":%b}' % (len(record), last, record))
+    return b"\n".join(made)
+
+
+def _replaced(data: bytes, job: PurgeJob) -> bytes:
+    mark = json.dumps(job.mark.decode())[1:-1].encode()
+    for text in sorted(job.texts, key=len, reverse=True):
+        for said in _spelled(text):
+            data = data.replace(said, mark)
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file whole, with its mode."""
+    mode = path.stat().st_mode & 0o777
+    descriptor, draft = tempfile.mkstemp(prefix=".purge.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(draft, mode)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+# Copies elsewhere
+
+
+def note_copy(home: Path, path: Path) -> None:
+    """Note where a copy of the library went, so that a purge can name it."""
+    with open(home / COPIES, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(str(path.absolute())) + "\n")
+
+
+def known_copies(home: Path) -> list[Path]:
+    """Return the backups and exports of this library that are still where they were written, outside of its home."""
+    try:
+        lines = (home / COPIES).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    paths = dict.fromkeys(Path(json.loads(line)) for line in lines)
+    return [path for path in paths if path.exists() and not path.is_relative_to(home)]
+
+
+# Watched folders
+
+
+def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str]) -> Iterator[Path]:
+    for folder in library.folders():
+        if folder.path.is_dir():
+            for path in _files(folder.path):
+                if path.stat().st_size <= MAX_READ and _holds(path, texts, blobs):
+                    yield path
+
+
+def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
+    for path in list(_copies_with(library, job.texts, job.blobs)):
+        data = path.read_bytes()
+        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else burying.replace_texts(data, job))
+        yield str(path)

@@ -1,0 +1,327 @@
+"""The verbs that move the stable channel: what waits, publish, withdraw, the policy.
+
+Only a person moves the channel; what hosts see is never an agent's decision, but for what the policy lets through.
+
+What moved the stable channel: its moves, and for each a changelog that a person can read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
+from evolvable_store.objects import Manifest
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.release_channel import (
+    Channel,
+    ChannelEntry,
+    ChannelMove,
+    ChannelState,
+    MoveNote,
+    Placement,
+    ReleasePolicy,
+)
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_may_leave
+from evolvable_tools.verbs.host_catalog import HostCatalog
+from evolvable_tools.verbs.versions import changed_files
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStep:
+    """Where one skill goes or went on the channel. None: not there.
+
+    what: new, newer, older, removed, withdrawn or back. left_out: why hosts are not offered it even so.
+    """
+
+    ref: str
+    before: int | None
+    after: int | None
+    what: str
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ChannelStatus:
+    """The channel now. seen: skills that hosts see. waiting: what `publish` would do. withdrawn: what was taken off.
+
+    left_out: of the skills seen, those that are not offered, each with every reason; before and after are equal.
+    """
+
+    policy: str
+    seen: int
+    waiting: list[ChannelStep]
+    withdrawn: list[str]
+    left_out: list[ChannelStep]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a move did, or with `dry_run` would do. `move` is None when nothing moved."""
+
+    move: int | None
+    steps: list[ChannelStep]
+    unchanged: list[str]
+    dry_run: bool = False
+    policy: str | None = None
+
+
+def channel_status(library: Library) -> ChannelStatus:
+    """Returns what hosts see, what waits to be published, and what is held back."""
+    channel = Channel(library.store.backend)
+    held, shown = channel.held(), HostCatalog(library.store)
+    entries = [shown.entry(skill) for skill in shown.skills()]
+    return ChannelStatus(
+        channel.policy().value,
+        len(entries),
+        [_step(shown, skill, skill.head) for skill in held if skill.head != skill.version and not skill.withdrawn],
+        [str(skill.ref) for skill in held if skill.withdrawn],
+        [ChannelStep(str(e.ref), e.version, e.version, "left out", list(e.left_out)) for e in entries if e.left_out],
+    )
+
+
+def publish(
+    library: Library, caller: Caller, reason: str, *, refs: Sequence[Ref] | None = None, dry_run: bool = False
+) -> Published:
+    """Moves the channel: the skills named, by default all that wait, go to their heads in one move.
+
+    A ref with a version goes there, forward or back; a removed skill leaves the channel; a withdrawn one comes back
+    when it is named. dry_run: only says what would be done. Raises Refused for an agent, NoSuchResource,
+    NoSuchVersion, InvalidArgument.
+    """
+    if not dry_run:
+        _only_a_person(caller)
+    channel, shown = Channel(library.store.backend), HostCatalog(library.store)
+    if refs is None:
+        chosen = [(skill, skill.head) for skill in channel.held() if not skill.withdrawn]
+    else:
+        chosen = [_chosen(library, caller, channel, ref) for ref in refs]
+    moving = {skill.resource: (skill, to) for skill, to in chosen if to != skill.version}
+    steps = [_step(shown, skill, to) for skill, to in moving.values()]
+    unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
+    if dry_run:
+        return Published(None, steps, unchanged, dry_run=True)
+    check_may_leave(library, "Publishing", [skill.ref for skill, to in moving.values() if to is not None])
+    move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
+    return Published(move, steps, unchanged)
+
+
+def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reason: str) -> Published:
+    """Takes skills off the channel while they stay in the library; they stay off, whatever the policy, until published.
+
+    Raises Refused for an agent, NoSuchResource, InvalidArgument.
+    """
+    _only_a_person(caller)
+    channel = Channel(library.store.backend)
+    chosen = [_chosen(library, caller, channel, ref.at(None))[0] for ref in refs]
+    steps = [ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
+    unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
+    stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
+    return Published(channel.place(_note(library, caller, reason), stands), steps, unchanged)
+
+
+def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Published:
+    """Sets what moves the channel by itself, for this library; `live` moves everything to its head at once.
+
+    Raises Refused for an agent, InvalidArgument.
+    """
+    _only_a_person(caller)
+    if policy not in set(ReleasePolicy):
+        raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}.")
+    channel = Channel(library.store.backend)
+    move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
+    steps = [channel_step(placing) for placing in channel.placings([move])] if move else []
+    return Published(move, steps, [], policy=policy)
+
+
+def _only_a_person(caller: Caller) -> None:
+    if not caller.decides:
+        raise Refused(
+            f"What hosts see is a person's decision; {caller.actor} may not move the channel.",
+            "Tell the user what you would publish, and go on without it.",
+        )
+
+
+def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
+    if not reason.strip():
+        raise InvalidArgument("A move of the channel needs a reason.", "Say in a few words why it is made.")
+    return MoveNote(library.store.now(), caller.actor, reason, caller.session, 0)
+
+
+def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
+    """Returns a skill and the version it shall be shown in, None for not at all."""
+    if ref.kind is not Kind.SKILL:
+        raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
+    head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
+    if ref.version is not None:
+        library.store.version(head, ref.version)
+        if head.version is None:
+            raise NoSuchVersion(f"{head.ref} was removed; hosts see none of its versions.", "Restore it first.")
+    held = channel.of(head.id)
+    assert held is not None  # it is a skill
+    return held, ref.version or head.version
+
+
+def _step(shown: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
+    reasons = list(shown.entry(skill, to).left_out) if to is not None else []
+    return ChannelStep(str(skill.ref), skill.version, to, _what(skill.version, to, False), reasons)
+
+
+def channel_step(placing: Placement) -> ChannelStep:
+    """Returns where a move put one skill."""
+    what = _what(placing.before, placing.after, placing.withdrawn)
+    return ChannelStep(str(placing.ref), placing.before, placing.after, what)
+
+
+def _what(before: int | None, after: int | None, withdrawn: bool) -> str:
+    if after is None:
+        return "withdrawn" if withdrawn else "removed"
+    if before is None:
+        return "new"
+    return "newer" if after > before else "older"
+
+
+MAX_MOVES = 1_000
+
+MAX_VERSIONS = 50
+"""Versions that a changelog names of one skill."""
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenVersion:
+    """One version between the two ends of a step: when, by whom and why it was made, and its files."""
+
+    version: int
+    at: str
+    actor: str
+    reason: str
+    files: list[str]
+
+
+@dataclass(frozen=True)
+class StepChanges:
+    """What hosts see change in one skill. versions: those gained, or those given up when it went back, newest first.
+
+    files: path -> added, changed or deleted, between the two ends.
+    """
+
+    ref: str
+    before: int | None
+    after: int | None
+    what: str
+    files: dict[str, str]
+    versions: list[BetweenVersion]
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """One move, for a person. policy: the one it set. text: all of it to read, in plain lines."""
+
+    move: int
+    at: str
+    actor: str
+    reason: str
+    operation: int
+    policy: str | None
+    skills: list[StepChanges]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMove:
+    """One move, in short."""
+
+    move: int
+    at: str
+    actor: str
+    reason: str
+    operation: int
+    policy: str | None
+    steps: list[ChannelStep]
+
+
+@dataclass(frozen=True)
+class ChannelLog:
+    """Moves, newest first."""
+
+    moves: list[ReleaseMove]
+
+
+def channel_log(library: Library, limit: int = 20) -> ChannelLog:
+    """Returns up to `limit` moves, newest first. Raises InvalidArgument."""
+    if not 1 <= limit <= MAX_MOVES:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
+    channel = Channel(library.store.backend)
+    moves = channel.moves(limit)
+    steps: dict[int, list[ChannelStep]] = {}
+    for placing in channel.placings([move.id for move in moves]):
+        steps.setdefault(placing.move, []).append(channel_step(placing))
+    return ChannelLog([_moved(move, steps.get(move.id, [])) for move in moves])
+
+
+def changelog(library: Library, move: int | None = None) -> Changelog:
+    """Returns what a move changed for hosts, by default the newest one. Raises NotFound."""
+    channel = Channel(library.store.backend)
+    made = channel.move(channel.last() if move is None else move)
+    skills = [_changes(library, placing) for placing in channel.placings([made.id])]
+    note, policy = made.note, made.note.policy.value if made.note.policy else None
+    text = "\n".join(_lines(made, skills)) + "\n"
+    return Changelog(made.id, note.at, note.actor, note.reason, note.operation, policy, skills, text)
+
+
+def _moved(move: ChannelMove, steps: list[ChannelStep]) -> ReleaseMove:
+    note = move.note
+    policy = note.policy.value if note.policy else None
+    return ReleaseMove(move.id, note.at, note.actor, note.reason, note.operation, policy, steps)
+
+
+def _changes(library: Library, placing: Placement) -> StepChanges:
+    before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
+    files = {path: _how(path, before, after) for path in changed_files(before, after)}
+    step = channel_step(placing)
+    low, high = sorted((placing.before or 0, placing.after or 0))
+    versions = _between(library, placing.resource, low, high) if placing.after else []
+    return StepChanges(step.ref, step.before, step.after, step.what, files, versions)
+
+
+def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
+    return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
+
+
+def _how(path: str, before: Manifest, after: Manifest) -> str:
+    return "added" if path not in before else "changed" if path in after else "deleted"
+
+
+def _between(library: Library, resource: int, low: int, high: int) -> list[BetweenVersion]:
+    """Returns the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
+    rows = []
+    for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
+        made = library.store.operation(version.operation)
+        files = changed_files(
+            _manifest(library, resource, version.parent), _manifest(library, resource, version.number)
+        )
+        rows.append(BetweenVersion(version.number, made.at, made.actor, made.reason, files))
+    return rows
+
+
+def _lines(move: ChannelMove, skills: list[StepChanges]) -> list[str]:
+    note = move.note
+    lines = [f"Move {move.id}, {_moment(note.at)}, by {note.actor}: {note.reason}"]
+    if note.policy:
+        lines.append(f"From here on the policy is {note.policy}.")
+    for skill in skills:
+        lines += ["", *_skill_lines(skill)]
+    return lines
+
+
+def _skill_lines(skill: StepChanges) -> list[str]:
+    ends = f"{skill.before or 'nothing'} -> {skill.after or 'nothing'}"
+    lines = [f"{skill.ref}  {ends} ({skill.what})"]
+    lines += [f"  {how}: {path}" for path, how in skill.files.items()]
+    sign = "-" if skill.what == "older" else "+"
+    for v in skill.versions:
+        lines.append(f"  {sign} version {v.version}, {_moment(v.at)}, by {v.actor}: {v.reason} ({', '.join(v.files)})")
+    return lines
+
+
+def _moment(at: str) -> str:
+    return f"{at[:16].replace('T', ' ')} UTC"

@@ -1,0 +1,486 @@
+"""The verb that scans what is there: resources of the library, or files beside it.
+
+The verbs that take resources in from elsewhere, each after a scan that may have a person look at it first.
+
+The verb that trusts: a person vouches for what a folder or a resource holds, after reading what the scan found.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolvable_store import bundle
+from evolvable_store.bundle.import_ import ImportReport
+from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, Refused, Unsafe
+from evolvable_store.objects import Files, make_manifest
+from evolvable_store.operation import Actor, Head, Principal
+from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
+from evolvable_store.storage.attestations import Attestations
+from evolvable_store.storage.bindings import HeldDirectories
+from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.approval_policy import check_change, file_bytes, finding_messages, load_scan
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.scan import Finding, FindingSeverity, Scan
+from evolvable_tools.scan.scanner import scan
+from evolvable_tools.trust import Trust, trust_levels
+from evolvable_tools.verbs import proposal_inbox
+from evolvable_tools.verbs.versions import diff
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a scan found in one resource as it is. what: its ref or its path. verdict: refused, waits or passes, which
+    is what would become of it if anybody but a person brought it. capabilities: what it has the means to do.
+    """
+
+    what: str
+    verdict: str
+    findings: list[Finding]
+    capabilities: list[str]
+
+
+def scan_resources(library: Library, caller: Caller, refs: Iterable[Ref] = ()) -> list[Scanned]:
+    """Returns what is found in these resources, by default in all that the caller sees.
+
+    Raises NoSuchResource, NoSuchVersion.
+    """
+    store = library.store
+    heads = [(store.head(ref, caller.scopes), ref.version) for ref in refs]
+    if not heads:
+        heads = [(head, None) for head in store.heads() if head.scope in caller.scopes]
+    return [_scanned(str(head.ref.at(n)), store.files(head, n), head.kind) for head, n in heads]
+
+
+def scan_path(path: Path) -> list[Scanned]:
+    """Returns what is found in a file, in a folder that is a resource, or in each that lies in a folder.
+
+    Raises InvalidArgument when there is nothing to scan.
+    """
+    if path.is_file() and not _is_main(path.name):
+        return [_of_file(path)]
+    if path.is_file():
+        return [_scanned(str(path), read_folder(path.parent).files, _kind_of(path.name))]
+    if not path.is_dir():
+        raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
+    found = [place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)]
+    if not found:
+        mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
+        raise InvalidArgument(f"{path} holds no resource.", f"A resource is a folder with one of {mains}.")
+    return [_scanned(str(place), read_folder(place).files, _kind_of(_main_in(place))) for place in found]
+
+
+def _of_file(path: Path) -> Scanned:
+    found = scan(None, {path.name: path.read_bytes()}, Kind.SKILL)
+    return Scanned(
+        str(path), _verdict(found.blocks, found.asks), list(found.findings), _means(found.capabilities.added)
+    )
+
+
+def _scanned(what: str, files: Files, kind: Kind) -> Scanned:
+    found = scan(None, file_bytes(files), kind)
+    return Scanned(what, _verdict(found.blocks, found.asks), list(found.findings), _means(found.capabilities.added))
+
+
+def _verdict(blocks: bool, asks: bool) -> str:
+    return "refused" if blocks else "waits" if asks else "passes"
+
+
+def _means(capabilities: Iterable[object]) -> list[str]:
+    return [str(one) for one in capabilities]
+
+
+def _is_main(name: str) -> bool:
+    return name in _MAINS
+
+
+def _kind_of(name: str) -> Kind:
+    return _MAINS[name]
+
+
+def _main_in(folder: Path) -> str:
+    return next((name for name in _MAINS if (folder / name).is_file()), "")
+
+
+_MAINS = {
+    **{main_file(kind, ""): kind for kind in Kind},
+    **{main_file(Kind.MEMORY, name): Kind.MEMORY for name in MEMORY_NAMES},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """What became of an import. proposals: proposal_id -> ref, what waits for a person. warnings: what a scan found."""
+
+    imported: ImportReport
+    proposals: dict[int, Ref] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """One resource that an import would bring.
+
+    base: the version here that it would replace, 0 for a new resource. size: bytes of all files. findings: of the scan,
+    the worst first. capabilities: what it gains the means to do.
+    """
+
+    ref: str
+    base: int
+    files: int
+    size: int
+    findings: list[Finding]
+    capabilities: list[str]
+
+    @property
+    def asks(self) -> bool:
+        """Whether the scan found something that a person is asked about."""
+        return any(finding.severity is not FindingSeverity.LOW for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's yes to an import. shown: the base and the tree of each resource that was shown; None: not asked."""
+
+    shown: Mapping[Ref, tuple[int, str]] | None = None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an import would do. coming: what a person is asked about, with findings first. refused: as in Imported."""
+
+    coming: list[Coming]
+    refused: tuple[tuple[str, tuple[str, ...]], ...]
+    answer: Answer
+    """The answer of a person who says yes to exactly this."""
+
+
+@dataclass(slots=True)
+class _Looking:
+    """A look at each resource.
+
+    accepted: a person answers for all of it, so nothing is kept out. waits: nobody but a person brought it, so all of
+    it waits for one. answer: of a person who was asked; only findings of high severity keep something out.
+    """
+
+    library: Library
+    accepted: bool
+    waits: bool = False
+    answer: Answer | None = None
+    seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
+
+    def hold(self, ref: Ref, base: int, files: Files) -> bool:
+        """Returns whether a resource is taken in at once. Raises InvalidResource for what is refused."""
+        found = self._found(ref, base, files)
+        self.seen[ref] = (base, files, found)
+        if self.answer is not None:
+            self._check_shown(ref, base, files)
+            return True
+        return not self.waits and (self.accepted or not found.asks)
+
+    def refuse(self, ref: Ref, base: int, files: Files) -> bool:
+        """Returns True. Raises InvalidResource for what is refused, and for what a person is to see first."""
+        if not self.hold(ref, base, files):
+            look = "look at it, then pass --accept to answer for all that this archive holds"
+            raise InvalidResource(str(ref), [*finding_messages(self.seen[ref][2]), look])
+        return True
+
+    def _check_shown(self, ref: Ref, base: int, files: Files) -> None:
+        shown = self.answer.shown if self.answer is not None else None
+        if shown is not None and shown.get(ref) != (base, make_manifest(files).tree):
+            raise InvalidResource(str(ref), ["it changed after it was shown; import it again"])
+
+    def _found(self, ref: Ref, base: int, files: Files) -> Scan:
+        head = self.library.store.head_or_none(ref) if base else None
+        before = self.library.store.files(head, base) if head else {}
+        try:
+            return check_change(ref, before, files, Actor.HUMAN if self.accepted else Actor.IMPORT)
+        except Unsafe as error:
+            raise InvalidResource(str(ref), [f"scan: {finding}" for finding in error.findings]) from error
+
+
+def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
+    """Return what an import of `source` would do, after a scan; nothing changes.
+
+    form: json, zip or folders. options, errors: as in the function of evolvable_store.bundle for that form.
+    """
+    looking = _Looking(library, accepted=False, waits=True)
+
+    def look(ref: Ref, base: int, files: Files) -> bool:
+        looking.hold(ref, base, files)
+        return form == "json"
+
+    if form == "json":
+        would = bundle.import_json(library.store, source, look=look, dry_run=True)
+        refs = (*would.added, *would.updated)
+    else:
+        read = bundle.import_zip if form == "zip" else bundle.import_folders
+        would = read(library.store, source, look=look, **options)
+        refs = would.held
+    coming = sorted((_coming(looking, ref) for ref in refs), key=lambda one: (not one.asks, not one.findings, one.ref))
+    shown = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
+    return Preview(coming, would.refused, Answer(shown))
+
+
+def _coming(looking: _Looking, ref: Ref) -> Coming:
+    if ref not in looking.seen:
+        return Coming(str(ref), 0, 0, 0, [], [])  # a history that goes on without a new content
+    base, files, found = looking.seen[ref]
+    means = [str(one) for one in found.capabilities.added]
+    size = sum(len(file.data) for file in files.values())
+    return Coming(str(ref), base, len(files), size, list(found.findings), means)
+
+
+def import_folders(
+    library: Library,
+    caller: Caller,
+    source: Path,
+    *,
+    accepted: bool = False,
+    answer: Answer | None = None,
+    **options: Any,
+) -> ImportSummary:
+    """Takes in the folders in `source`; options and errors as in evolvable_store.bundle.folders.import_folders.
+
+    What a scan refuses is refused with the reasons, what a person is to see first becomes a proposal. accepted: the
+    caller answers for all of it; findings are only told. answer: of a person who was asked; findings of high severity
+    are refused, and so is what changed since it was shown. Where it is not a person who imports, all of it waits in the
+    inbox, as proposals of one session that are decided together. Raises Refused when another than a person accepts or
+    answers.
+    """
+    return _held(
+        library,
+        caller,
+        (accepted, answer),
+        lambda look: bundle.import_folders(library.store, source, look=look, **options),
+    )
+
+
+def import_zip(
+    library: Library,
+    caller: Caller,
+    source: Path,
+    *,
+    accepted: bool = False,
+    answer: Answer | None = None,
+    **options: Any,
+) -> ImportSummary:
+    """Takes in a zip; options and errors as in evolvable_store.bundle.folders.import_zip, the rest as import_folders."""
+    return _held(
+        library,
+        caller,
+        (accepted, answer),
+        lambda look: bundle.import_zip(library.store, source, look=look, **options),
+    )
+
+
+def import_json(
+    library: Library,
+    source: Path,
+    *,
+    accepted: bool = False,
+    answer: Answer | None = None,
+    caller: Caller | None = None,
+) -> ImportSummary:
+    """Takes in an archive with its histories; errors as in evolvable_store.bundle.import_.import_json.
+
+    A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted or
+    answered (as in import_folders), and so is the whole archive where it is not a person who imports it.
+    """
+    if caller is not None and not _is_person(caller):
+        raise Refused(
+            "An archive with histories is imported by a person alone.",
+            "Tell the user which archive you would import, and go on without it.",
+        )
+    looking = _Looking(library, accepted, answer=answer)
+    imported = bundle.import_json(library.store, source, look=looking.refuse)
+    return ImportSummary(imported, {}, _told(looking, imported))
+
+
+def _held(
+    library: Library,
+    caller: Caller,
+    said: tuple[bool, Answer | None],
+    take: Callable[[bundle.ImportCheck], ImportReport],
+) -> ImportSummary:
+    accepted, answer = said
+    if (accepted or answer is not None) and not _is_person(caller):
+        raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
+    looking = _Looking(library, accepted, not _is_person(caller), answer)
+    imported = take(looking.hold)
+    together = caller.session if _is_person(caller) else f"import-{os.urandom(4).hex()}"
+    who = Caller(Actor.IMPORT, together, caller.scopes)
+    proposals = {}
+    for ref in imported.held:
+        base, files, found = looking.seen[ref]
+        why = (
+            "imported; a scan found what a person is to see"
+            if found.asks
+            else "imported without a person at a terminal"
+        )
+        identity = proposal_inbox.propose(library, who, ref, base, files, why, found)
+        proposals[identity] = ref
+    return ImportSummary(imported, proposals, _told(looking, imported))
+
+
+def _is_person(caller: Caller) -> bool:
+    return caller.identity.principal in (Principal.PERSON, Principal.SCRIPT)
+
+
+def _told(looking: _Looking, imported: ImportReport) -> list[str]:
+    taken = (*imported.added, *imported.updated)
+    return [f"{ref}: {text}" for ref in taken if ref in looking.seen for text in finding_messages(looking.seen[ref][2])]
+
+
+_VOUCHED_FOR = (Trust.PERSON, Trust.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustOffer:
+    """One resource that a person is asked to trust. proposal: of a held change, None for what is served already.
+
+    findings: of the scan, the worst first. diff: of a held change against what is served.
+    """
+
+    ref: str
+    resource: int
+    tree: str
+    trust: str
+    findings: list[Finding]
+    capabilities: list[str]
+    proposal: int | None = None
+    diff: str = ""
+
+    @property
+    def high(self) -> bool:
+        """Whether the scan found something of high severity."""
+        return any(finding.severity is FindingSeverity.HIGH for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class TrustQuestion:
+    """What a person is asked: the resources that nobody vouches for yet, the most dangerous first.
+
+    folder: the folder that it is about as an absolute path, '' for one resource.
+    """
+
+    what: str
+    offered: list[TrustOffer]
+    trusted: list[str] = field(default_factory=list)
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class TrustDecision:
+    """What a decision did: the refs trusted now, or no longer, and the operation that published what waited."""
+
+    what: str
+    refs: list[str]
+    operation: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, ref: Ref | None = None) -> TrustQuestion:
+    """Return what a person is asked about a folder, or about one resource. Raises NotFound, Refused."""
+    check_is_person(caller)
+    if ref is not None:
+        heads, what = [library.store.head(ref.at(None), caller.scopes)], str(ref)
+    else:
+        assert folder is not None
+        heads, what = _heads_below(library, folder), str(folder)
+    levels = trust_levels(library, [head.id for head in heads])
+    doubtful = [head for head in heads if levels[head.id] not in _VOUCHED_FOR]
+    offered = [_offer(library, head, levels[head.id]) for head in doubtful]
+    held = _held_below(library, folder) if folder is not None else []
+    offered += [_of_proposal(library, proposal) for proposal in held]
+    offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
+    trusted = [str(head.ref) for head in heads if levels[head.id] in _VOUCHED_FOR]
+    return TrustQuestion(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
+
+
+def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
+    """Record that a person vouches for what the question showed, and publish the changes that it showed.
+
+    Only the contents that were shown: what changed meanwhile stays as it is. Raises Refused, as inbox.approve.
+    """
+    library.authorise(caller, "Trusting a resource")
+    check_is_person(caller)
+    refs, operation, warnings = [], None, list[str]()
+    proposals = [one.proposal for one in asked.offered if one.proposal is not None]
+    if proposals:
+        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {asked.what}")
+        operation = decided[0].operation
+        refs += [one.ref for one in decided]
+        warnings += [text for one in decided for text in one.warnings]
+    served = [one for one in asked.offered if one.proposal is None]
+    if served:
+        Attestations(library.store.backend).vouch(
+            *(((one.resource, one.tree) for one in served), library.store.now(), caller.identity),
+            caller.signer if library.lock else None,
+            asked.folder,
+        )
+    return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
+
+
+def withdraw_trust(
+    library: Library, caller: Caller, *, folder: Path | None = None, ref: Ref | None = None
+) -> TrustDecision:
+    """Record that a person no longer vouches for what a folder or a resource holds. Raises NotFound, Refused."""
+    check_is_person(caller)
+    heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
+    vouching = Attestations(library.store.backend)
+    held = {one.resource for one in vouching.of([head.id for head in heads], unlisted=True)}
+    there = [head for head in heads if head.id in held]
+    contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
+    vouching.withdraw(contents_of, library.store.now(), caller.identity)
+    return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in there))
+
+
+def check_is_person(caller: Caller) -> None:
+    """Raise Refused for everybody but a person."""
+    if caller.identity.principal is not Principal.PERSON:
+        raise Refused("A person decides what is trusted.", "Tell the user what you would trust, and go on without it.")
+
+
+def _heads_below(library: Library, folder: Path) -> list[Head]:
+    """Return the heads that the watched folders in, at or around a folder hold there."""
+    place, copies, ids = folder.resolve(), library.working_copies, set[int]()
+    near = [one for one in copies.folders() if one.path.is_relative_to(place) or place.is_relative_to(one.path)]
+    if not near:
+        raise NotFound(f"No watched folder lies in {place}.", "`evolvable folders` shows those that are watched.")
+    for one in near:
+        for directory, binding in copies.bindings.of_folder(one).items():
+            if (one.path / directory).is_relative_to(place) and binding.version is not None:
+                ids.add(binding.resource)
+    heads = library.store.backend.heads_by_id(ids).values()
+    return sorted((head for head in heads if head.version is not None), key=lambda head: str(head.ref))
+
+
+def _held_below(library: Library, folder: Path) -> Sequence[int]:
+    place = folder.resolve()
+    paths = {one.id: one.path for one in library.working_copies.folders()}
+    held = [one for one in HeldDirectories(library.store.backend).all() if one.state == "open" and one.folder in paths]
+    return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
+
+
+def _offer(library: Library, head: Head, level: Trust) -> TrustOffer:
+    from evolvable_tools.scan.scanner import scan  # its patterns take a while to compile
+
+    found = scan(None, file_bytes(library.store.files(head)), head.kind)
+    means = [str(one) for one in found.capabilities.added]
+    return TrustOffer(str(head.ref), head.id, head.tree, level, list(found.findings), means)
+
+
+def _of_proposal(library: Library, proposal: int) -> TrustOffer:
+    from evolvable_store.storage.proposals import Proposals
+
+    waiting = Proposals(library.store.backend).get(proposal)
+    head = library.store.head_or_none(waiting.ref)
+    base = library.store.manifest(head, waiting.base) if head is not None and waiting.base else None
+    found = load_scan(waiting.findings)
+    changes = diff(library, base, waiting.manifest, (str(waiting.base), "on disk")) if base is not None else ""
+    means = [str(one) for one in found.capabilities.added]
+    return TrustOffer(
+        str(waiting.ref), 0, waiting.manifest.tree, "held", list(found.findings), means, proposal, changes
+    )

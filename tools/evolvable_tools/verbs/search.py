@@ -1,0 +1,417 @@
+"""The verbs that find: a resource for a task, or the list of all.
+
+The library's prompts as a client offers them: with arguments of one word, filled into their text.
+
+A prompt says in its metadata which arguments it takes: `arguments: "file, style?=short|long"`. A question mark makes
+one optional, what stands behind = are the values that are known. `{file}` in the text is where it goes.
+"""
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.evidence import SuccessCounts, Tally, count_successes
+from evolvable_store.storage.observations import Impression
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.retrieval import ChooseBetween, SearchDependencies, StageReport
+from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
+from evolvable_tools.untrusted_text import AnswerMarks, bound_text, enclose
+from evolvable_tools.verbs import load
+from evolvable_tools.verbs.load import proven_maturity, summarise
+
+if TYPE_CHECKING:
+    from evolvable_store.search.index import IndexEntry
+    from evolvable_tools.retrieval.cascade import SearchMatch
+    from evolvable_tools.retrieval.near_duplicates import NearDuplicateReport
+
+
+MAX_MATCHES = 20
+MAX_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMatch:
+    """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
+    vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
+
+    reported, verified: known ends of its uses, as their sessions say or as is verified. notice: what a reader is to
+    know of the trust, '' when a person vouches. principal, via: who answers for it.
+    """
+
+    ref: str
+    version: int
+    name: str
+    description: str
+    stage: str
+    confidence: float
+    why: str
+    maturity: str
+    trust: str
+    reported: int = 0
+    verified: int = 0
+    notice: str = ""
+    principal: str = ""
+    via: str = ""
+
+
+@dataclass(frozen=True)
+class FoundSkills:
+    """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
+
+    choose_between: the search is not sure, and whoever called shall choose. notice: what the marks around descriptions
+    mean, '' where there are none.
+    """
+
+    search_id: str
+    matches: list[FoundMatch]
+    none_fits: bool
+    stages: list[StageReport]
+    choose_between: ChooseBetween | None = None
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedResource:
+    """One resource of a listing. uses: how often it was loaded; success: share among the known ends that count, None
+    without any.
+
+    trust, principal, via: who vouches for it, and who answers for it; reported, verified: as in FoundMatch.
+    """
+
+    ref: str
+    version: int
+    description: str
+    maturity: str
+    uses: int
+    success: float | None
+    trust: str
+    reported: int = 0
+    verified: int = 0
+    principal: str = ""
+    via: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One page, by name. `next_cursor` is None on the last. notice: as in FoundSkills."""
+
+    resources: list[ListedResource]
+    next_cursor: str | None = None
+    notice: str = ""
+
+
+def find_skill(
+    library: Library,
+    caller: Caller,
+    task: str,
+    *,
+    limit: int = 5,
+    kind: Kind = Kind.SKILL,
+    scopes: Sequence[str] | None = None,
+    mode: str = "auto",
+    means: SearchDependencies | None = None,
+    shown: bool = True,
+) -> FoundSkills:
+    """Returns the resources that fit a task, best first.
+
+    means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
+    it. Raises InvalidArgument.
+    """
+    # Only its types are needed before the first search, and a server shall start fast.
+    from evolvable_tools.llm import RedactingModel
+    from evolvable_tools.retrieval.cascade import break_ties, search_cascade
+
+    if not 1 <= limit <= MAX_MATCHES:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
+    means, scopes = means or library.means, scopes or caller.scopes
+    if means.thinker is not None:
+        means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
+    found = search_cascade(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
+    known = count_successes(library.store.backend, [match.entry.id for match in found.matches])
+    stand = trust_statuses(library, [match.entry.id for match in found.matches])
+    trust = {resource: one.trust for resource, one in stand.items()}
+    capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
+    order = _untrusted_last(break_ties(found.matches, known, scopes, means.fits, capped), trust, means.fits)
+    marks = _Marks(caller)
+    matches = [_match(m, stand.get(m.entry.id, _NOBODY), known.get(m.entry.id), marks) for m in order]
+    search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
+    if shown and not found.none_fits and caller.actor is not Actor.HUMAN:
+        fitting = [*order[:1], *(match for match in order[1:] if match.confidence >= means.fits)]
+        record_impressions(library, caller, search, ((match.entry.id, match.entry.version) for match in fitting))
+    choose = _choices(library, found.choose_between, marks)
+    return FoundSkills(search, matches, found.none_fits, stages, choose, marks.notice)
+
+
+def _choices(library: Library, asked: ChooseBetween | None, marks: "_Marks") -> ChooseBetween | None:
+    """Return a choice that is left to the caller, with the words of those that are not trusted between marks."""
+    if asked is None:
+        return None
+    heads = {one.ref: library.store.head_or_none(Ref.parse(one.ref)) for one in asked.choices}
+    stand = trust_statuses(library, [head.id for head in heads.values() if head is not None])
+    known = {ref: stand.get(head.id, _NOBODY) for ref, head in heads.items() if head is not None}
+    return replace(
+        asked,
+        choices=[
+            replace(one, tells_apart=marks.around(one.tells_apart, known.get(one.ref, _NOBODY)))
+            for one in asked.choices
+        ],
+    )
+
+
+_NOBODY = TrustStatus(Trust.AGENT)
+
+
+class _Marks:
+    """The marks around descriptions of one answer: a person reads them without."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+
+    @property
+    def notice(self) -> str:
+        """What the answer says of its marks, '' when it has none."""
+        return self._marks.notice
+
+    def around(self, text: str, standing: TrustStatus) -> str:
+        """Return a description as this answer shows it."""
+        if not standing.marked:
+            return bound_text(text)
+        if not self._marks.on:
+            return bound_text(text, trusted=standing.trust is not Trust.UNTRUSTED)
+        return self._marks.description(text)
+
+
+def _untrusted_last(matches: "Sequence[SearchMatch]", trust: Mapping[int, Trust], fits: float) -> "list[SearchMatch]":
+    """Return the matches with those that nobody trusts behind everything else that fits."""
+    last = [m for m in matches if trust.get(m.entry.id) is Trust.UNTRUSTED and m.confidence >= fits]
+    if not last:
+        return list(matches)
+    others = [m for m in matches if m not in last]
+    fitting = [m for m in others if m.confidence >= fits]
+    return [*fitting, *last, *(m for m in others if m.confidence < fits)]
+
+
+def _match(match: "SearchMatch", standing: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
+    return FoundMatch(
+        match.ref,
+        match.entry.version,
+        match.entry.name,
+        marks.around(match.entry.description, standing),
+        match.stage,
+        match.confidence,
+        marks.around(match.why, standing),  # it quotes the description
+        proven_maturity(proof),
+        standing.trust,
+        *_ends(proof),
+        standing.notice,
+        standing.principal,
+        standing.via,
+    )
+
+
+def record_impressions(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
+    """Notes that a search showed these (resource, version) to an agent; written a moment later."""
+    at = library.store.now()
+    library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
+
+
+def near_duplicates_of(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "NearDuplicateReport":
+    """Returns which of these resources can easily be taken for another one, the most alike first."""
+    from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE, find_near_duplicates
+
+    heads = (library.store.head_or_none(ref) for ref in refs[:MOST_AT_ONCE])
+    entries = (library.index.entry(head) for head in heads if head is not None)
+    newcomers = [entry for entry in entries if entry is not None]
+    return find_near_duplicates(library.index, newcomers, limit=limit, further=len(refs[MOST_AT_ONCE:]))
+
+
+def list_resources(
+    library: Library,
+    caller: Caller,
+    *,
+    kind: Kind | None = None,
+    query: str | None = None,
+    scope: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Listing:
+    """Returns one page of what the caller sees, by name. Raises InvalidArgument."""
+    scopes = (scope,) if scope else caller.scopes
+    entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
+    ids = [entry.id for entry in entries]
+    tallies, known = library.evidence.tallies(ids), count_successes(library.store.backend, ids)
+    stand, marks = trust_statuses(library, ids), _Marks(caller)
+    listed = [
+        _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
+        for entry in entries
+    ]
+    last = {str(entry.ref): stand.get(entry.id, _NOBODY).trust is Trust.UNTRUSTED for entry in entries}
+    names = {str(entry.ref): (entry.name, entry.kind) for entry in entries}
+    listed.sort(key=lambda one: (*names[one.ref], last[one.ref]))  # behind the person's own of the same name
+    return Listing(listed, following, marks.notice)
+
+
+def _listed(
+    entry: "IndexEntry", tally: Tally, proof: SuccessCounts | None, standing: TrustStatus, marks: _Marks
+) -> ListedResource:
+    one, description = summarise(str(entry.ref), tally, proof), marks.around(entry.description, standing)
+    ends, who = (one.reported, one.verified), (standing.principal, standing.via)
+    return ListedResource(
+        *(one.ref, entry.version, description, one.maturity, one.loaded, one.success, standing.trust), *ends, *who
+    )
+
+
+def _ends(proof: SuccessCounts | None) -> tuple[int, int]:
+    return (proof.reported, proof.verified) if proof is not None else (0, 0)
+
+
+def list_page(
+    library: Library,
+    scopes: Sequence[str],
+    *,
+    kind: Kind | None,
+    query: str | None = None,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list["IndexEntry"], str | None]:
+    """Returns one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
+    after = _after(cursor) if cursor else None
+    entries = library.index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
+    if len(entries) <= limit:
+        return entries, None
+    return entries[:limit], _cursor(entries[limit - 1])
+
+
+def _cursor(entry: "IndexEntry") -> str:
+    key = json.dumps([entry.name, entry.kind, entry.scope])
+    return base64.urlsafe_b64encode(key.encode("utf-8")).decode("ascii")
+
+
+def _after(cursor: str) -> tuple[str, str, str]:
+    try:
+        name, kind, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except (ValueError, binascii.Error, TypeError):
+        name = kind = scope = None
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str)):
+        raise InvalidArgument("That is no cursor.", "Pass next_cursor of the page before, or none for the first.")
+    return name, kind, scope
+
+
+MAX_ARGUMENTS = 16
+"""Arguments of one prompt; those behind are passed over."""
+
+_PAGE = 200
+_ARGUMENT = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL)
+_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]{0,63})\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a prompt. `values`: those that are known; any other word may be given too."""
+
+    name: str
+    required: bool
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt of the library. `text` still has its places for arguments; said: why it is not trusted, or ''."""
+
+    ref: Ref
+    description: str
+    arguments: tuple[Argument, ...]
+    text: str
+    said: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether somebody whom the user trusts answers for it; `said` tells who does not."""
+        return not self.said
+
+
+def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
+    """Returns every prompt that the caller sees, by name; of one name the nearest scope's.
+
+    One that cannot be read is left out, so that it does not take the others with it.
+    """
+    return [prompt for entry in _entries(library, caller) if (prompt := _prompt(library, caller, entry)) is not None]
+
+
+def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
+    """Returns one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
+    loaded = load.get_resource(library, caller, Ref(Kind.PROMPT, name))
+    return _parsed(loaded, "")
+
+
+def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
+    """Returns a prompt's text with these arguments in it, and counts a use of it.
+
+    An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
+    end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
+    """
+    found = get_prompt(library, caller, name)
+    missing = [a.name for a in found.arguments if a.required and not given.get(a.name, "").strip()]
+    if missing:
+        takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
+        raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
+    load.load_skill(library, caller, found.ref)
+    return _filled(found, given)
+
+
+def _filled(found: Prompt, given: Mapping[str, str]) -> str:
+    values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
+    placed = set(_PLACE.findall(found.text))
+    text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+    if found.said:
+        text = enclose(text, str(found.ref), found.said)
+    rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
+    return text + ("\n\n" + "\n".join(rest) if rest else "")
+
+
+def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
+    cursor: str | None = None
+    while True:
+        page, cursor = list_page(library, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
+        yield from page
+        if cursor is None:
+            return
+
+
+def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
+    try:
+        loaded = load.get_resource(library, caller, entry.ref.at(None))
+    except EvolvableError:
+        return None
+    return _parsed(loaded, entry.description)
+
+
+def _parsed(loaded: load.Loaded, description: str) -> Prompt:
+    document = parse_document((loaded.text or "").encode("utf-8"))
+    metadata = document.fields.get("metadata")
+    intent = metadata.get("arguments") if isinstance(metadata, dict) else None
+    said = loaded.trust if loaded.marked else ""
+    return Prompt(Ref.parse(loaded.ref).at(None), description, _arguments(intent), document.body.strip(), said)
+
+
+def _arguments(said: object) -> tuple[Argument, ...]:
+    """Returns the arguments that a text names; what is no argument is passed over."""
+    found: dict[str, Argument] = {}
+    for part in said.split(",") if isinstance(said, str) else ():
+        match = _ARGUMENT.fullmatch(part.strip())
+        if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
+            words = [word.strip() for word in (match["values"] or "").split("|")]
+            values = tuple(dict.fromkeys(word for word in words if word and not re.search(r"\s", word)))
+            found[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+    return tuple(found.values())

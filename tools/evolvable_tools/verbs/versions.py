@@ -1,0 +1,327 @@
+"""The verb that shows a resource's versions, and the difference between two of them.
+
+The verb that takes changes back: one operation, or everything a session did.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Unsafe
+from evolvable_store.objects import File, Manifest, TreeEntry
+from evolvable_store.operation import Actor, Change, Head
+from evolvable_store.resource import Ref
+from evolvable_store.storage.proposals import Proposals
+from evolvable_tools.approval_policy import check_change, finding_messages, needs_person
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import is_env_file, is_released
+from evolvable_tools.trust import UNMARKED_SAID, operation_said, version_notice
+from evolvable_tools.untrusted_text import AnswerMarks
+
+MAX_LIMIT = 100
+
+MAX_DIFF = 40_000
+"""Characters of a diff; clients cut longer results in the middle."""
+
+MAX_DIFF_FILE = 512 * 1024
+"""Bytes of a file that is still compared line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastVersion:
+    """One version: when, by whom, why, in which operation, and the files it changed against the one before.
+
+    evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
+    answers for it, and how that is known; '' in versions before 0.2.
+    """
+
+    version: int
+    at: str
+    actor: str
+    reason: str
+    operation: int
+    session: str | None
+    files: list[str]
+    evidence: list[str]
+    principal: str = ""
+    via: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None.
+
+    notice: what the marks around reasons and evidence mean, '' where there are none.
+    """
+
+    ref: str
+    head: int | None
+    versions: list[PastVersion]
+    diff: str | None = None
+    notice: str = ""
+
+
+def resource_history(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    from_version: int | None = None,
+    to_version: int | None = None,
+    limit: int = 20,
+) -> History:
+    """Returns up to `limit` versions and, when a version is named, the diff from one to the other.
+
+    from_version alone compares with the newest, to_version alone with the one before it. Works for removed
+    resources too. What nobody the user trusts wrote reaches an agent between marks. Raises NoSuchResource,
+    NoSuchVersion, InvalidArgument.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
+    store = library.store
+    head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
+    pasts, marks = store.history(head, limit), AnswerMarks(caller.actor is not Actor.HUMAN)
+    rows = []
+    for past in pasts:
+        number = past.version.number
+        parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
+        changed = changed_files(parent, store.manifest(head, number))
+        made = past.operation
+        reason, evidence = made.reason, list(made.intent.evidence)
+        if marks.on and operation_said(library, made):
+            reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
+        who = (made.principal or "", "" if made.arrived else made.intent.via)
+        rows.append(PastVersion(number, made.at, made.actor, reason, made.id, made.session, changed, evidence, *who))
+    text = None
+    if from_version is not None or to_version is not None:
+        new = to_version or head.latest
+        old = from_version if from_version is not None else new - 1
+        before = store.manifest(head, old) if old > 0 else Manifest({})
+        text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
+        if marks.on and (said := _said(library, head, old, new)):
+            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", said)
+    return History(str(head.ref), head.version, rows, text, marks.notice)
+
+
+def _said(library: Library, head: Head, *numbers: int) -> str:
+    """Return what a reader is told of the first of these versions that is not trusted, '' when all are."""
+    said = (version_notice(library, head, number) for number in reversed(numbers) if number > 0)
+    return next((text for text in said if text not in UNMARKED_SAID), "")
+
+
+def changed_files(before: Manifest, after: Manifest) -> list[str]:
+    """Returns the paths that differ, sorted."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def diff(library: Library, before: Manifest, after: Manifest, names: tuple[str, str]) -> str:
+    """Returns the unified diff between two manifests, cut at MAX_DIFF characters; `names` mark the two sides."""
+    parts: list[str] = []
+    length = 0
+    for path in changed_files(before, after):
+        for line in _diff_file(library, path, before.get(path), after.get(path), names):
+            length += len(line)
+            if length > MAX_DIFF:
+                return "".join(parts) + "... cut here; compare fewer versions, or read the files with get_resource.\n"
+            parts.append(line)
+    return "".join(parts)
+
+
+def _diff_file(
+    library: Library, path: str, before: TreeEntry | None, after: TreeEntry | None, names: tuple[str, str]
+) -> Iterator[str]:
+    old, new = _lines(library, before), _lines(library, after)
+    if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
+        old = new = None
+    was = f"{path}@{names[0]}" if before else "/dev/null"
+    now = f"{path}@{names[1]}" if after else "/dev/null"
+    if old is None or new is None:
+        sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
+        yield f"--- {was}\n+++ {now}\n(not text, too long to compare, or an environment file: {sizes})\n"
+        return
+    if before and after and before.mode != after.mode:
+        yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
+    import difflib  # late: a server answers before anybody compares
+
+    for line in difflib.unified_diff(old, new, was, now):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _lines(library: Library, entry: TreeEntry | None) -> list[str] | None:
+    if entry is None:
+        return []
+    if entry.size > MAX_DIFF_FILE:
+        return None
+    return text_lines(File(library.store.blob(entry.sha256)))
+
+
+def text_lines(file: File) -> list[str] | None:
+    """Returns the lines with their ends (only `\\n` ends one), or None when it is not text."""
+    if b"\0" in file.data:
+        return None
+    try:
+        text = file.data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return [line + "\n" for line in text.split("\n")[:-1]] + (
+        [text.rpartition("\n")[2]] if not text.endswith("\n") else []
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UndoConflict:
+    """A resource that an undo left alone, and why."""
+
+    ref: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
+
+    proposal_ids: when it was only proposed, a proposal for each resource.
+    """
+
+    operation: int | None
+    undid: list[int]
+    restored: list[str]
+    conflicts: list[UndoConflict]
+    warnings: list[str] = field(default_factory=list)
+    proposal_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RevertStep:
+    """What takes the changes of one resource back: a return to `version`, None for a removal, from `expected`."""
+
+    ref: Ref
+    expected: int
+    version: int | None
+
+
+def undo(
+    library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
+) -> Undone:
+    """Takes back an operation, or all of a session, in one new operation.
+
+    A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
+    Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
+    """
+    store, undid, reason = library.store, operations_undone(library, operation, session), library.redacted(reason)
+    backs, conflicts = plan_revert(library, undid, caller.actor is Actor.HUMAN, session)
+    if caller.actor is not Actor.HUMAN:
+        backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
+    with store.transaction(caller.actor, reason, session=caller.session, undoes=undid, identity=caller.identity) as tx:
+        for back in backs:
+            if back.version is None:
+                tx.remove(back.ref, expected_version=back.expected)
+            else:
+                tx.restore(back.ref, back.version, expected_version=back.expected)
+    done = [written for written in tx.written if written.changed]
+    warnings = library.checkout([written.ref for written in done])
+    restored = [str(w.ref.at(w.version)) if w.version else f"{w.ref} removed" for w in done]
+    return Undone(tx.operation.id if tx.operation else None, undid, restored, conflicts, warnings)
+
+
+def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
+    """Returns whether anybody may bring this content back, by the policy of memories and by a scan.
+
+    If not, adds the conflict that says why.
+    """
+    try:
+        if needs_person(library.policies, back.ref, caller.actor):
+            conflicts.append(UndoConflict(str(back.ref), "a person decides about memories; undo with propose=true."))
+            return False
+    except Refused as refusal:
+        conflicts.append(UndoConflict(str(back.ref), refusal.text))
+        return False
+    head = library.store.head_or_none(back.ref)
+    if back.version is None or head is None:
+        return True
+    now = library.store.files(head) if head.version else {}
+    try:
+        found = check_change(back.ref, now, library.store.files(head, back.version), caller.actor)
+    except Unsafe as error:
+        conflicts.append(UndoConflict(str(back.ref), error.text))
+        return False
+    if found.asks:
+        why = f"{finding_messages(found)[0]}; a person can bring it back, or undo with propose=true."
+        conflicts.append(UndoConflict(str(back.ref), why))
+    return not found.asks
+
+
+def operations_undone(library: Library, operation: int | None, session: str | None) -> list[int]:
+    """Returns the operations that an undo of this one, or of this session, takes back.
+
+    Raises NoSuchOperation, InvalidArgument.
+    """
+    store = library.store
+    if (operation is None) == (session is None):
+        raise InvalidArgument("Name either an operation or a session.", "resource_history shows operations.")
+    if operation is not None:
+        undid = [store.operation(operation).id]
+    else:
+        led_to = approvals_led_to(library, session)
+        undid = sorted({made.id for made in store.operations(limit=10_000, session=session)} | set(led_to))
+        if not undid:
+            raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
+    return undid
+
+
+def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref]]:
+    """Returns the operations that approved what a session led to and were made in another, with its resources."""
+    if session is None:
+        return {}
+    own = {made.id for made in library.store.operations(limit=10_000, session=session)}
+    led_to: dict[int, set[Ref]] = {}
+    for proposal in Proposals(library.store.backend).approved_in_session(session):
+        if proposal.operation is not None and proposal.operation not in own:
+            led_to.setdefault(proposal.operation, set()).add(proposal.ref)
+    return led_to
+
+
+def plan_revert(
+    library: Library, undid: Sequence[int], human: bool, session: str | None = None
+) -> tuple[list[RevertStep], list[UndoConflict]]:
+    """Returns what takes these operations back, and which resources have to be left alone.
+
+    human: a person decides, who may change what is frozen. session: of an operation that approved proposals of several
+    sessions, only what this one led to is taken back.
+    """
+    library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
+    backs, conflicts = list[RevertStep](), list[UndoConflict]()
+    led_to = approvals_led_to(library, session)
+    all_changes = library.store.backend.changes_of(undid)
+    meant = [change for change in all_changes if change.ref in led_to.get(change.operation, {change.ref})]
+    for changes in _by_resource(meant):
+        problem = _in_the_way(library, changes, undid, human)
+        if problem:
+            conflicts.append(UndoConflict(str(changes[0].ref), problem))
+        elif changes[0].before is not None or changes[-1].after is not None:
+            backs.append(RevertStep(changes[0].ref, changes[-1].after or 0, changes[0].before))
+    return backs, conflicts
+
+
+def _by_resource(changes: Sequence[Change]) -> list[list[Change]]:
+    groups: dict[Ref, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.ref, []).append(change)
+    return list(groups.values())
+
+
+def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int], human: bool) -> str:
+    """Returns why `changes` of one resource cannot be taken back, or ''."""
+    store, first = library.store, changes[0]
+    head = store.head_or_none(first.ref)
+    assert head is not None
+    since = [c for c in store.backend.changes_to(head.id, first.sequence) if c.operation not in undid]
+    if since:
+        changed = f"operation {since[-1].operation} changed it since"
+        if first.before:
+            return f"{changed}; undo that first, or restore version {first.before}."
+        if head.version is None:
+            return f"{changed}; it is removed already, so nothing is left to take back."
+        return f"{changed}; undo that first, or remove it."
+    if head.frozen and not human:
+        return 'it is frozen (metadata evolvable: "false"); only a person may change it.'
+    return ""
