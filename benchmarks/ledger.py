@@ -13,15 +13,14 @@ from pathlib import Path
 
 from support import Row, alternately, arguments, at_most, conclude, median, ms, none_of, ratio
 
-from evolvable_tools.evolve.budget import Budget, Limits
-from evolvable_tools.evolve.executor import Executor
-from evolvable_tools.evolve.interleaving import Request
-from evolvable_tools.evolve.ledger import Ledger
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.rollout import Outcome, Rollout, Score, Trial, Usage
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trial_records import fields_of
-from evolvable_tools.evolve.trials import Trials
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.ledger.run_directory import Ledger
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner
+from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.trial import trial_fields
 
 TRIALS, MOST = 10_000, 2.0
 """What is replayed, and the seconds that it may take."""
@@ -43,7 +42,7 @@ class Nobody:
         return hashlib.sha256(task.scorer.type.encode()).hexdigest()
 
 
-def requests_of(count: int) -> list[Request]:
+def requests_of(count: int) -> list[TrialRequest]:
     tasks = [
         Task(f"t{number}", "a prompt", ScorerSpec("exact"), Split.VAL, hashlib.sha256(b"%d" % number).hexdigest())
         for number in range(count // 4)
@@ -51,22 +50,22 @@ def requests_of(count: int) -> list[Request]:
     return [(Program(), task, repeat) for repeat in range(4) for task in tasks]
 
 
-def write(path: Path, requests: list[Request]) -> None:
+def write(path: Path, requests: list[TrialRequest]) -> None:
     """Writes the ledger as trials leave it: a record before each trial and one after it."""
     rng = random.Random(6)
-    usage = Usage(1200, 340, 3, 0.0123)
+    usage = ModelUsage(1200, 340, 3, 0.0123)
     executor: Executor = Nobody()
     with Ledger.open(path, durable=False) as ledger:
-        trials = Trials(executor, ledger, scoring=Nobody())
+        trials = TrialRunner(executor, ledger, scoring=Nobody())
         for program, task, repeat in requests:
             key = trials.key(program, task, repeat)
             output, trace = ("".join(rng.choices("abcdefghij \n", k=size)) for size in (400, 800))
             trial = Trial(
-                key, task.id, program.digest, repeat, Outcome.PASS, 1.0, usage, 1.5, output, trace, "well done"
+                key, task.id, program.digest, repeat, TrialOutcome.PASS, 1.0, usage, 1.5, output, trace, "well done"
             )
             about = {"key": key, "batch": "val", "task": task.id, "program": program.digest, "repeat": repeat}
-            reserved = {name: getattr(usage, name) for name in Usage.__slots__}
-            fields = fields_of(trial, None, batch="val", attempt=0, in_flight=4, elapsed=1.0, lost=False)
+            reserved = {name: getattr(usage, name) for name in ModelUsage.__slots__}
+            fields = trial_fields(trial, None, batch="val", attempt=0, in_flight=4, elapsed=1.0, lost=False)
             ledger.append_all([("started", {**about, "attempt": 0, "reserved": reserved}), ("trial", fields)])
 
 
@@ -82,8 +81,8 @@ def main() -> None:
 
         def replay(_: int) -> None:
             with Ledger.open(path) as ledger:
-                budget = Budget(Limits(cost=10**6))
-                trials = Trials(Nobody(), ledger, scoring=Nobody(), budget=budget)
+                budget = RunBudget(BudgetLimits(cost=10**6))
+                trials = TrialRunner(Nobody(), ledger, scoring=Nobody(), budget=budget)
                 before = budget.bill
                 found = asyncio.run(trials.measure(requests))
                 wrong["not cached"] += sum(not trial.cached for trial in found)

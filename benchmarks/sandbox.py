@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from evolvable_tools.evolve.commands import run_confined
+from evolvable_tools.evolve.executors.base import run_confined
 from evolvable_tools.sandbox import Confinement, Sandbox, environment_inside, sandbox_of
 
 MOST = 50.0

@@ -13,18 +13,14 @@ from place import KEY, Place
 from talks import Check
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.brain import Role
-from evolvable_tools.evolve.brains.thinking import Thinking
-from evolvable_tools.evolve.executor import Executor
-from evolvable_tools.evolve.executors.canary import PROMPT, canary, canary_program
-from evolvable_tools.evolve.executors.claude_code import ClaudeCode
-from evolvable_tools.evolve.executors.clients import ClientSettings, version_of
-from evolvable_tools.evolve.executors.codex import Codex
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of, program_of
-from evolvable_tools.evolve.roles import judge
-from evolvable_tools.evolve.rollout import Rollout
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
+from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
+from evolvable_tools.evolve.executors.base import CANARY_PROMPT, Executor, canary_program, run_canary
+from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
+from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
+from evolvable_tools.evolve.proposers.proposer_model import ModelRole, PromptedModel
+from evolvable_tools.evolve.scorers import external_scorers
+from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task
 from evolvable_tools.llm.command_model import CLAUDE_CODE, CODEX, CommandModel
 from evolvable_tools.redaction.redactor import Redactor
 
@@ -49,16 +45,16 @@ Make = Callable[[Path, Place, Model], Executor]
 
 def claude_executor(binary: Path, place: Place, model: Model) -> Executor:
     environment = place.environment | {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": KEY}
-    return ClaudeCode(_settings(binary, environment, "claude-haiku-5-5"))
+    return ClaudeExecutor(_settings(binary, environment, "claude-haiku-5-5"))
 
 
 def codex_executor(binary: Path, place: Place, model: Model) -> Executor:
     environment = place.environment | {"SCRIPT_KEY": "dummy"}
-    return Codex(_settings(binary, environment, "gpt-5.5", PROVIDER.format(url=model.url)))
+    return CodexExecutor(_settings(binary, environment, "gpt-5.5", PROVIDER.format(url=model.url)))
 
 
 def _settings(binary: Path, environment: dict[str, str], model: str, config: str = "") -> ClientSettings:
-    version = version_of(str(binary), environment)
+    version = read_client_version(str(binary), environment)
     return ClientSettings(str(binary), version, model, environment, config=config, scripted=True)
 
 
@@ -84,7 +80,7 @@ def as_executor(binary: Path, place: Place, make: Make) -> Iterator[Check]:
     _configure_the_user(place)
     with Model(repeat(reader)) as model:
         executor = make(binary, place, model)
-        found = asyncio.run(canary(executor, place.root / "canary"))
+        found = asyncio.run(run_canary(executor, place.root / "canary"))
         yield "the canary passes", found.passed, found.why
         yield "the answer has the word with the skill", bool(WORD.fullmatch(found.installed)), found.installed
         yield "the answer has none without it", found.empty == "NONE", found.empty
@@ -93,7 +89,7 @@ def as_executor(binary: Path, place: Place, make: Make) -> Iterator[Check]:
         yield "its figures say that they are scripted", executor.label == "scripted", executor.label
         yield "its fingerprint names the version", bool(re.search(r" .*\d+\.\d+\.\d+", executor.fingerprint)), ""
         yield "tokens are counted", found.usage.input_tokens > 0 and found.usage.calls > 0, str(found.usage)
-        control = asyncio.run(canary(_Deaf(executor), place.root / "canary"))
+        control = asyncio.run(run_canary(_Deaf(executor), place.root / "canary"))
         yield "a client that is given no skill fails it", "does not reach" in control.why, control.why
         yield from _parts(executor, place, model)
     left = [str(path) for path in place.root.rglob("*") if path.name.startswith("client-")]
@@ -133,11 +129,11 @@ def _parts(executor: Executor, place: Place, model: Model) -> Iterator[Check]:
     (work / ".claude" / "settings.json").write_text(json.dumps(hook), encoding="utf-8")
     for name in ("CLAUDE.md", "AGENTS.md"):
         (work / name).write_text("OF-THE-FOLDER\n", encoding="utf-8")
-    prompt = part_of(Kind.PROMPT, "house", {"PROMPT.md": b"---\nname: house\ndescription: x\n---\n\nOF-THE-PROMPT\n"})
-    memory = part_of(Kind.MEMORY, "MEMORY", {"MEMORY.md": b"OF-THE-MEMORY\n"})
-    program = program_of([*canary_program("kestrel-0123456789ab").parts, prompt, memory])
+    prompt = make_part(Kind.PROMPT, "house", {"PROMPT.md": b"---\nname: house\ndescription: x\n---\n\nOF-THE-PROMPT\n"})
+    memory = make_part(Kind.MEMORY, "MEMORY", {"MEMORY.md": b"OF-THE-MEMORY\n"})
+    program = make_program([*canary_program("kestrel-0123456789ab").parts, prompt, memory])
     before = len(model.asked)
-    task = Task("t", PROMPT, ScorerSpec("exact"), Split.TRAIN, "t", timeout_s=120)
+    task = Task("t", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "t", timeout_s=120)
     rollout = asyncio.run(executor.run(task, program, 0, work))
     first = json.dumps(model.asked[before]) if len(model.asked) > before else ""
     yield "the run ends with the word", rollout.output == "kestrel-0123456789ab", str(rollout)
@@ -146,8 +142,8 @@ def _parts(executor: Executor, place: Place, model: Model) -> Iterator[Check]:
     yield "nothing of the task's folder does", "OF-THE-FOLDER" not in first, _around("OF-THE-FOLDER", first)
     yield "nothing of the user's does", "OF-THE-USER" not in first, _around("OF-THE-USER", first)
     yield "the run is marked, so that no review takes it in", "evolvable-thinking" in first, first[-500:]
-    planted = part_of(Kind.SKILL, "planted", {"SKILL.md": b"---\nname: planted\ndescription: x\n---\n\nx\n"})
-    refusal = asyncio.run(executor.run(task, program_of([planted]), 0, work))
+    planted = make_part(Kind.SKILL, "planted", {"SKILL.md": b"---\nname: planted\ndescription: x\n---\n\nx\n"})
+    refusal = asyncio.run(executor.run(task, make_program([planted]), 0, work))
     yield "a skill of the folder with a part's name is refused", str(refusal.outcome) == "refused", str(refusal)
 
 
@@ -173,14 +169,14 @@ def as_brain(binary: Path, place: Place, kind: str) -> Iterator[Check]:
             command = (str(binary), *CODEX[1:-1], *_provider(model), "-")
             environment |= {"SCRIPT_KEY": "dummy", "CODEX_HOME": str(place.home)}
         thinker = CommandModel(command, 120.0, folder=place.project, environment=environment)
-        brain = Thinking(thinker, redactor=Redactor(), scripted=True)
-        question = judge.question("What is six times seven?", "the answer is forty-two", expected="42")
+        brain = PromptedModel(thinker, redactor=Redactor(), scripted=True)
+        question = external_scorers.judge_question("What is six times seven?", "the answer is forty-two", expected="42")
         answer = asyncio.run(brain.ask(question))
-        yield "it answers by the schema", judge.score_of(answer.value).value == 1.0, str(answer)
+        yield "it answers by the schema", external_scorers.parse_judge_score(answer.value).value == 1.0, str(answer)
         told = json.dumps(model.asked[-1]) if model.asked else ""
         yield "the instructions of the role reach the model", "You judge one answer" in told, told[:500]
         yield "what it spent is known", answer.usage.input_tokens > 0, str(answer.usage)
-        yield "it is labelled", brain.label == "scripted" and question.role is Role.JUDGE, brain.label
+        yield "it is labelled", brain.label == "scripted" and question.role is ModelRole.JUDGE, brain.label
         brain.close()
 
 

@@ -3,9 +3,10 @@
 import random
 from collections.abc import Sequence
 
+from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
+
 from evolution.scenarios import BASE, Found, Place, Rules, mean
-from evolvable_tools.evolve.frontier import evoskill_loop, pareto, sampler
-from evolvable_tools.evolve.gates import cap_evolve, gepa, skillopt
+from evolvable_tools.evolve.optimizers import selection
 from evolvable_tools.evolve.task import Split
 
 _MINIBATCH = 3
@@ -41,13 +42,13 @@ def gepa_minibatch(place: Place, proposals: int) -> Found:
     rows = [place.measure(BASE, val)]
     for iteration in range(1, proposals + 1):
         scores = [list(row.values()) for row in rows]
-        parent = programs[pareto.pick(pareto.front(scores), [mean(row) for row in rows], chance)]
-        batch = sampler.batch(train, iteration, categories=_MINIBATCH, per_category=1)
+        parent = programs[selection.sample_front(selection.pareto_front(scores), [mean(row) for row in rows], chance)]
+        batch = selection.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
         before = list(place.measure(parent, batch).values())
         if min(before) == 1.0:
             continue
         child = place.proposal(parent, iteration)
-        if gepa.worth_validating(before, list(place.measure(child, batch).values())):
+        if gepa_gate.worth_validating(before, list(place.measure(child, batch).values())):
             programs.append(child)
             rows.append(place.measure(child, val))
     best = max(range(len(rows)), key=lambda number: mean(rows[number]))
@@ -61,11 +62,11 @@ def skillopt_strict(place: Place, proposals: int) -> Found:
     at = top = first = mean(place.measure(BASE, val))
     for iteration in range(1, proposals + 1):
         child = place.proposal(current, iteration)
-        score = skillopt.score(mean(place.measure(child, val)), 0.0)
-        action = skillopt.decide(score, at, top)
-        if action is not skillopt.Action.REJECT:
+        score = skillopt_gate.score(mean(place.measure(child, val)), 0.0)
+        action = skillopt_gate.decide(score, at, top)
+        if action is not skillopt_gate.Action.REJECT:
             current, at = child, score
-        if action is skillopt.Action.ACCEPT_NEW_BEST:
+        if action is skillopt_gate.Action.ACCEPT_NEW_BEST:
             best, top = child, score
     return Found(best, top - first)
 
@@ -80,7 +81,7 @@ def k_se(k: float):
             child = place.proposal(current, iteration)
             before, after = place.measure(current, val), place.measure(child, val)
             differences = [after[task] - before[task] for task in before]
-            if cap_evolve.decide(mean(before), mean(after), "paired", differences=differences, k=k).accept:
+            if cap_evolve_gate.decide(mean(before), mean(after), "paired", differences=differences, k=k).accept:
                 current = child
         return Found(current, mean(place.measure(current, val)) - first)
 

@@ -12,22 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from baselines.scripted_model import ScriptedModel
+
 from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.brain import Question, Role
-from evolvable_tools.evolve.brains.scripted import Scripted
-from evolvable_tools.evolve.budget import Budget, Limits
-from evolvable_tools.evolve.executors.simulated import rules_of
-from evolvable_tools.evolve.gates.verdict import Ruling
-from evolvable_tools.evolve.interleaving import Request
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of, program_of, size_of
-from evolvable_tools.evolve.rollout import Outcome, Trial, Usage
-from evolvable_tools.evolve.run import Journal, Run
-from evolvable_tools.evolve.run_folder import RunFolder
-from evolvable_tools.evolve.run_settings import RunSettings
-from evolvable_tools.evolve.task import Split, Task
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
+from evolvable_tools.evolve.executors.simulated import find_rules
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_context import Journal, RunContext
+from evolvable_tools.evolve.statistics.verdict import Ruling
+from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
+from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.scheduler import TrialRequest
 from evolvable_tools.redaction.redactor import Redactor
 
 _NAME = "rules"
@@ -48,7 +47,7 @@ DEFAULT = Design()
 
 def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) -> Found:
     """Drives a run to its verdict and returns what is promoted, or the base."""
-    base = program_of([part_of(Kind.SKILL, _NAME, {"SKILL.md": _TEXT.encode()})])
+    base = make_program([make_part(Kind.SKILL, _NAME, {"SKILL.md": _TEXT.encode()})])
     settings = RunSettings(
         "simulated",
         executor={"kind": "simulated"},
@@ -57,11 +56,11 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
         test_repeats=design.repeats,
     )
     run = _run(place, base, settings, look)
-    asyncio.run(drive(run))
+    asyncio.run(run_phases(run))
     said = run.state.verdict
     if said["verdict"] != Ruling.PROMOTE:
         return Found(BASE)
-    return Found(rules_of(run.program(said["candidate"])), said["delta"])
+    return Found(find_rules(run.program(said["candidate"])), said["delta"])
 
 
 @dataclass
@@ -75,7 +74,7 @@ class _Memory:
         return self.records[-1]
 
 
-class _Folder(RunFolder):
+class _Folder(RunDirectory):
     """A run's folder in memory."""
 
     def __init__(self) -> None:
@@ -106,17 +105,21 @@ class _Trials:
         self._place = place
         self._rules: dict[str, Rules] = {}
 
-    async def measure(self, requests: Sequence[Request], *, batch: str) -> list[Trial]:
+    async def measure(self, requests: Sequence[TrialRequest], *, batch: str) -> list[Trial]:
         """Returns a trial for each request, in order."""
         return [self._trial(*request) for request in requests]
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
         digest = program.digest
         if digest not in self._rules:
-            self._rules[digest] = rules_of(program)
+            self._rules[digest] = find_rules(program)
         score = self._place.drawn(digest, self._rules[digest], task, repeat)
-        outcome, key, read = Outcome.PASS if score else Outcome.FAIL, f"{digest} {task.id} {repeat}", f"skill:{_NAME}"
-        return Trial(key, task.id, digest, repeat, outcome, score, Usage(), 0.0, output="answer", read=(read,))
+        outcome, key, read = (
+            TrialOutcome.PASS if score else TrialOutcome.FAIL,
+            f"{digest} {task.id} {repeat}",
+            f"skill:{_NAME}",
+        )
+        return Trial(key, task.id, digest, repeat, outcome, score, ModelUsage(), 0.0, output="answer", read=(read,))
 
 
 class _Test:
@@ -133,7 +136,7 @@ class _Test:
         return self._place.of(Split.TEST), self.look, _Trials(self._place)
 
 
-def _run(place: Place, base: Program, settings: RunSettings, look: int) -> Run:
+def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunContext:
     folder, journal = _Folder(), Journal(_Memory())
     folder.keep_program(base)
     train, val, test = (place.of(split) for split in Split)
@@ -147,28 +150,37 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> Run:
         test_tasks=len(test),
         exploratory=False,
         base=base.digest,
-        size=size_of(base),
+        size=program_size(base),
         merged=[],
     )
     brain = _brain(place, journal)
-    return Run(
-        folder, journal, settings, train, val, _Test(place, look), _Trials(place), brain, Budget(Limits()), Redactor()
+    return RunContext(
+        folder,
+        journal,
+        settings,
+        train,
+        val,
+        _Test(place, look),
+        _Trials(place),
+        brain,
+        RunBudget(BudgetLimits()),
+        Redactor(),
     )
 
 
-def _brain(place: Place, journal: Journal) -> Scripted:
+def _brain(place: Place, journal: Journal) -> ScriptedModel:
     """Returns who proposes in every iteration what the place has for it, and builds just that."""
 
-    def propose(question: Question) -> Mapping[str, Any]:
+    def propose(question: ModelQuestion) -> Mapping[str, Any]:
         rule = place.law.effects[journal.state.iteration - 1].rule
         failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
         intent = {"op": "edit", "ref": f"skill:{_NAME}", "tasks": failed, "modification": rule}
         said = {"diagnoses": [], "approaches": [], "intents": [intent]}
         return {**said, "summary": rule, "justification": "It failed."}
 
-    def build(question: Question) -> Mapping[str, Any]:
+    def build(question: ModelQuestion) -> Mapping[str, Any]:
         rule = question.data["intents"][0]["modification"]
         change = {"path": "SKILL.md", "old": _LINE, "new": f"{_LINE}- rule: {rule}\n"}
         return {"edits": [{"op": "edit", "ref": f"skill:{_NAME}", "changes": [change]}]}
 
-    return Scripted({Role.PROPOSER: propose, Role.BUILDER: build})
+    return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.BUILDER: build})

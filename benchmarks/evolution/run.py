@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from baselines.simulated_world import Law
 from support import Row, conclude, progress
 
 from evolution.others import evoskill, gepa_minibatch, k_se, skillopt_strict
 from evolution.product import Design, ours
 from evolution.report import Line, looks_text, table
 from evolution.scenarios import BASE, LARGER, PROPOSALS, SCENARIOS, SIZES, Found, Place, Scenario, place
-from evolvable_tools.evolve.executors.simulated_world import Law
 
 Loop = Callable[[Place, int], Found]
 

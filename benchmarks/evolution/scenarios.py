@@ -4,8 +4,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_tools.evolve.executors.simulated import Simulated
-from evolvable_tools.evolve.executors.simulated_world import Effect, Law, made, program_with
+from baselines.simulated_world import Effect, Law, make_taskset, program_with
+
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 
 PROPOSALS = 10
@@ -64,7 +65,7 @@ class Place:
 
     law: Law
     tasks: TaskSet
-    executor: Simulated
+    executor: SimulatedExecutor
     spent: int = 0
     _seen: dict[tuple[str, str, int], float] = field(default_factory=dict)
     _digests: dict[Rules, str] = field(default_factory=dict)
@@ -98,8 +99,8 @@ class Place:
 def place(scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS) -> Place:
     """Returns a fresh place; equal arguments give equal ones."""
     law = scenario.law(seed, proposals)
-    tasks = made(law, sizes, seed)
-    return Place(law, tasks, Simulated(tasks.tasks, seed))
+    tasks = make_taskset(law, sizes, seed)
+    return Place(law, tasks, SimulatedExecutor(tasks.tasks, seed))
 
 
 def mean(scores: Mapping[str, float]) -> float:

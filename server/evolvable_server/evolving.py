@@ -15,8 +15,8 @@ from evolvable_server.naming import named_commands
 from evolvable_server.redaction import Redaction
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.means import EvolveMeans
-    from evolvable_tools.evolve.run_folder import RunFolder
+    from evolvable_tools.evolve.factory import HostContext
+    from evolvable_tools.evolve.ledger.run_directory import RunDirectory
     from evolvable_tools.sandbox import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
@@ -25,13 +25,13 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 
 def evolve_means(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
-) -> "EvolveMeans":
+) -> "HostContext":
     """Returns what this process has for runs. Children get its environment, and are no clients of the library; what it
     says of models' addresses and proxies is replaced by what the person's configuration says.
 
     person: whether a person at a terminal is told what to do about a command that is not named.
     """
-    from evolvable_tools.evolve.means import EvolveMeans  # late: a server answers its first question without it
+    from evolvable_tools.evolve.factory import HostContext  # late: a server answers its first question without it
 
     env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
     machine = read_machine(config.project, env)
@@ -41,7 +41,7 @@ def evolve_means(
     }
     found = {name: path for name, path in signed_in.items() if path.is_file()}
     commands = named_commands(config, person=person)
-    return EvolveMeans(
+    return HostContext(
         env,
         config.api_key,
         config.api_url,
@@ -63,15 +63,15 @@ def sandbox_choice(config: Config) -> "SandboxChoice":
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
-def start_driver(home: Path, folder: "RunFolder") -> int:
+def start_driver(home: Path, folder: "RunDirectory") -> int:
     """Starts a process that drives a run as far as it comes, and returns its id; it outlives this one.
 
     Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
     """
-    from evolvable_tools.evolve.driving import is_driven
+    from evolvable_tools.evolve.driver import is_run_active
 
     command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
-    folder.expect_driver(True)
+    folder.mark_driver_starting(True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(folder.log, flags, 0o600), "ab") as log:
         process = subprocess.Popen(
@@ -86,10 +86,10 @@ def start_driver(home: Path, folder: "RunFolder") -> int:
 
     def see_it_out() -> None:
         process.wait()  # or it would stay behind as a zombie
-        folder.expect_driver(False)
+        folder.mark_driver_starting(False)
 
     threading.Thread(target=see_it_out, daemon=True).start()
     until = monotonic() + _MOMENT
-    while process.poll() is None and not is_driven(folder) and monotonic() < until:
+    while process.poll() is None and not is_run_active(folder) and monotonic() < until:
         sleep(0.02)
     return process.pid

@@ -14,14 +14,13 @@ from evolve_runs import program, running, scripted, skill, task
 from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve import programs
-from evolvable_tools.evolve.adopting import Drifted, NotPromoted, adopt, unadopt
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.opportunities import opportunities
-from evolvable_tools.evolve.run_folder import NoSuchRun, the_run
-from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.deploy import NotPromoted, ResourceDrifted, adopt, monitor_adoptions, unadopt
+from evolvable_tools.evolve.ledger.run_directory import NoSuchRun, find_run
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.start import find_opportunities
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.watching import watch
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit, load, proposal_inbox
 
@@ -44,12 +43,12 @@ def library(tmp_path: Path) -> Iterator[Library]:
 
 def run(library: Library, *lines: str) -> None:
     """Makes a run whose only proposal adds these lines to the skill as it is."""
-    base, pins = programs.taken(library, PERSON, [FORMS])
+    base, pins = programs.load_program(library, PERSON, [FORMS])
     assert base == program()
     settings = RunSettings("environment:made-up", program=tuple(pins), iterations=1, test_repeats=1)
     brain = scripted([("Change it", lines)])
     with running(library.store.home / "evolve" / RUN, base, brain, SPLITS, settings) as made:
-        asyncio.run(drive(made))
+        asyncio.run(run_phases(made))
 
 
 def text(library: Library) -> str:
@@ -104,7 +103,7 @@ def test_nothing_is_adopted_over_what_changed_since_it_was_measured(library, cha
         edit.remove_resource(library, PERSON, FORMS, "not needed")
     sequence = library.store.sequence()
 
-    with pytest.raises(Drifted, match="skill:forms"):
+    with pytest.raises(ResourceDrifted, match="skill:forms"):
         adopt(library, PERSON, RUN)
     assert library.store.sequence() == sequence and proposal_inbox.list_waiting(library) == []
 
@@ -115,7 +114,7 @@ def test_an_executable_file_stays_executable(library):
     files = {**library.store.files(library.store.head(FORMS)), "run.sh": File(b"#!/bin/sh\n", EXECUTABLE)}
     with library.store.transaction(Actor.HUMAN, "a script") as tx:
         tx.put(FORMS, files)
-    base, pins = programs.taken(library, PERSON, [FORMS])
+    base, pins = programs.load_program(library, PERSON, [FORMS])
     brain = scripted([("Change it", ["rule: iso"])])
     settings = RunSettings("environment:made-up", program=tuple(pins), iterations=1, test_repeats=1)
     script = brain._scripts["builder"]
@@ -127,7 +126,7 @@ def test_an_executable_file_stays_executable(library):
 
     brain._scripts["builder"] = build
     with running(library.store.home / "evolve" / RUN, base, brain, SPLITS, settings) as made:
-        asyncio.run(drive(made))
+        asyncio.run(run_phases(made))
 
     adopt(library, PERSON, RUN)
 
@@ -138,11 +137,11 @@ def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back
     run(library, "rule: iso")
     outcomes(library, *["succeeded"] * 8)
     adopt(library, PERSON, RUN)
-    assert [one.verdict for one in watch(library, PERSON)] == ["open"]
+    assert [one.verdict for one in monitor_adoptions(library, PERSON)] == ["open"]
     outcomes(library, *["failed"] * 8)
 
-    [watched] = watch(library, PERSON)
-    [again] = watch(library, PERSON)
+    [watched] = monitor_adoptions(library, PERSON)
+    [again] = monitor_adoptions(library, PERSON)
 
     assert watched.verdict == "worse" and again.proposals == watched.proposals
     [waits] = proposal_inbox.list_waiting(library)
@@ -165,11 +164,11 @@ def test_the_queue_of_reviews_looks_after_what_was_adopted(library, tmp_path):
 
 
 def test_what_harms_or_fails_deserves_work_and_the_runs_it_was_in_are_named(library):
-    assert opportunities(library, PERSON).found == []
+    assert find_opportunities(library, PERSON).found == []
     outcomes(library, *["failed"] * 6)
     run(library, "Say hello.")
 
-    found = opportunities(library, PERSON)
+    found = find_opportunities(library, PERSON)
 
     first = found.found[0]
     assert (first.ref, first.reason, first.runs) == ("skill:forms", "failing", [f"{RUN}: NOT SUPPORTED"])
@@ -179,5 +178,5 @@ def test_what_harms_or_fails_deserves_work_and_the_runs_it_was_in_are_named(libr
 def test_the_newest_run_and_any_unambiguous_beginning_name_a_run(library):
     run(library, "rule: iso")
 
-    assert the_run(library.store.home, None).id == the_run(library.store.home, "2026").id == RUN
+    assert find_run(library.store.home, None).id == find_run(library.store.home, "2026").id == RUN
     assert dataclasses.asdict(adopt(library, PERSON, "20260101"))["run"] == RUN

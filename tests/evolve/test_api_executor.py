@@ -12,12 +12,10 @@ from evolving import a_program, a_skill, a_task
 from model_api import HANGS, ModelApi, Reply, fails, says
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.prices import Price
+from evolvable_tools.evolve.candidates.programs import Program, make_part
 from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-from evolvable_tools.evolve.executors.canary import canary
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of
-from evolvable_tools.evolve.rollout import Outcome, Rollout, Usage
+from evolvable_tools.evolve.executors.base import run_canary
+from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, TrialOutcome
 
 KEY = "sk-ant-secret-of-the-test"
 EMPTY = Program()
@@ -49,7 +47,7 @@ def work(tmp_path: Path) -> Path:
 def test_the_model_reads_a_skill_and_a_file_and_answers(work: Path) -> None:
     program = a_program(
         a_skill("notes", "Read the file.", description="Reads notes."),
-        part_of(Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nBe brief.\n"}),
+        make_part(Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nBe brief.\n"}),
     )
     with ModelApi(
         uses("read_skill", name="notes", path="SKILL.md"), uses("read_file", path="notes.txt"), says("42")
@@ -57,7 +55,7 @@ def test_the_model_reads_a_skill_and_a_file_and_answers(work: Path) -> None:
         rollout = ran(api, work, program, price=Price(1.0, 10.0))
 
     assert (rollout.output, rollout.outcome, rollout.read) == ("42", None, ("skill:notes",))
-    assert rollout.usage == Usage(30, 15, 3, pytest.approx(180e-6))
+    assert rollout.usage == ModelUsage(30, 15, 3, pytest.approx(180e-6))
     system = api.asked[0].body["system"][0]["text"]
     assert "- notes: Reads notes." in system and "Be brief." in system
     results = [message["content"][0]["content"] for message in api.asked[2].body["messages"][2::2]]
@@ -75,7 +73,7 @@ def test_without_skills_there_is_nothing_of_skills_in_the_request(work: Path) ->
 def test_the_canary_passes_by_what_the_model_was_sent(tmp_path: Path) -> None:
     word = "kestrel-0123456789ab"
     with ModelApi(says("NONE"), uses("read_skill", name="canary-word"), says(word)) as api:
-        found = asyncio.run(canary(executor(api), tmp_path, word))
+        found = asyncio.run(run_canary(executor(api), tmp_path, word))
 
     assert found.passed, found.why
     assert word not in json.dumps(api.asked[0].body)
@@ -122,23 +120,23 @@ def test_trouble_of_the_api_is_no_verdict_and_is_not_asked_again_here(
     with ModelApi(reply) as api:
         rollout = ran(api, work)
 
-    assert (rollout.outcome, rollout.retry_after) == (Outcome.INFRA_ERROR, wait)
+    assert (rollout.outcome, rollout.retry_after) == (TrialOutcome.INFRA_ERROR, wait)
     assert rollout.detail and KEY not in rollout.detail
     assert len(api.asked) == 1
 
 
 def test_time_that_runs_out_counts_only_when_the_model_had_begun(work: Path) -> None:
     with ModelApi(HANGS) as api:
-        assert ran(api, work, seconds=0.5).outcome is Outcome.INFRA_ERROR
+        assert ran(api, work, seconds=0.5).outcome is TrialOutcome.INFRA_ERROR
     with ModelApi(uses("list_files"), HANGS) as api:
-        assert ran(api, work, seconds=3.0).outcome is Outcome.AGENT_TIMEOUT
+        assert ran(api, work, seconds=3.0).outcome is TrialOutcome.AGENT_TIMEOUT
 
 
 def test_a_model_that_goes_on_for_ever_has_failed(work: Path) -> None:
     with ModelApi(*[uses("list_files")] * 3) as api:
         rollout = ran(api, work, max_turns=3)
 
-    assert rollout.outcome is Outcome.AGENT_TIMEOUT and rollout.usage.calls == 3
+    assert rollout.outcome is TrialOutcome.AGENT_TIMEOUT and rollout.usage.calls == 3
 
 
 def test_a_refusal_is_scored_like_any_other_answer(work: Path) -> None:
@@ -153,14 +151,14 @@ def test_without_a_key_nobody_is_asked(work: Path, key: str) -> None:
     with ModelApi() as api:
         rollout = ran(api, work, key=key)
 
-    assert rollout.outcome is Outcome.INFRA_ERROR and not api.asked
+    assert rollout.outcome is TrialOutcome.INFRA_ERROR and not api.asked
 
 
 def test_a_program_that_needs_commands_is_refused_without_them(work: Path) -> None:
     with ModelApi() as api:
         rollout = ran(api, work, a_program(a_skill("calc", run_py="print(1)")))
 
-    assert rollout.outcome is Outcome.REFUSED and "needs Bash" in rollout.detail
+    assert rollout.outcome is TrialOutcome.REFUSED and "needs Bash" in rollout.detail
 
 
 def test_it_travels_to_other_processes_and_hides_its_key() -> None:

@@ -8,13 +8,12 @@ import pytest
 from evolve_runs import plan, program, running, scripted, task
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve import asking
-from evolvable_tools.evolve.brains.brain import NeedsAnswer, Question, Role
-from evolvable_tools.evolve.brains.handoff import HandOff
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.means import Answers, spec_of
-from evolvable_tools.evolve.run_folder import RunFolder, the_run
-from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve import run_control
+from evolvable_tools.evolve.factory import SubmittedAnswers, parse_executor_spec
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory, find_run
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.proposers.proposer_model import HandOffModel, ModelQuestion, ModelRole, NeedsAnswer
+from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.llm import WrongAnswer
 
@@ -25,76 +24,79 @@ SPLITS = {
 }
 
 
-def drives(home: Path) -> RunFolder:
+def drives(home: Path) -> RunDirectory:
     """Drives the run as far as it comes without an answer."""
     folder = home / "evolve" / RUN
-    brain, settings = HandOff(Answers(RunFolder(folder))), RunSettings("environment:made-up", iterations=1)
+    brain, settings = (
+        HandOffModel(SubmittedAnswers(RunDirectory(folder))),
+        RunSettings("environment:made-up", iterations=1),
+    )
     with running(folder, program(), brain, SPLITS, settings) as run, contextlib.suppress(NeedsAnswer):
-        asyncio.run(drive(run))
-    return RunFolder(folder)
+        asyncio.run(run_phases(run))
+    return RunDirectory(folder)
 
 
-def question_of(packet: dict) -> Question:
-    return Question(Role(packet["role"]), packet["instructions"], packet["data"], packet["answer_schema"])
+def question_of(packet: dict) -> ModelQuestion:
+    return ModelQuestion(ModelRole(packet["role"]), packet["instructions"], packet["data"], packet["answer_schema"])
 
 
 def test_a_question_waits_is_answered_from_elsewhere_and_is_asked_only_once(tmp_path):
     drives(tmp_path)
-    status = asking.status(tmp_path)
-    [packet] = asking.pending(tmp_path).packets
+    status = run_control.get_status(tmp_path)
+    [packet] = run_control.list_pending(tmp_path).packets
 
     assert (status.state, status.pending) == ("waiting", [packet["question_id"]])
     assert packet["question_id"] in status.line and "[simulated]" in status.line
     drives(tmp_path)
-    assert [one["question_id"] for one in asking.pending(tmp_path).packets] == [packet["question_id"]]
+    assert [one["question_id"] for one in run_control.list_pending(tmp_path).packets] == [packet["question_id"]]
     with pytest.raises(WrongAnswer, match="another schema"):
-        asking.submit(tmp_path, None, packet["question_id"], {"intents": []})
+        run_control.submit_answer(tmp_path, None, packet["question_id"], {"intents": []})
     with pytest.raises(InvalidArgument, match="does not wait"):
-        asking.submit(tmp_path, None, "../../escape", {})
-    asking.submit(tmp_path, RUN[:8], packet["question_id"], plan(question_of(packet), "Dates are ISO"))
-    assert asking.pending(tmp_path).packets == []
+        run_control.submit_answer(tmp_path, None, "../../escape", {})
+    run_control.submit_answer(tmp_path, RUN[:8], packet["question_id"], plan(question_of(packet), "Dates are ISO"))
+    assert run_control.list_pending(tmp_path).packets == []
     drives(tmp_path)
-    [built] = asking.pending(tmp_path).packets
+    [built] = run_control.list_pending(tmp_path).packets
     assert built["role"] == "builder" and "evidence" not in built["data"]
     with pytest.raises(InvalidArgument, match="does not wait"):
-        asking.submit(tmp_path, None, packet["question_id"], plan(question_of(packet), "Again"))
+        run_control.submit_answer(tmp_path, None, packet["question_id"], plan(question_of(packet), "Again"))
 
 
 def test_events_are_told_since_a_number_and_a_finished_run_is_not_continued(tmp_path):
     folder = tmp_path / "evolve" / RUN
     settings = RunSettings("environment:made-up", iterations=1, test_repeats=1)
     with running(folder, program(), scripted([("Dates are ISO", ["rule: iso"])]), SPLITS, settings) as run:
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
 
-    whole = asking.status(tmp_path)
-    later = asking.status(tmp_path, since=whole.events[3].number)
+    whole = run_control.get_status(tmp_path)
+    later = run_control.get_status(tmp_path, since=whole.events[3].number)
 
     assert whole.state == "finished" and whole.verdict == "PROMOTE"
-    assert later.events == whole.events[4:] and asking.status(tmp_path, since=whole.next).events == []
+    assert later.events == whole.events[4:] and run_control.get_status(tmp_path, since=whole.next).events == []
     assert whole.spent["trials"] == sum(spent["trials"] for spent in whole.spent_on.values())
     assert set(whole.spent_on) == {
         *("pilot", "calibrate", "train", "val", "confirm", "test"),
         *("role:proposer", "role:builder"),
     }
     with pytest.raises(InvalidArgument, match="finished"):
-        asking.resume(tmp_path)
-    assert [one.run for one in asking.statuses(tmp_path)] == [RUN]
+        run_control.resume_run(tmp_path)
+    assert [one.run for one in run_control.list_statuses(tmp_path)] == [RUN]
 
 
 def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_with_another_budget_if_wanted(tmp_path):
     drives(tmp_path)
 
-    assert asking.stop(tmp_path).state == "stopped"
-    [packet] = asking.pending(tmp_path).packets
-    taken = asking.submit(tmp_path, None, packet["question_id"], plan(question_of(packet), "Dates are ISO"))
-    assert not taken.goes_on and the_run(tmp_path, None).stop_wanted
-    asking.resume(tmp_path, None, {"cost": 2.5})
+    assert run_control.stop_run(tmp_path).state == "stopped"
+    [packet] = run_control.list_pending(tmp_path).packets
+    taken = run_control.submit_answer(tmp_path, None, packet["question_id"], plan(question_of(packet), "Dates are ISO"))
+    assert not taken.goes_on and find_run(tmp_path, None).is_stop_requested
+    run_control.resume_run(tmp_path, None, {"cost": 2.5})
 
-    folder = the_run(tmp_path, None)
-    assert not folder.stop_wanted
-    from evolvable_tools.evolve.driving import state_of
+    folder = find_run(tmp_path, None)
+    assert not folder.is_stop_requested
+    from evolvable_tools.evolve.driver import load_run_state
 
-    assert state_of(folder).settings["limit"]["cost"] == 2.5
+    assert load_run_state(folder).settings["limit"]["cost"] == 2.5
 
 
 @pytest.mark.parametrize(
@@ -102,12 +104,12 @@ def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_
     [("claude:m", "claude"), ("codex:m", "codex"), ("simulated", "simulated"), ("python x.py", "command")],
 )
 def test_an_executor_is_named_by_a_text(text, kind):
-    assert spec_of(text)["kind"] == kind
+    assert parse_executor_spec(text)["kind"] == kind
 
 
 def test_a_model_has_to_be_named_and_a_setting_has_to_be_one():
     with pytest.raises(InvalidArgument, match="needs a model"):
-        spec_of("claude")
+        parse_executor_spec("claude")
     for bad in ({"mode": "everything"}, {"parent": "oldest"}, {"edits": (5, 1)}, {"iterations": -1}):
         with pytest.raises(InvalidArgument):
             RunSettings("environment:x", **bad)
@@ -122,5 +124,5 @@ def test_one_run_that_is_broken_hides_no_other(tmp_path):
     (tmp_path / "evolve/20280101-000000-eeee").mkdir()
     (tmp_path / "evolve/notes.txt").write_text("mine")
 
-    assert [one.run for one in asking.statuses(tmp_path)] == [RUN]
-    assert asking.status(tmp_path).run == RUN
+    assert [one.run for one in run_control.list_statuses(tmp_path)] == [RUN]
+    assert run_control.get_status(tmp_path).run == RUN

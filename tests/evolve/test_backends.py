@@ -16,15 +16,12 @@ import trial_children
 from processes import poll
 from trial_parts import BASE, ByFirstWord, Scripted, program, task, tasks
 
-from evolvable_tools.evolve.attempt import Job
-from evolvable_tools.evolve.backends.backend import Backend, Done
-from evolvable_tools.evolve.backends.processes import ProcessBackend
-from evolvable_tools.evolve.backends.tasks import TaskBackend
-from evolvable_tools.evolve.budget import Budget
-from evolvable_tools.evolve.ledger import Ledger, read
-from evolvable_tools.evolve.rollout import Outcome, Trial
-from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.trials import Settings, Trials
+from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
+from evolvable_tools.evolve.trials.backends import ProcessBackend
+from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
 
 NO_RAY = importlib.util.find_spec("ray") is None
 SKIP_RAY = pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install 'evolvable[ray]'")
@@ -51,17 +48,17 @@ def ray_cluster() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Callable[[], Backend]:
+def make(request: pytest.FixtureRequest) -> Callable[[], TrialBackend]:
     """Makes the backend that the test is about."""
     if request.param == "ray":
         request.getfixturevalue("ray_cluster")
-        from evolvable_tools.evolve.backends.on_ray import RayBackend
+        from evolvable_tools.evolve.trials.backends import RayBackend
 
         return RayBackend
-    return {"tasks": TaskBackend, "processes": ProcessBackend}[request.param]
+    return {"tasks": AsyncioBackend, "processes": ProcessBackend}[request.param]
 
 
-def with_backend(make: Callable[[], Backend], use: Callable[[Backend], Awaitable[Any]]) -> Any:
+def with_backend(make: Callable[[], TrialBackend], use: Callable[[TrialBackend], Awaitable[Any]]) -> Any:
     """Returns what `use` returns of a backend, which is closed afterwards."""
 
     async def work() -> Any:
@@ -76,16 +73,16 @@ def with_backend(make: Callable[[], Backend], use: Callable[[Backend], Awaitable
 
 
 def measured(
-    make: Callable[[], Backend], folder: Path, todo: list[Task], budget: Budget | None = None
+    make: Callable[[], TrialBackend], folder: Path, todo: list[Task], budget: RunBudget | None = None
 ) -> tuple[list[Trial], list[Any]]:
     """Returns the trials of these tasks under two programs, and the ledger's records."""
     folder.mkdir(exist_ok=True)
     requests = [(arm, one, 0) for arm in (BASE, program("changed")) for one in todo]
-    settings = Settings(folder=folder / "workspaces", backoff=(0.0, 0.0), patience=5.0)
+    settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0), patience=5.0)
 
-    async def use(backend: Backend) -> list[Trial]:
+    async def use(backend: TrialBackend) -> list[Trial]:
         with Ledger.open(folder / "ledger.jsonl", durable=False) as ledger:
-            trials = Trials(
+            trials = TrialRunner(
                 Scripted(folder, retry_after=0.01),
                 ledger,
                 scoring=ByFirstWord(),
@@ -95,7 +92,7 @@ def measured(
             )
             return await trials.measure(requests, "val")
 
-    return with_backend(make, use), read(folder / "ledger.jsonl")
+    return with_backend(make, use), read_ledger(folder / "ledger.jsonl")
 
 
 def report(trials: list[Trial], records: list[Any]) -> bytes:
@@ -108,16 +105,16 @@ def report(trials: list[Trial], records: list[Any]) -> bytes:
     return "\n".join([*map(repr, trials), *about]).encode()
 
 
-async def all_done(backend: Backend, count: int) -> dict[str, Any]:
-    done: list[Done] = []
+async def all_done(backend: TrialBackend, count: int) -> dict[str, Any]:
+    done: list[FinishedJob] = []
     while len(done) < count:
         done += await backend.poll(TIMEOUT)
     assert len(done) == count
     return dict(done)
 
 
-def job(folder: Path, one: Task) -> Job:
-    return Job(Scripted(folder), ByFirstWord(), one, BASE, 0, {"in/a.txt": b"a"}, place=folder / "workspaces")
+def job(folder: Path, one: Task) -> TrialJob:
+    return TrialJob(Scripted(folder), ByFirstWord(), one, BASE, 0, {"in/a.txt": b"a"}, place=folder / "workspaces")
 
 
 def gone(pid: int) -> bool:
@@ -129,19 +126,19 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
-def test_every_backend_gives_the_same_report_byte_for_byte(make: Callable[[], Backend], tmp_path: Path) -> None:
+def test_every_backend_gives_the_same_report_byte_for_byte(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
     prompts = ("pass", "fail", "timeout", "refuse", "trouble", "raise", "busy")
     todo = [task(f"{prompt} {number}", prompt) for prompt in prompts for number in range(2)] + [task("unscorable")]
-    here = measured(TaskBackend, tmp_path / "here", todo)
+    here = measured(AsyncioBackend, tmp_path / "here", todo)
     there = measured(make, tmp_path / "there", todo)
     assert report(*there) == report(*here)
 
 
 @pytest.mark.parametrize("make", BACKENDS, indirect=True)
 def test_every_job_comes_back_once_and_polling_does_not_wait_longer_than_it_may(
-    make: Callable[[], Backend], tmp_path: Path
+    make: Callable[[], TrialBackend], tmp_path: Path
 ) -> None:
-    async def use(backend: Backend) -> None:
+    async def use(backend: TrialBackend) -> None:
         assert await backend.poll(TIMEOUT) == []
         tickets = [backend.submit(job(tmp_path, one)) for one in tasks(5)]
         found = await all_done(backend, 5)
@@ -154,8 +151,8 @@ def test_every_job_comes_back_once_and_polling_does_not_wait_longer_than_it_may(
 
 
 @pytest.mark.parametrize("make", BACKENDS, indirect=True)
-def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], Backend], tmp_path: Path) -> None:
-    async def use(backend: Backend) -> None:
+def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
+    async def use(backend: TrialBackend) -> None:
         ticket = backend.submit(job(tmp_path, task("h", "hang")))
         other = backend.submit(job(tmp_path, task("k", "hang")))
         while not all((tmp_path / f"hanging {name}").exists() for name in "hk"):
@@ -175,12 +172,12 @@ def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], Backend
 
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
 def test_a_worker_that_dies_takes_no_other_job_along_and_is_run_again_by_nobody_else(
-    make: Callable[[], Backend], tmp_path: Path
+    make: Callable[[], TrialBackend], tmp_path: Path
 ) -> None:
-    budget = Budget()
+    budget = RunBudget()
     todo = [task("dies", "once die"), *tasks(6)]
     trials, records = measured(make, tmp_path, todo, budget)
-    assert {trial.outcome for trial in trials} == {Outcome.PASS}
+    assert {trial.outcome for trial in trials} == {TrialOutcome.PASS}
     failed = [record for record in records if record["type"] == "trial" and record["lost"]]
     assert [record["trial"]["task"] for record in failed] == ["dies"]
     assert failed[0]["trial"]["detail"].startswith("the worker died")
@@ -190,22 +187,22 @@ def test_a_worker_that_dies_takes_no_other_job_along_and_is_run_again_by_nobody_
 
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
 def test_a_worker_that_is_killed_from_outside_is_an_infrastructure_error(
-    make: Callable[[], Backend], tmp_path: Path
+    make: Callable[[], TrialBackend], tmp_path: Path
 ) -> None:
-    async def use(backend: Backend) -> None:
+    async def use(backend: TrialBackend) -> None:
         backend.submit(job(tmp_path, task("c", "compute")))
         note = tmp_path / "hanging c"
         while not (note.exists() and note.read_text()):
             assert await backend.poll(0.05) == []
         os.kill(int(note.read_text()), signal.SIGKILL)
         (found,) = (await all_done(backend, 1)).values()
-        assert (found.outcome, found.lost) == (Outcome.INFRA_ERROR, True)
+        assert (found.outcome, found.lost) == (TrialOutcome.INFRA_ERROR, True)
 
     with_backend(make, use)
 
 
 def test_a_job_that_awaits_nothing_is_killed_when_it_is_cancelled(tmp_path: Path) -> None:
-    async def use(backend: Backend) -> int:
+    async def use(backend: TrialBackend) -> int:
         ticket = backend.submit(job(tmp_path, task("c", "compute")))
         note = tmp_path / "hanging c"
         while not (note.exists() and note.read_text()):
@@ -220,9 +217,9 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once(tmp_path: Path) -> Non
     class Local(Scripted):
         pass
 
-    async def use(backend: Backend) -> None:
+    async def use(backend: TrialBackend) -> None:
         with pytest.raises(AttributeError, match="Local"):
-            backend.submit(Job(Local(tmp_path), ByFirstWord(), task("a"), BASE, 0))
+            backend.submit(TrialJob(Local(tmp_path), ByFirstWord(), task("a"), BASE, 0))
         backend.submit(job(tmp_path, task("b")))
         (found,) = (await all_done(backend, 1)).values()
         assert found.score.value == 1.0
@@ -243,8 +240,8 @@ def test_when_the_run_is_killed_its_workers_end_what_they_have_started(tmp_path:
 
 @pytest.mark.skipif(not NO_RAY, reason="Ray is installed")
 def test_without_ray_the_extra_is_named() -> None:
-    from evolvable_tools.evolve.backends.on_ray import NoRay, RayBackend
+    from evolvable_tools.evolve.trials.backends import RayBackend, RayMissing
 
-    with pytest.raises(NoRay, match="Ray is not installed") as raised:
+    with pytest.raises(RayMissing, match="Ray is not installed") as raised:
         RayBackend()
     assert "evolvable[ray]" in raised.value.hint

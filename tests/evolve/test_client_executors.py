@@ -18,37 +18,34 @@ from fake_clients import fake_claude, fake_codex
 
 from evolvable_server.environment import REVIEWING
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.prices import Price
-from evolvable_tools.evolve.executors import clients
-from evolvable_tools.evolve.executors.canary import CanaryFailed, canary, canary_program, require
-from evolvable_tools.evolve.executors.claude_code import ClaudeCode
-from evolvable_tools.evolve.executors.clients import ClientSettings, ClientTrouble, version_of
-from evolvable_tools.evolve.executors.codex import Codex
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of
-from evolvable_tools.evolve.rollout import Outcome, Rollout
-from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.candidates.programs import Program, make_part
+from evolvable_tools.evolve.executors import agent_cli
+from evolvable_tools.evolve.executors.agent_cli import ClientError, ClientSettings, read_client_version
+from evolvable_tools.evolve.executors.base import CanaryFailed, canary_program, require, run_canary
+from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
+from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
+from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
 from evolvable_tools.sessions.parser import is_reviewing
 
-Executor = ClaudeCode | Codex
+Executor = ClaudeExecutor | CodexExecutor
 KEY = "sk-ant-of-the-test"
 EMPTY = Program()
 
 
 def settings(binary: Path, **more: Any) -> ClientSettings:
     environment = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": KEY, "HOME": "/home/of-the-user", "CLAUDECODE": "1"}
-    version = version_of(str(binary), environment)
+    version = read_client_version(str(binary), environment)
     return ClientSettings(str(binary), version, "some-model", environment, **more)
 
 
 @pytest.fixture
-def claude(tmp_path: Path) -> ClaudeCode:
-    return ClaudeCode(settings(fake_claude(tmp_path)))
+def claude(tmp_path: Path) -> ClaudeExecutor:
+    return ClaudeExecutor(settings(fake_claude(tmp_path)))
 
 
 @pytest.fixture
-def codex(tmp_path: Path) -> Codex:
-    return Codex(settings(fake_codex(tmp_path), price=Price(1.0, 10.0)))
+def codex(tmp_path: Path) -> CodexExecutor:
+    return CodexExecutor(settings(fake_codex(tmp_path), price=Price(1.0, 10.0)))
 
 
 @pytest.fixture(params=["claude", "codex"])
@@ -64,7 +61,7 @@ def ran(executor: Any, tmp_path: Path, prompt: str, program: Program = EMPTY, se
 
 
 def test_a_canary_passes_where_the_skill_reaches_the_model(executor: Executor, tmp_path: Path) -> None:
-    found = asyncio.run(canary(executor, tmp_path / "c", "kestrel-0123456789ab"))
+    found = asyncio.run(run_canary(executor, tmp_path / "c", "kestrel-0123456789ab"))
 
     assert (found.passed, found.why, found.installed, found.empty) == (True, "", "kestrel-0123456789ab", "NONE")
     assert found.fingerprint == executor.fingerprint
@@ -83,16 +80,16 @@ class Wrapped:
 
 
 def test_a_client_that_loads_no_skills_fails_the_canary_and_measures_nothing(
-    claude: ClaudeCode, tmp_path: Path
+    claude: ClaudeExecutor, tmp_path: Path
 ) -> None:
     with pytest.raises(CanaryFailed, match="does not reach the model"):
         asyncio.run(require(Wrapped(claude, Program()), tmp_path))
 
 
-def test_a_word_that_is_known_without_the_skill_fails_the_canary(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_a_word_that_is_known_without_the_skill_fails_the_canary(claude: ClaudeExecutor, tmp_path: Path) -> None:
     word = "kestrel-0123456789ab"
 
-    found = asyncio.run(canary(Wrapped(claude, canary_program(word)), tmp_path, word))
+    found = asyncio.run(run_canary(Wrapped(claude, canary_program(word)), tmp_path, word))
 
     assert not found.passed and "arms are not apart" in found.why
 
@@ -105,17 +102,17 @@ def test_a_run_has_a_home_of_its_own_and_nothing_of_the_users(executor: Executor
     assert told["HOME"].startswith(f"{trial}/client-") and told["HOME"].endswith("/home")
     config = told.get("CLAUDE_CONFIG_DIR") or told["CODEX_HOME"]
     assert config == told["HOME"].removesuffix("home") + "config"
-    assert "CLAUDECODE" not in told and told[REVIEWING] == "1" and clients.REVIEWING == REVIEWING
+    assert "CLAUDECODE" not in told and told[REVIEWING] == "1" and agent_cli.REVIEWING_VARIABLE == REVIEWING
     assert told["ANTHROPIC_API_KEY"] == KEY
     assert KEY not in executor.fingerprint
     assert list(trial.iterdir()) == [trial / "work"]
 
 
 def test_a_run_is_known_to_be_none_of_a_persons(executor: Executor) -> None:
-    assert is_reviewing(clients.prompt_of(a_task(prompt="Fill in the form.")), None)
+    assert is_reviewing(agent_cli.build_prompt(a_task(prompt="Fill in the form.")), None)
 
 
-def test_only_the_workspace_is_left_of_a_run(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_only_the_workspace_is_left_of_a_run(claude: ClaudeExecutor, tmp_path: Path) -> None:
     ran(claude, tmp_path, "writes")
 
     assert [str(path.relative_to(tmp_path / "trial")) for path in (tmp_path / "trial").rglob("*")] == [
@@ -125,14 +122,14 @@ def test_only_the_workspace_is_left_of_a_run(claude: ClaudeCode, tmp_path: Path)
 
 
 def test_what_was_spent_is_what_the_client_says_or_what_tokens_cost(
-    claude: ClaudeCode, codex: Codex, tmp_path: Path
+    claude: ClaudeExecutor, codex: CodexExecutor, tmp_path: Path
 ) -> None:
-    assert ran(claude, tmp_path, "answer").usage == clients.Usage(223, 7, 2, 0.25)
-    assert ran(codex, tmp_path, "answer").usage == clients.Usage(1000, 50, 1, (1000 * 1.0 + 50 * 10.0) / 1e6)
+    assert ran(claude, tmp_path, "answer").usage == agent_cli.ModelUsage(223, 7, 2, 0.25)
+    assert ran(codex, tmp_path, "answer").usage == agent_cli.ModelUsage(1000, 50, 1, (1000 * 1.0 + 50 * 10.0) / 1e6)
 
 
-def test_without_a_price_the_cost_of_codex_is_unknown_and_not_nothing(codex: Codex, tmp_path: Path) -> None:
-    unpriced = Codex(settings(fake_codex(tmp_path)))
+def test_without_a_price_the_cost_of_codex_is_unknown_and_not_nothing(codex: CodexExecutor, tmp_path: Path) -> None:
+    unpriced = CodexExecutor(settings(fake_codex(tmp_path)))
 
     assert ran(unpriced, tmp_path, "answer").usage.cost is None
 
@@ -143,11 +140,11 @@ def test_what_says_nothing_about_the_program_is_an_infrastructure_error(
 ) -> None:
     rollout = ran(executor, tmp_path, prompt, seconds=seconds)
 
-    assert rollout.outcome is Outcome.INFRA_ERROR
+    assert rollout.outcome is TrialOutcome.INFRA_ERROR
     assert rollout.detail and "ghp_" not in rollout.detail
 
 
-def test_a_throttled_client_says_how_long_to_wait(claude: ClaudeCode, codex: Codex, tmp_path: Path) -> None:
+def test_a_throttled_client_says_how_long_to_wait(claude: ClaudeExecutor, codex: CodexExecutor, tmp_path: Path) -> None:
     waits = [
         ran(each, tmp_path, prompt, seconds=1.0).retry_after
         for each in (claude, codex)
@@ -158,26 +155,26 @@ def test_a_throttled_client_says_how_long_to_wait(claude: ClaudeCode, codex: Cod
     assert ran(claude, tmp_path, "exits").retry_after is None
 
 
-def test_a_client_that_worked_and_was_not_done_in_time_has_failed(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_a_client_that_worked_and_was_not_done_in_time_has_failed(claude: ClaudeExecutor, tmp_path: Path) -> None:
     rollout = ran(claude, tmp_path, "works-and-hangs", seconds=1.5)
 
-    assert rollout.outcome is Outcome.AGENT_TIMEOUT
+    assert rollout.outcome is TrialOutcome.AGENT_TIMEOUT
     assert rollout.usage.calls == 1 and rollout.usage.cost is None
     assert "make" in rollout.trace
 
 
-def test_a_client_that_ran_out_of_turns_has_failed(claude: ClaudeCode, tmp_path: Path) -> None:
-    assert ran(claude, tmp_path, "turns").outcome is Outcome.AGENT_TIMEOUT
+def test_a_client_that_ran_out_of_turns_has_failed(claude: ClaudeExecutor, tmp_path: Path) -> None:
+    assert ran(claude, tmp_path, "turns").outcome is TrialOutcome.AGENT_TIMEOUT
 
 
-def test_a_connection_that_comes_back_is_no_trouble(codex: Codex, tmp_path: Path) -> None:
+def test_a_connection_that_comes_back_is_no_trouble(codex: CodexExecutor, tmp_path: Path) -> None:
     rollout = ran(codex, tmp_path, "recovers")
 
     assert (rollout.outcome, rollout.output) == (None, "after all")
 
 
 def test_a_skill_counts_as_read_by_its_tool_by_its_file_and_by_a_command(
-    claude: ClaudeCode, codex: Codex, tmp_path: Path
+    claude: ClaudeExecutor, codex: CodexExecutor, tmp_path: Path
 ) -> None:
     program = a_program(*canary_program("kestrel-0123456789ab").parts, a_skill("other"))
 
@@ -189,7 +186,7 @@ def test_a_skill_counts_as_read_by_its_tool_by_its_file_and_by_a_command(
     assert reads == [("skill:canary-word",)] * 3
 
 
-def test_the_trace_is_redacted_before_anybody_sees_it(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_the_trace_is_redacted_before_anybody_sees_it(claude: ClaudeExecutor, tmp_path: Path) -> None:
     rollout = ran(claude, tmp_path, "reads", canary_program("kestrel-0123456789ab"))
 
     assert "hunter2" not in rollout.trace and "[redacted:" in rollout.trace
@@ -206,7 +203,7 @@ def test_a_skill_of_the_folder_with_a_parts_name_is_refused(
 
     rollout = ran(executor, tmp_path, "answer", a_program(a_skill("pdf")))
 
-    assert rollout.outcome is Outcome.REFUSED and str(folder) in rollout.detail
+    assert rollout.outcome is TrialOutcome.REFUSED and str(folder) in rollout.detail
     assert ran(executor, tmp_path, "answer", a_program(a_skill("csv"))).outcome is None
 
 
@@ -214,26 +211,26 @@ def test_a_skill_of_the_folder_with_a_parts_name_is_refused(
 def test_a_program_is_not_evaluated_without_its_means(executor: Executor, tmp_path: Path, needs: str) -> None:
     rollout = ran(executor, tmp_path, "answer", a_program(a_skill("web", more=needs)))
 
-    assert rollout.outcome is Outcome.REFUSED and "skill:web needs WebFetch" in rollout.detail
+    assert rollout.outcome is TrialOutcome.REFUSED and "skill:web needs WebFetch" in rollout.detail
 
 
-def test_a_skill_with_scripts_needs_commands(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_a_skill_with_scripts_needs_commands(claude: ClaudeExecutor, tmp_path: Path) -> None:
     program = a_program(a_skill("calc", run_py="print(1)"))
-    without = ClaudeCode(replace(settings(fake_claude(tmp_path)), tools=("Read", "Skill")))
+    without = ClaudeExecutor(replace(settings(fake_claude(tmp_path)), tools=("Read", "Skill")))
 
     assert "needs Bash" in ran(without, tmp_path, "answer", program).detail
     assert ran(claude, tmp_path, "answer", program).outcome is None
 
 
 def test_what_a_client_cannot_be_given_is_refused(executor: Executor, tmp_path: Path) -> None:
-    tool = part_of(Kind.TOOL, "t", {"TOOL.md": b"---\nname: t\ndescription: x\n---\n"})
+    tool = make_part(Kind.TOOL, "t", {"TOOL.md": b"---\nname: t\ndescription: x\n---\n"})
 
     assert "cannot be given tool:t" in ran(executor, tmp_path, "answer", a_program(tool)).detail
 
 
 def test_a_client_that_is_not_there_is_said_so_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ClientTrouble, match="cannot be started"):
-        version_of(str(tmp_path / "none"), {})
+    with pytest.raises(ClientError, match="cannot be started"):
+        read_client_version(str(tmp_path / "none"), {})
 
 
 def test_executors_travel_to_other_processes_and_differ_by_what_decides(executor: Executor, tmp_path: Path) -> None:
@@ -260,7 +257,7 @@ def test_the_real_client_keeps_the_contract(client: str, part: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_run_that_is_given_up_leaves_no_process_and_no_folder(claude: ClaudeCode, tmp_path: Path) -> None:
+def test_a_run_that_is_given_up_leaves_no_process_and_no_folder(claude: ClaudeExecutor, tmp_path: Path) -> None:
     async def given_up() -> None:
         running = asyncio.create_task(
             claude.run(a_task(prompt="notes-its-id hangs", timeout_s=60), EMPTY, 0, tmp_path / "trial" / "work")

@@ -12,12 +12,10 @@ from processes import poll
 from trial_parts import BASE, ByFirstWord, program, task
 
 from evolvable_store.errors import InvalidArgument, InvalidPath
-from evolvable_tools.evolve.attempt import Attempt, Job, perform
-from evolvable_tools.evolve.commands import run_command
-from evolvable_tools.evolve.executors.command import CommandExecutor
-from evolvable_tools.evolve.rollout import Outcome, Usage
-from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.workspaces import remove, remove_stale, workspace
+from evolvable_tools.evolve.executors.base import open_workspace, remove_stale_workspaces, remove_tree, run_command
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
+from evolvable_tools.evolve.task import ModelUsage, Task, TrialOutcome
+from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
 
 PYTHON = "{python}"
 LISTEN = "import json, sys, os, pathlib, time\ntold = json.load(sys.stdin)\n"
@@ -25,12 +23,12 @@ LISTEN = "import json, sys, os, pathlib, time\ntold = json.load(sys.stdin)\n"
 
 def attempt(
     script: str, tmp_path: Path, one: Task | None = None, files: Mapping[str, bytes] | None = None, arm: str = "pdf"
-) -> Attempt:
+) -> TrialAttempt:
     """Returns what comes of a task whose command is this Python script."""
     executor = CommandExecutor([PYTHON, "-c", LISTEN + script])
     place = tmp_path / "workspaces"
     done = asyncio.run(
-        perform(Job(executor, ByFirstWord(), one or task("a"), program(arm), 2, files or {}, place=place))
+        run_job(TrialJob(executor, ByFirstWord(), one or task("a"), program(arm), 2, files or {}, place=place))
     )
     assert list(place.iterdir()) == [], "the workspace is gone"
     return done
@@ -58,13 +56,13 @@ def test_a_command_may_say_what_it_spent_and_read_and_how_it_got_there(tmp_path:
     }
     done = attempt(f"print(json.dumps({answer!r}))", tmp_path)
     assert (done.score.value if done.score else None) == 1.0
-    assert done.rollout.usage == Usage(10, 5, 2, 0.25)
+    assert done.rollout.usage == ModelUsage(10, 5, 2, 0.25)
     assert (done.rollout.trace, done.rollout.read) == ("first, then", ("skill:pdf",))
     assert done.rollout.wall > 0
 
 
 def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> None:
-    assert attempt('print(\'{"output": "pass"}\')', tmp_path).rollout.usage == Usage(calls=1, cost=None)
+    assert attempt('print(\'{"output": "pass"}\')', tmp_path).rollout.usage == ModelUsage(calls=1, cost=None)
 
 
 @pytest.mark.parametrize(
@@ -86,19 +84,19 @@ def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> 
 )
 def test_an_answer_that_is_none_is_an_infrastructure_error(tmp_path: Path, script: str, why: str) -> None:
     done = attempt(script, tmp_path)
-    assert (done.outcome, done.score) == (Outcome.INFRA_ERROR, None)
+    assert (done.outcome, done.score) == (TrialOutcome.INFRA_ERROR, None)
     assert done.detail.startswith(why)
 
 
 def test_a_command_may_say_that_its_provider_is_busy(tmp_path: Path) -> None:
     done = attempt("""print('{"outcome": "infra_error", "detail": "429", "retry_after": 7}')""", tmp_path)
-    assert (done.outcome, done.detail, done.rollout.retry_after) == (Outcome.INFRA_ERROR, "429", 7.0)
+    assert (done.outcome, done.detail, done.rollout.retry_after) == (TrialOutcome.INFRA_ERROR, "429", 7.0)
 
 
 def test_a_command_that_cannot_be_started_is_an_infrastructure_error(tmp_path: Path) -> None:
     executor = CommandExecutor(["/no/such/command"])
-    done = asyncio.run(perform(Job(executor, ByFirstWord(), task("a"), BASE, 0, place=tmp_path)))
-    assert done.outcome is Outcome.INFRA_ERROR
+    done = asyncio.run(run_job(TrialJob(executor, ByFirstWord(), task("a"), BASE, 0, place=tmp_path)))
+    assert done.outcome is TrialOutcome.INFRA_ERROR
     assert done.detail == "/no/such/command could not be started: No such file or directory"
 
 
@@ -111,7 +109,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path
         "time.sleep(600)"
     )
     done = attempt(script, tmp_path, task("a", timeout_s=1.0))
-    assert (done.outcome, done.detail) == (Outcome.AGENT_TIMEOUT, "it took longer than 1 s")
+    assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, "it took longer than 1 s")
     poll(lambda: _gone(int(note.read_text())), "the command's child to end")
 
 
@@ -179,14 +177,14 @@ def test_each_trial_begins_with_fresh_copies_and_its_setup(tmp_path: Path) -> No
 def test_a_setup_that_fails_says_nothing_about_the_program(tmp_path: Path) -> None:
     one = task("a", setup=((PYTHON, "-c", "raise SystemExit('no disk')"),))
     done = attempt("print('never')", tmp_path, one)
-    assert done.outcome is Outcome.INFRA_ERROR
+    assert done.outcome is TrialOutcome.INFRA_ERROR
     assert done.detail.startswith("The setup of task a ended with exit code 1: {python}: no disk")
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "/etc/out.txt", "a/../../out.txt"])
 def test_no_file_of_a_task_leaves_its_workspace(tmp_path: Path, path: str) -> None:
     async def make() -> None:
-        async with workspace(task("a"), {path: b"x"}, place=tmp_path / "w"):
+        async with open_workspace(task("a"), {path: b"x"}, place=tmp_path / "w"):
             pass
 
     with pytest.raises(InvalidPath):
@@ -212,7 +210,7 @@ def test_a_workspace_is_removed_whatever_was_done_in_it(tmp_path: Path) -> None:
 def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "evolvable-trial-abc" / "work").mkdir(parents=True)
     (tmp_path / "mine").mkdir()
-    remove_stale(tmp_path)
-    remove_stale(tmp_path / "none")
-    remove(tmp_path / "none")
+    remove_stale_workspaces(tmp_path)
+    remove_stale_workspaces(tmp_path / "none")
+    remove_tree(tmp_path / "none")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

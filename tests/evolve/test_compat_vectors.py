@@ -7,15 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from baselines import cap_evolve_gate, e_process, repeats, skillopt_gate
+from baselines.evoskill_frontier import EvoSkillFrontier
+from baselines.evoskill_loop import Agents, Proposed, Settings, run
+from baselines.evoskill_split import stratified_split
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools import metrics
-from evolvable_tools.evolve.frontier import pareto
-from evolvable_tools.evolve.frontier.evoskill import EvoSkillFrontier
-from evolvable_tools.evolve.frontier.evoskill_loop import Agents, Proposed, Settings, run
-from evolvable_tools.evolve.frontier.evoskill_split import stratified_split
-from evolvable_tools.evolve.gates import cap_evolve, skillopt
-from evolvable_tools.evolve.statistics import e_process, mcnemar, repeats, sign_flip
+from evolvable_tools.evolve.optimizers import selection
+from evolvable_tools.evolve.statistics import paired_tests
 
 HERE = Path(__file__).parent / "vectors"
 FRONTIER, GATES, MISC = (
@@ -124,25 +124,27 @@ def test_the_loop_of_evoskill_does_writes_and_pays_what_its_code_does(trace):
 
 @pytest.mark.parametrize("case", MISC["pareto"])
 def test_the_pareto_front_of_gepa_is_the_same_down_to_the_draw(case):
-    front = pareto.front(case["scores"])
+    front = selection.pareto_front(case["scores"])
     assert {str(task): best for task, best in front.items()} == case["front"]
-    reduced = pareto.reduced(front, case["aggregate"])
+    reduced = selection.reduce_front(front, case["aggregate"])
     assert {str(task): best for task, best in reduced.items()} == case["reduced_front"]
     assert sorted({program for best in reduced.values() for program in best}) == case["survivors"]
-    assert {str(program): held for program, held in pareto.weights(reduced).items()} == case["selection_weights"]
-    drawn = [pareto.pick(front, case["aggregate"], random.Random(seed)) for seed in range(5)]
+    assert {str(program): held for program, held in selection.front_weights(reduced).items()} == case[
+        "selection_weights"
+    ]
+    drawn = [selection.sample_front(front, case["aggregate"], random.Random(seed)) for seed in range(5)]
     assert drawn == case["picks_seed0_4_cpython"]
 
 
 def test_mcnemar_is_exact():
     for case in MISC["mcnemar_exact"]:
-        assert mcnemar.one_sided(case["wins"], case["losses"]) == close(case["p_one_sided_greater"])
-        assert mcnemar.two_sided(case["wins"], case["losses"]) == close(case["p_two_sided"])
+        assert paired_tests.mcnemar_one_sided(case["wins"], case["losses"]) == close(case["p_one_sided_greater"])
+        assert paired_tests.mcnemar_two_sided(case["wins"], case["losses"]) == close(case["p_two_sided"])
 
 
 def test_the_sign_flip_test_is_exact():
     for case in MISC["sign_flip_exact"]:
-        assert sign_flip.p_value(case["diffs"]) == close(case["p_one_sided"])
+        assert paired_tests.sign_flip_p_value(case["diffs"]) == close(case["p_one_sided"])
 
 
 def test_the_interval_is_wilsons():
@@ -162,7 +164,7 @@ def test_the_money_of_the_betting_test_is_the_same():
 def test_the_gate_of_cap_evolve_decides_the_same():
     for case in GATES["cap_evolve_decide"]:
         given = case["in"]
-        decision = cap_evolve.decide(
+        decision = cap_evolve_gate.decide(
             given["current_val"],
             given["candidate_val"],
             given["mode"],
@@ -193,9 +195,9 @@ def test_the_statistics_of_cap_evolve_are_the_same():
 
 def test_the_gate_of_skillopt_decides_the_same():
     for case in GATES["skillopt_gate"]:
-        score = skillopt.score(case["cand_hard"], case["cand_soft"], case["metric"], case["w"])
-        action = skillopt.decide(score, case["current"], case["best"])
-        taken, best = action is not skillopt.Action.REJECT, action is skillopt.Action.ACCEPT_NEW_BEST
+        score = skillopt_gate.score(case["cand_hard"], case["cand_soft"], case["metric"], case["w"])
+        action = skillopt_gate.decide(score, case["current"], case["best"])
+        taken, best = action is not skillopt_gate.Action.REJECT, action is skillopt_gate.Action.ACCEPT_NEW_BEST
         wanted = case["out"]
         assert action == wanted["action"]
         assert (score if taken else case["current"]) == close(wanted["current_score"])
@@ -206,5 +208,5 @@ def test_the_gate_of_skillopt_decides_the_same():
 def test_shares_of_all_sizes_pass_the_smallest_tallies_of_the_specification():
     """5-0, 7-1, 9-2 and 10-3 pass at .05, one fewer does not."""
     for gained, lost in ((5, 0), (7, 1), (9, 2), (10, 3)):
-        assert mcnemar.one_sided(gained, lost) <= 0.05 < mcnemar.one_sided(gained - 1, lost)
-    assert all(one < other for one, other in pairwise(mcnemar.one_sided(4, lost) for lost in range(9)))
+        assert paired_tests.mcnemar_one_sided(gained, lost) <= 0.05 < paired_tests.mcnemar_one_sided(gained - 1, lost)
+    assert all(one < other for one, other in pairwise(paired_tests.mcnemar_one_sided(4, lost) for lost in range(9)))

@@ -14,10 +14,10 @@ from driving_place import AGENT, COMMAND, LETTERS, NO_SANDBOX, PERSON, RUBRIC, R
 from earned import verified
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.asking import status_of
-from evolvable_tools.evolve.ledger import Ledger, LedgerError
-from evolvable_tools.evolve.report.writing import report
-from evolvable_tools.evolve.run import Tampered
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerError
+from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.run_context import RunTampered
+from evolvable_tools.evolve.run_control import read_status
 from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import edit
 
@@ -48,9 +48,9 @@ def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_
     spent = state.spent["role:judge"]
     assert spent.calls == 20 + len(trials) and spent.cost == pytest.approx(0.001 * spent.calls)
     assert all(trial["usage"]["input_tokens"] == 10 and trial["judging"]["input_tokens"] == 100 for trial in trials)
-    told = [event.what for event in status_of(place.folder).events]
+    told = [event.what for event in read_status(place.folder).events]
     assert sum("judge" in what for what in told) == 1 and not any("no answer" in what for what in told)
-    said = report(place.folder)
+    said = write_report(place.folder)
     assert "right on 10 of 10 good and 10 of 10 bad known answers" in Path(said.html).read_text(encoding="utf-8")
 
 
@@ -207,7 +207,7 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
     place.begin()
-    monkeypatch.setattr("evolvable_tools.evolve.driving.BACKOFF", (0.0, 0.0))
+    monkeypatch.setattr("evolvable_tools.evolve.trials.measurement.BACKOFF", (0.0, 0.0))
 
     state = place.drive()
 
@@ -227,7 +227,7 @@ def test_a_command_that_was_changed_between_is_another_executor_and_the_run_says
     place.begin(f"{{python}} -I -S {tool}")
     tool.write_text(RUN + "#")
 
-    with pytest.raises(Tampered, match="The executor is now"):
+    with pytest.raises(RunTampered, match="The executor is now"):
         place.drive()
 
     assert "Figures of both cannot stand beside each other" in place.state.stopped and not place.records("started")

@@ -5,28 +5,34 @@ from collections import Counter
 from itertools import chain
 
 import pytest
+from baselines.simulated_world import Effect, Law, make_taskset
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.executors.simulated_world import Effect, Law, made
-from evolvable_tools.evolve.frontier import sampler, selection
-from evolvable_tools.evolve.frontier.frontier import Admission, Entry, Frontier, Member
-from evolvable_tools.evolve.frontier.selection import Strategy
+from evolvable_tools.evolve.optimizers import selection
+from evolvable_tools.evolve.optimizers import selection as sampler
+from evolvable_tools.evolve.optimizers.selection import (
+    Admission,
+    AdmissionResult,
+    Frontier,
+    FrontierMember,
+    ParentStrategy,
+)
 from evolvable_tools.evolve.task import Split
 
-BASE = Member("base", "p0", 0.5, size=100)
+BASE = FrontierMember("base", "p0", 0.5, size=100)
 
 
-def member(name: str, score: float, size: int = 100, **more: object) -> Member:
-    return Member(name, f"program of {name}", score, size, **more)
+def member(name: str, score: float, size: int = 100, **more: object) -> FrontierMember:
+    return FrontierMember(name, f"program of {name}", score, size, **more)
 
 
-def frontier(*members: Member, **more: object) -> Frontier:
+def frontier(*members: FrontierMember, **more: object) -> Frontier:
     return Frontier(members, **more)
 
 
 def test_room_alone_admits_nobody():
     offer = frontier(BASE).offer(member("worse", 0.4), gain=-0.1, parent=BASE)
-    assert (offer.entry, offer.admitted, offer.frontier) == (Entry.NOT_BETTER, False, frontier(BASE))
+    assert (offer.entry, offer.admitted, offer.frontier) == (AdmissionResult.NOT_BETTER, False, frontier(BASE))
     assert frontier(BASE).offer(member("better", 0.6), gain=0.1, parent=BASE).admitted
 
 
@@ -36,7 +42,7 @@ def test_the_rule_of_the_paper_is_an_option():
 
 
 def test_a_tie_goes_to_the_strictly_smaller_or_cheaper():
-    def enters(child: Member, parent: Member = BASE) -> bool:
+    def enters(child: FrontierMember, parent: FrontierMember = BASE) -> bool:
         return frontier(parent).offer(child, gain=0.0, parent=parent).admitted
 
     assert enters(member("smaller", 0.5, size=99))
@@ -58,21 +64,26 @@ def test_a_full_frontier_loses_its_worst_and_keeps_the_order_of_admission():
 def test_whoever_beat_its_parent_but_is_behind_all_of_a_full_frontier_stays_out():
     full = frontier(member("a", 0.7), member("b", 0.6), member("c", 0.55))
     lucky = member("d", 0.55)
-    assert full.offer(lucky, gain=0.05, parent=BASE).entry is Entry.BEHIND
+    assert full.offer(lucky, gain=0.05, parent=BASE).entry is AdmissionResult.BEHIND
     assert full.offer(member("e", 0.55, size=50), gain=0.05, parent=BASE).admitted
 
 
 def test_the_same_program_enters_once():
-    assert frontier(BASE).offer(Member("copy", "p0", 0.9), gain=0.4, parent=BASE).entry is Entry.DUPLICATE
+    assert (
+        frontier(BASE).offer(FrontierMember("copy", "p0", 0.9), gain=0.4, parent=BASE).entry
+        is AdmissionResult.DUPLICATE
+    )
 
 
 def test_round_robin_goes_by_admission_and_the_best_by_score_then_size():
     members = [BASE, member("a", 0.7), member("b", 0.7, size=50)]
-    chosen = [selection.parent(members, Strategy.ROUND_ROBIN, iteration).name for iteration in (1, 2, 3, 4)]
+    chosen = [
+        selection.select_parent(members, ParentStrategy.ROUND_ROBIN, iteration).name for iteration in (1, 2, 3, 4)
+    ]
     assert chosen == ["base", "a", "b", "base"]
-    assert selection.parent(members, Strategy.BEST, 1).name == "b"
+    assert selection.select_parent(members, ParentStrategy.BEST, 1).name == "b"
     with pytest.raises(InvalidArgument):
-        selection.parent([], Strategy.BEST, 1)
+        selection.select_parent([], ParentStrategy.BEST, 1)
 
 
 def test_pareto_chooses_whoever_is_best_at_something_and_never_who_is_not():
@@ -81,27 +92,29 @@ def test_pareto_chooses_whoever_is_best_at_something_and_never_who_is_not():
         member("second", 0.5, scores={"x": 0, "y": 1, "z": 1}),
         member("never", 0.0, scores={"x": 0, "y": 0, "z": 0}),
     ]
-    drawn = Counter(selection.parent(members, Strategy.PARETO, iteration).name for iteration in range(300))
+    drawn = Counter(selection.select_parent(members, ParentStrategy.PARETO, iteration).name for iteration in range(300))
     assert set(drawn) == {"first", "second"}
     assert drawn["second"] > drawn["first"]
-    again = [selection.parent(members, Strategy.PARETO, iteration, seed=4) for iteration in range(9)]
-    assert again == [selection.parent(members, Strategy.PARETO, iteration, seed=4) for iteration in range(9)]
-    assert selection.parent([BASE, *members], Strategy.PARETO, 2) == members[0], "no common tasks: in turn"
+    again = [selection.select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)]
+    assert again == [
+        selection.select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)
+    ]
+    assert selection.select_parent([BASE, *members], ParentStrategy.PARETO, 2) == members[0], "no common tasks: in turn"
 
 
-TRAIN = made(Law((Effect("r"),)), (23, 0, 0), seed=2).of(Split.TRAIN)
+TRAIN = make_taskset(Law((Effect("r"),)), (23, 0, 0), seed=2).of(Split.TRAIN)
 
 
 def test_no_task_comes_again_before_all_of_its_category_came():
     by_category = Counter(task.category for task in TRAIN)
-    batches = [sampler.batch(TRAIN, iteration, categories=2) for iteration in range(1, 40)]
+    batches = [sampler.sample_batch(TRAIN, iteration, categories=2) for iteration in range(1, 40)]
     for category, count in by_category.items():
         seen = [task.id for task in chain(*batches) if task.category == category]
         assert all(len(set(seen[start : start + count])) == count for start in range(0, len(seen) - count, count))
 
 
 def test_a_batch_takes_categories_in_turn_and_no_task_twice():
-    batches = [sampler.batch(TRAIN, iteration) for iteration in range(1, 30)]
+    batches = [sampler.sample_batch(TRAIN, iteration) for iteration in range(1, 30)]
     for batch in batches:
         assert len({task.id for task in batch}) == len(batch) <= 6
         assert len({task.category for task in batch}) == 3
@@ -110,5 +123,9 @@ def test_a_batch_takes_categories_in_turn_and_no_task_twice():
 
 def test_a_batch_depends_on_its_number_alone_and_not_on_the_order_of_the_tasks():
     shuffled = random.Random(1).sample(TRAIN, len(TRAIN))
-    assert sampler.batch(shuffled, 7, seed=3) == sampler.batch(TRAIN, 7, seed=3) != sampler.batch(TRAIN, 7, seed=4)
-    assert sampler.batch((), 1) == ()
+    assert (
+        sampler.sample_batch(shuffled, 7, seed=3)
+        == sampler.sample_batch(TRAIN, 7, seed=3)
+        != sampler.sample_batch(TRAIN, 7, seed=4)
+    )
+    assert sampler.sample_batch((), 1) == ()

@@ -3,7 +3,7 @@
 import pytest
 from driving_place import LETTERS, PERSON, driving, letters
 
-from evolvable_tools.evolve.guarding import EVERY, Guard
+from evolvable_tools.evolve.tasks.locate import RECHECK_SECONDS, IntegrityGuard
 from evolvable_tools.verbs import edit
 
 
@@ -18,7 +18,9 @@ def guarded(place, now):
     beside = place.root / "beside"
     beside.mkdir()
     (beside / "run.py").write_bytes(b"1")
-    return Guard(place.library, PERSON, LETTERS.at(1), {"run.py": b"1"}, beside, lambda: now[0]), beside / "run.py"
+    return IntegrityGuard(
+        place.library, PERSON, LETTERS.at(1), {"run.py": b"1"}, beside, lambda: now[0]
+    ), beside / "run.py"
 
 
 def test_a_file_that_is_changed_is_seen_at_once_and_one_that_is_as_it_was_is_none(place):
@@ -38,10 +40,10 @@ def test_later_versions_of_the_task_set_and_its_removal_change_nothing_for_the_r
     guard, _ = guarded(place, now)
 
     place.save(letters("numeric_strict"))
-    now[0] += EVERY
+    now[0] += RECHECK_SECONDS
     assert guard() == ""
     edit.remove_resource(place.library, PERSON, LETTERS, "away")
-    now[0] += EVERY
+    now[0] += RECHECK_SECONDS
     assert guard() == ""
 
 
@@ -55,5 +57,5 @@ def test_a_stored_task_set_that_does_not_read_as_it_did_is_found(place, monkeypa
     monkeypatch.setattr(place.library.store, "files", lambda head, version: real(head, 2))
 
     assert guard() == "", "looked at just now"
-    now[0] += EVERY
+    now[0] += RECHECK_SECONDS
     assert "were changed in the library" in guard()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.evolve.ledger import Ledger, LedgerBusy, LedgerDamaged, LedgerError, read
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, LedgerDamaged, LedgerError, read_ledger
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -22,14 +22,14 @@ def written(path: Path, count: int = 3) -> list[bytes]:
 
 
 def numbers(path: Path) -> list[int]:
-    return [record["number"] for record in read(path)]
+    return [record["number"] for record in read_ledger(path)]
 
 
 def test_what_was_appended_is_there_when_the_ledger_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     written(path)
     with Ledger.open(path) as ledger:
-        assert ledger.records == read(path)
+        assert ledger.records == read_ledger(path)
         assert ledger.records[0] == {"type": "step", "at": "2026-01-02T12:00:00.000+00:00", "number": 0}
 
 
@@ -71,7 +71,7 @@ def test_damage_in_the_middle_is_said_and_nothing_is_dropped(tmp_path: Path, cha
     lines = change(written(path, 5))  # type: ignore[operator]
     path.write_bytes(b"".join(lines))
     with pytest.raises(LedgerDamaged, match=r"Line [12] of .*ledger\.jsonl is damaged"):
-        read(path)
+        read_ledger(path)
     with pytest.raises(LedgerDamaged):
         Ledger.open(path)
     assert path.read_bytes() == b"".join(lines)
@@ -97,7 +97,7 @@ def test_reading_does_not_see_half_a_record_that_is_being_written(tmp_path: Path
     path.write_bytes(b"".join(lines[:2]) + lines[2][:30])
     assert numbers(path) == [0, 1]
     assert path.read_bytes().endswith(lines[2][:30])
-    assert read(tmp_path / "none.jsonl") == []
+    assert read_ledger(tmp_path / "none.jsonl") == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the size of files is limited with setrlimit")
@@ -139,4 +139,4 @@ def test_any_text_comes_back_as_it_was(
     expected = [{"value": one, "lone": "\ud83d \x00 \u2028"} for one in fields]
     with Ledger.open(path, durable=False) as ledger:
         ledger.append_all(("step", one) for one in expected)
-    assert [{name: record[name] for name in ("value", "lone")} for record in read(path)] == expected
+    assert [{name: record[name] for name in ("value", "lone")} for record in read_ledger(path)] == expected

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task
 
-from evolvable_tools.evolve.executors.simulated import Simulated
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.rollout import Outcome, Rollout
-from evolvable_tools.evolve.run_settings import Limit, RunSettings
-from evolvable_tools.evolve.run_state import Phase, RunState
-from evolvable_tools.evolve.task import Split, Task
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
+from evolvable_tools.evolve.task import Rollout, Split, Task, TrialOutcome
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 USELESS = ("Say hello", ["Say hello."])
@@ -36,7 +35,7 @@ def driven(folder: Path, brain, given: RunSettings | None = None, base: Program 
     """What a run over the usual tasks comes to."""
     tasks_of = options.pop("splits", None) or splits()
     with running(folder, base or program(), brain, tasks_of, given or settings(), **options) as run:
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
         return run.state
 
 
@@ -61,7 +60,7 @@ def test_what_helps_is_found_and_promoted_and_the_rest_is_told_to_the_next_propo
 def test_when_nothing_helps_the_test_stays_sealed(tmp_path):
     tasks_of = splits()
     with running(tmp_path / "run", program(), scripted([USELESS, HARMFUL]), tasks_of, settings(iterations=2)) as run:
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
         state, test = run.state, run.sealed
 
     assert state.verdict["verdict"] == "NOT SUPPORTED" and "not opened" in state.verdict["why"]
@@ -72,7 +71,7 @@ def test_when_nothing_helps_the_test_stays_sealed(tmp_path):
 def test_with_too_few_tasks_it_explores_and_claims_nothing(tmp_path):
     with running(tmp_path / "run", program(), scripted([USEFUL]), splits(), settings()) as run:
         run.state.exploratory = True
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
 
     assert run.state.verdict["verdict"] == "INDECISIVE" and run.sealed.opened_for == []
 
@@ -114,11 +113,11 @@ class Broken:
     fingerprint, label = "broken", "simulated"
 
     def __init__(self, every: list[Task], base: str) -> None:
-        self._inner, self._base = Simulated(every), base
+        self._inner, self._base = SimulatedExecutor(every), base
 
     async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
         if one.split is Split.VAL and now.digest not in (self._base, Program().digest) and int(one.id[-3:]) > 2:
-            return Rollout("", outcome=Outcome.INFRA_ERROR, detail="the network is down")
+            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="the network is down")
         return await self._inner.run(one, now, repeat, workspace)
 
 
@@ -138,11 +137,11 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
 def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that_ends_on_the_way_opens_no_test(
     tmp_path,
 ):
-    from evolvable_tools.evolve.estimating import BudgetTooSmall
+    from evolvable_tools.evolve.acceptance import BudgetTooSmall
 
     with pytest.raises(BudgetTooSmall, match="below the"):
-        driven(tmp_path / "small", scripted([USEFUL]), settings(limit=Limit(calls=20)))
-    tight = driven(tmp_path / "tight", scripted([USELESS, USEFUL]), settings(limit=Limit(calls=104), stalls=1))
+        driven(tmp_path / "small", scripted([USEFUL]), settings(limit=SpendLimit(calls=20)))
+    tight = driven(tmp_path / "tight", scripted([USELESS, USEFUL]), settings(limit=SpendLimit(calls=104), stalls=1))
     assert tight.verdict["verdict"] in ("INDECISIVE", "NOT SUPPORTED") and tight.looks == 0
     assert tight.bill.calls <= 104
 
@@ -162,16 +161,16 @@ def test_the_reflection_optimizer_keeps_one_program_and_runs_its_batch_anew_only
 
 def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(tmp_path):
     from evolvable_store.resource import Kind
-    from evolvable_tools.evolve.programs import part_of, program_of
+    from evolvable_tools.evolve.candidates.programs import make_part, make_program
 
     better, other = (
         program("rule: iso"),
-        part_of(Kind.SKILL, "more", {"SKILL.md": b"---\nname: more\ndescription: More.\n---\n"}),
+        make_part(Kind.SKILL, "more", {"SKILL.md": b"---\nname: more\ndescription: More.\n---\n"}),
     )
-    finalists = [("one", better), ("two", program_of([*program("Hello.").parts, other]))]
+    finalists = [("one", better), ("two", make_program([*program("Hello.").parts, other]))]
     with running(tmp_path / "run", program(), scripted([USELESS]), splits(), settings(iterations=0)) as run:
         run.merged = finalists
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
         state = run.state
 
     assert decisions(state) == ["admitted"] and state.verdict["verdict"] == "PROMOTE"
@@ -182,7 +181,7 @@ def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(
 
 
 def test_a_run_that_is_asked_to_stop_goes_on_where_it_was_and_pays_nothing_twice(tmp_path):
-    from evolvable_tools.evolve.run import Stopped
+    from evolvable_tools.evolve.run_context import RunStopped
 
     whole = driven(tmp_path / "whole", scripted([USELESS, HARMFUL, USEFUL]))
     asked = 0
@@ -194,12 +193,12 @@ def test_a_run_that_is_asked_to_stop_goes_on_where_it_was_and_pays_nothing_twice
 
     stops = 0
     state = RunState()
-    while state.phase is not Phase.DECIDED:
+    while state.phase is not RunPhase.DECIDED:
         brain = scripted([USELESS, HARMFUL, USEFUL])
         with running(tmp_path / "run", program(), brain, splits(), settings(), stop=stop) as run:
             try:
-                asyncio.run(drive(run))
-            except Stopped:
+                asyncio.run(run_phases(run))
+            except RunStopped:
                 stops += 1
             state = run.state
 
@@ -224,7 +223,7 @@ def test_a_candidate_under_which_tasks_or_scorers_were_changed_is_discarded_and_
         return "run.py of the task set was changed." if measures_c1 else ""
 
     with running(tmp_path / "run", program(), brain, splits(), settings(iterations=2), intact=intact) as run:
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
         state = run.state
 
     assert decisions(state) == ["tampered", "admitted"]

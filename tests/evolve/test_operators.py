@@ -9,9 +9,22 @@ from evolve_runs import program, skill
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve import operators
-from evolvable_tools.evolve.operators import Evaluated, Improve, Mask, Masked, Step, commit_if_better, mask_of
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import from_json, part_of, program_of, to_json
+from evolvable_tools.evolve.candidates.programs import (
+    Program,
+    make_part,
+    make_program,
+    program_from_json,
+    program_to_json,
+)
+from evolvable_tools.evolve.operators import (
+    EvaluationResult,
+    Improve,
+    Mask,
+    MaskViolation,
+    OptimizerStep,
+    commit_if_better,
+    make_mask,
+)
 
 BASE = program("One.")
 
@@ -32,19 +45,19 @@ def _builder(after: Program):
 
 
 def _evaluator(delta: float | None, safe: bool = True):
-    async def evaluate(candidate: Program, against: Program) -> Evaluated:
-        return Evaluated(candidate, against, safe, delta)
+    async def evaluate(candidate: Program, against: Program) -> EvaluationResult:
+        return EvaluationResult(candidate, against, safe, delta)
 
     return evaluate
 
 
-def _step(after: Program, delta: float | None, safe: bool = True, mode: str = "skill_only") -> Step:
-    improve = Improve(_builder(after), mask_of(mode, BASE))
-    return Step(_thought, _chosen, improve, _evaluator(delta, safe), commit_if_better)
+def _step(after: Program, delta: float | None, safe: bool = True, mode: str = "skill_only") -> OptimizerStep:
+    improve = Improve(_builder(after), make_mask(mode, BASE))
+    return OptimizerStep(_thought, _chosen, improve, _evaluator(delta, safe), commit_if_better)
 
 
 def _with(kind: Kind, name: str, files: dict[str, bytes]) -> Program:
-    return program_of([*BASE.parts, part_of(kind, name, files)])
+    return make_program([*BASE.parts, make_part(kind, name, files)])
 
 
 @pytest.mark.parametrize(
@@ -73,26 +86,26 @@ def test_what_changed_nothing_is_not_even_evaluated():
 def test_the_mask_stops_whatever_a_builder_returns():
     prompt = _with(Kind.PROMPT, "greet", {"PROMPT.md": b"---\nname: greet\n---\nHi"})
 
-    with pytest.raises(Masked, match="prompt:greet"):
+    with pytest.raises(MaskViolation, match="prompt:greet"):
         asyncio.run(_step(prompt, 1.0)([], BASE))
     assert asyncio.run(_step(prompt, 1.0, mode="any")([], BASE)).accepted
-    with pytest.raises(Masked, match="skill:forms"):
+    with pytest.raises(MaskViolation, match="skill:forms"):
         asyncio.run(_step(Program(), 1.0, mode="prompt_only")([], BASE))
 
 
 def test_what_is_frozen_changes_in_no_mode_and_neither_does_the_soul():
     text = skill("forms").replace("---\n#", 'metadata:\n  evolvable: "false"\n---\n#')
-    frozen = program_of([part_of(Kind.SKILL, "forms", {"SKILL.md": text.encode()})])
-    soul = program_of([*frozen.parts, part_of(Kind.MEMORY, "SOUL", {"SOUL.md": b"I am"})])
+    frozen = make_program([make_part(Kind.SKILL, "forms", {"SKILL.md": text.encode()})])
+    soul = make_program([*frozen.parts, make_part(Kind.MEMORY, "SOUL", {"SOUL.md": b"I am"})])
 
     for after in (program("New."), Program(), soul):
-        with pytest.raises(Masked):
-            mask_of("any", frozen).check(frozen, after)
+        with pytest.raises(MaskViolation):
+            make_mask("any", frozen).check(frozen, after)
 
 
 def test_an_environment_changes_in_no_mode():
     assert all(Kind.ENVIRONMENT not in kinds for kinds in operators.MODES.values())
-    with pytest.raises(Masked):
+    with pytest.raises(MaskViolation):
         Mask(operators.MODES["any"]).check(BASE, _with(Kind.ENVIRONMENT, "easy", {"ENVIRONMENT.md": b"x"}))
 
 
@@ -100,12 +113,12 @@ def test_nothing_is_committed_that_was_not_evaluated():
     """By its type Commit sees no program, but what Evaluate found of one."""
     hints = typing.get_type_hints(operators.Commit.__call__)
 
-    assert hints == {"evaluated": Evaluated, "return": operators.Committed}
-    assert typing.get_type_hints(Step)["improve"] == Improve[operators.Change]
+    assert hints == {"evaluated": EvaluationResult, "return": operators.CommitResult}
+    assert typing.get_type_hints(OptimizerStep)["improve"] == Improve[operators.Change]
 
 
 def test_a_program_is_the_same_after_it_was_kept():
     kept = _with(Kind.TOOL, "run", {"TOOL.md": b"---\nname: run\n---\n", "bin/data": bytes(range(256))})
 
-    assert from_json(to_json(kept)) == kept
-    assert from_json(to_json(kept)).digest == kept.digest
+    assert program_from_json(program_to_json(kept)) == kept
+    assert program_from_json(program_to_json(kept)).digest == kept.digest

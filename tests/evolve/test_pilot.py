@@ -6,26 +6,25 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, tasks
 
-from evolvable_tools.evolve.calibrating import ExecutorFails
-from evolvable_tools.evolve.executors.simulated import Simulated
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.rollout import Outcome, Rollout
-from evolvable_tools.evolve.run_settings import RunSettings
-from evolvable_tools.evolve.run_state import Phase
-from evolvable_tools.evolve.task import Split, Task
+from evolvable_tools.evolve.acceptance import ExecutorFailing
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_state import RunPhase
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.task import Rollout, Split, Task, TrialOutcome
 
 SPLITS = {split: tasks(split, 10) for split in Split}
 
 
-class Broken(Simulated):
+class Broken(SimulatedExecutor):
     """An executor that is not there until somebody puts it there."""
 
     there = False
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         if not self.there:
-            return Rollout("", outcome=Outcome.INFRA_ERROR, detail="no such file: run.py")
+            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="no such file: run.py")
         return await super().run(task, program, repeat, workspace)
 
 
@@ -35,11 +34,11 @@ def test_an_executor_that_fails_stops_the_run_at_its_first_trials_and_once_mende
         tmp_path / "run", program(), scripted([]), SPLITS, RunSettings("tasks", iterations=0), executor
     ) as run:
         for pilots in (1, 2):
-            with pytest.raises(ExecutorFails, match=r"not one trial counted: no such file: run\.py\."):
-                asyncio.run(drive(run))
-            assert run.state.phase is Phase.NEW and run.state.pilots == pilots
+            with pytest.raises(ExecutorFailing, match=r"not one trial counted: no such file: run\.py\."):
+                asyncio.run(run_phases(run))
+            assert run.state.phase is RunPhase.NEW and run.state.pilots == pilots
         assert run.state.spent.keys() == {"pilot"}
         executor.there = True
-        asyncio.run(drive(run))
+        asyncio.run(run_phases(run))
 
-    assert run.state.phase is Phase.DECIDED and run.state.calibration["scores"]
+    assert run.state.phase is RunPhase.DECIDED and run.state.calibration["scores"]

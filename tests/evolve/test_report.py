@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from evolve_runs import program, running, scripted, task
 
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.report.writing import Reported, report
-from evolvable_tools.evolve.run import Stopped
-from evolvable_tools.evolve.run_folder import RunFolder
-from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.report.render import WrittenReport, write_report
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_context import RunStopped
 from evolvable_tools.evolve.task import Split
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
@@ -55,7 +55,7 @@ def _most(n: int) -> bool:
 
 def reported(
     place: Path, proposals, *, iterations: int = 2, stop=lambda: False, needs=lambda n: n % 4 != 1
-) -> Reported:
+) -> WrittenReport:
     """The report of a run over the usual tasks, of which three in four need a rule."""
     splits = {
         split: [task(split, n, *(["needs:iso"] if needs(n) else [])) for n in range(size)]
@@ -63,17 +63,17 @@ def reported(
     }
     given = RunSettings("environment:made-up", iterations=iterations, test_repeats=1)
     made = running(place, program(), scripted(proposals), splits, given, stop=stop)
-    with made as run, contextlib.suppress(Stopped):
-        asyncio.run(drive(run))
-    return report(RunFolder(place))
+    with made as run, contextlib.suppress(RunStopped):
+        asyncio.run(run_phases(run))
+    return write_report(RunDirectory(place))
 
 
 @pytest.fixture(scope="module")
-def promoted(tmp_path_factory) -> Reported:
+def promoted(tmp_path_factory) -> WrittenReport:
     return reported(tmp_path_factory.mktemp("runs") / "run", [USELESS, USEFUL])
 
 
-def page_of(said: Reported) -> Page:
+def page_of(said: WrittenReport) -> Page:
     return Page(Path(said.html).read_text(encoding="utf-8"))
 
 
@@ -160,9 +160,9 @@ def test_what_a_model_wrote_stays_text(tmp_path):
 def test_the_report_goes_where_it_is_wanted_and_can_be_made_again(tmp_path):
     reported(tmp_path / "run", [USEFUL], iterations=1)
 
-    first = report(RunFolder(tmp_path / "run"), tmp_path / "out")
+    first = write_report(RunDirectory(tmp_path / "run"), tmp_path / "out")
     page = Path(first.html).read_bytes()
-    again = report(RunFolder(tmp_path / "run"), tmp_path / "out")
+    again = write_report(RunDirectory(tmp_path / "run"), tmp_path / "out")
 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json"]
     assert again == first and Path(again.html).read_bytes() == page

@@ -8,14 +8,13 @@ from evolving import a_program, a_skill, a_task, a_trial
 from jsonschema import Draft202012Validator
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.brain import Question
-from evolvable_tools.evolve.edits import BadEdit, Op, applied
-from evolvable_tools.evolve.roles import builder, judge, proposer
-from evolvable_tools.evolve.roles.diagnosis import Cause, Tag
-from evolvable_tools.evolve.roles.plan import BadPlan, Plan
-from evolvable_tools.evolve.roles.proposer import Past
-from evolvable_tools.evolve.roles.showing import MASK, MAX_QUESTION, Evidence
-from evolvable_tools.evolve.static_gate.leaks import Corpus
+from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, apply_edits
+from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
+from evolvable_tools.evolve.proposers import role_prompts
+from evolvable_tools.evolve.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
+from evolvable_tools.evolve.proposers.role_prompts import ANSWER_MASK, MAX_QUESTION, Evidence, PastIteration
+from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.redaction.redactor import Redactor
 
@@ -46,14 +45,14 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def asked(**more: Any) -> Question:
-    return proposer.question(BASE, EVIDENCE, redactor=REDACTOR, **more)
+def asked(**more: Any) -> ModelQuestion:
+    return role_prompts.proposer_question(BASE, EVIDENCE, redactor=REDACTOR, **more)
 
 
-def planned(**changes: Any) -> Plan:
+def planned(**changes: Any) -> EditPlan:
     answer = ANSWER | changes
-    Draft202012Validator(proposer.SCHEMA).validate(answer)
-    return proposer.plan_of(answer, BASE, asked())
+    Draft202012Validator(role_prompts.PLAN_SCHEMA).validate(answer)
+    return role_prompts.parse_plan(answer, BASE, asked())
 
 
 def test_no_expected_answer_stands_in_a_proposers_question() -> None:
@@ -64,11 +63,11 @@ def test_no_expected_answer_stands_in_a_proposers_question() -> None:
         ),
     ]
 
-    said = json.dumps(proposer.question(BASE, evidence, redactor=REDACTOR).data, ensure_ascii=False)
+    said = json.dumps(role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data, ensure_ascii=False)
 
     for secret in ("heron", "48317", "48,317", "north"):
         assert secret not in said.lower()
-    assert MASK in said and "The Grey Gull" in said and "another ship" in said
+    assert ANSWER_MASK in said and "The Grey Gull" in said and "another ship" in said
 
 
 def test_what_the_prompt_says_itself_is_not_masked_and_no_piece_of_another_word_is() -> None:
@@ -76,13 +75,13 @@ def test_what_the_prompt_says_itself_is_not_masked_and_no_piece_of_another_word_
     trial = a_trial(task, "I say A, as a banana.", 1.0, "I read 3 pages")
     other = a_task("o", "How many?", "3")
 
-    shown = proposer.question(
+    shown = role_prompts.proposer_question(
         BASE,
         [Evidence(task, trial, True), Evidence(other, a_trial(other, "13 or 3.5, so 3", 0.0), False)],
         redactor=REDACTOR,
     ).data["evidence"]
 
-    assert [one["answer"] for one in shown] == ["13 or 3.5, so " + MASK, "I say A, as a banana."]
+    assert [one["answer"] for one in shown] == ["13 or 3.5, so " + ANSWER_MASK, "I say A, as a banana."]
 
 
 @pytest.mark.parametrize("split", [Split.VAL, Split.TEST])
@@ -90,7 +89,7 @@ def test_nobody_may_learn_from_what_is_not_for_training(split: Split) -> None:
     task = a_task("v1", split=split)
 
     with pytest.raises(ValueError, match="v1 belongs to"):
-        proposer.question(BASE, [Evidence(task, a_trial(task), False)], redactor=REDACTOR)
+        role_prompts.proposer_question(BASE, [Evidence(task, a_trial(task), False)], redactor=REDACTOR)
 
 
 def test_a_question_is_cut_until_a_model_can_hold_it_and_keeps_a_failure() -> None:
@@ -98,9 +97,9 @@ def test_a_question_is_cut_until_a_model_can_hold_it_and_keeps_a_failure() -> No
     for number in range(40):
         task = a_task(f"t{number}", "p" * 100)
         evidence.append(Evidence(task, a_trial(task, "x", float(number % 2), "step " * 30_000), bool(number % 2)))
-    history = [Past(number, "s" * 200, "rejected", 0.01) for number in range(300)]
+    history = [PastIteration(number, "s" * 200, "rejected", 0.01) for number in range(300)]
 
-    question = proposer.question(BASE, evidence, redactor=REDACTOR, history=history)
+    question = role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR, history=history)
 
     assert len(json.dumps(question.data)) <= MAX_QUESTION
     assert question.data["evidence"][0]["result"] == "failed"
@@ -108,7 +107,7 @@ def test_a_question_is_cut_until_a_model_can_hold_it_and_keeps_a_failure() -> No
 
 
 def test_history_tells_what_was_tried_and_how_it_ended() -> None:
-    past = Past(3, "said it twice", "rejected", -0.125, ("a",), ("b", "c"), "broke two")
+    past = PastIteration(3, "said it twice", "rejected", -0.125, ("a",), ("b", "c"), "broke two")
 
     assert asked(history=[past]).data["history"] == [
         {
@@ -127,16 +126,16 @@ def test_a_secret_in_a_trace_does_not_leave() -> None:
     secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
     evidence = [Evidence(FAILED, a_trial(FAILED, trace=f"TOKEN={secret}"), False)]
 
-    assert secret not in json.dumps(proposer.question(BASE, evidence, redactor=REDACTOR).data)
+    assert secret not in json.dumps(role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data)
 
 
 def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
     plan = planned()
 
     assert [(d.task, d.cause, d.tag, d.local) for d in plan.diagnoses] == [
-        ("t1", Cause.MISSING_PRECONDITION, Tag.ADD_GUARD, True)
+        ("t1", FailureCause.MISSING_PRECONDITION, RepairTag.ADD_GUARD, True)
     ]
-    assert [(i.op, i.ref, i.tasks) for i in plan.intents] == [(Op.EDIT, "skill:ships", ("t1",))]
+    assert [(i.op, i.ref, i.tasks) for i in plan.intents] == [(EditOperation.EDIT, "skill:ships", ("t1",))]
     assert plan.summary == "Look further." and not plan.dropped
 
 
@@ -150,17 +149,17 @@ def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
     ],
 )
 def test_a_cause_that_the_evidence_does_not_carry_alone_leads_to_no_edit(change: dict[str, Any]) -> None:
-    with pytest.raises(BadPlan, match="cause of what it answers is not clear"):
+    with pytest.raises(InvalidPlan, match="cause of what it answers is not clear"):
         planned(diagnoses=[DIAGNOSIS | change])
 
 
 def test_two_causes_for_one_failure_are_no_cause() -> None:
-    with pytest.raises(BadPlan):
+    with pytest.raises(InvalidPlan):
         planned(diagnoses=[DIAGNOSIS, DIAGNOSIS | {"cause": "wrong action order"}])
 
 
 def test_a_repair_that_does_not_fit_its_cause_gives_way() -> None:
-    assert planned(diagnoses=[DIAGNOSIS | {"repair": "split-skill"}]).diagnoses[0].tag is Tag.ADD_GUARD
+    assert planned(diagnoses=[DIAGNOSIS | {"repair": "split-skill"}]).diagnoses[0].tag is RepairTag.ADD_GUARD
 
 
 @pytest.mark.parametrize(
@@ -195,17 +194,17 @@ def test_one_edit_of_a_resource_and_four_in_all_are_taken() -> None:
 
 
 def test_no_builder_is_told_the_words_of_a_task() -> None:
-    corpus = Corpus([a_task("v1", "How many barrels did the northern store hold in spring?", split=Split.VAL)])
+    corpus = LeakCorpus([a_task("v1", "How many barrels did the northern store hold in spring?", split=Split.VAL)])
     leaking = INTENT | {"modification": "count how many barrels did the northern store hold"}
 
-    plan = proposer.plan_of(
+    plan = role_prompts.parse_plan(
         ANSWER | {"intents": [leaking, INTENT | {"ref": "skill:rope"}]}, BASE, asked(), corpus=corpus
     )
 
     assert [one.ref for one in plan.intents] == ["skill:rope"]
     assert plan.dropped == ("edit skill:ships: it repeats words of a task of validation.",)
-    with pytest.raises(BadPlan):
-        proposer.plan_of(ANSWER | {"intents": [leaking]}, BASE, asked(), corpus=corpus)
+    with pytest.raises(InvalidPlan):
+        role_prompts.parse_plan(ANSWER | {"intents": [leaking]}, BASE, asked(), corpus=corpus)
 
 
 def test_nothing_to_do_is_an_answer() -> None:
@@ -213,7 +212,7 @@ def test_nothing_to_do_is_an_answer() -> None:
 
 
 def test_a_builder_is_told_what_to_write_and_nothing_of_why() -> None:
-    question = builder.question(BASE, planned(), redactor=REDACTOR)
+    question = role_prompts.builder_question(BASE, planned(), redactor=REDACTOR)
 
     said = json.dumps([question.data, question.instructions])
     assert "look at page 3 as well" in said and "Count the ships." in said
@@ -225,9 +224,9 @@ def test_a_builder_is_told_what_to_write_and_nothing_of_why() -> None:
 def test_what_a_builder_writes_is_applied() -> None:
     change = {"path": "SKILL.md", "old": "Count the ships.", "new": "Look at page 3 as well."}
     answer = {"edits": [{"op": "edit", "ref": "skill:ships", "changes": [change]}]}
-    Draft202012Validator(builder.SCHEMA).validate(answer)
+    Draft202012Validator(role_prompts.BUILDER_SCHEMA).validate(answer)
 
-    after = applied(BASE, builder.edits_of(answer, planned()))
+    after = apply_edits(BASE, role_prompts.parse_edits(answer, planned()))
 
     assert b"page 3" in after.parts[1].files["SKILL.md"]
 
@@ -242,23 +241,25 @@ def test_what_a_builder_writes_is_applied() -> None:
     ],
 )
 def test_a_builder_writes_what_was_asked_for_and_nothing_else(edits: list[Any]) -> None:
-    with pytest.raises(BadEdit):
-        builder.edits_of({"edits": edits}, planned())
+    with pytest.raises(InvalidEdit):
+        role_prompts.parse_edits({"edits": edits}, planned())
 
 
 def test_a_mode_shows_in_both_questions() -> None:
     kinds = frozenset({Kind.PROMPT})
 
     assert asked(kinds=kinds).data["may_change"] == ["prompt"]
-    assert builder.question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data["may_change"] == ["prompt"]
-    with pytest.raises(BadPlan, match="may not be changed in this run"):
-        proposer.plan_of(ANSWER, BASE, asked(), kinds=kinds)
+    assert role_prompts.builder_question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data["may_change"] == [
+        "prompt"
+    ]
+    with pytest.raises(InvalidPlan, match="may not be changed in this run"):
+        role_prompts.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
 
 
 def test_every_schema_is_one_that_the_api_takes() -> None:
     anthropic = pytest.importorskip("anthropic")
 
-    for schema in (proposer.SCHEMA, builder.SCHEMA, judge.SCHEMA):
+    for schema in (role_prompts.PLAN_SCHEMA, role_prompts.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA):
         Draft202012Validator.check_schema(schema)
         assert anthropic.transform_schema(json.loads(json.dumps(schema)))["type"] == "object"
 
@@ -267,7 +268,9 @@ JUDGED: dict[str, Any] = {"score": 1.0, "passed": True, "reason": "r", "feedback
 
 
 def test_a_judges_reason_goes_to_the_ledger_alone() -> None:
-    score = judge.score_of(JUDGED | {"score": 0.25, "passed": False, "errors": [{"type": "wrong", "value": "w"}]})
+    score = external_scorers.parse_judge_score(
+        JUDGED | {"score": 0.25, "passed": False, "errors": [{"type": "wrong", "value": "w"}]}
+    )
 
     assert (score.value, score.feedback, score.evidence) == (0.25, "f", "r\nwrong: w")
 
@@ -275,4 +278,4 @@ def test_a_judges_reason_goes_to_the_ledger_alone() -> None:
 @pytest.mark.parametrize("change", [{"score": 1.5}, {"score": -1.0}, {"score": float("nan")}, {"passed": False}])
 def test_a_judge_that_contradicts_itself_has_not_judged(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="judge"):
-        judge.score_of(JUDGED | change)
+        external_scorers.parse_judge_score(JUDGED | change)

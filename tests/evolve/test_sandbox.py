@@ -18,10 +18,10 @@ from trial_parts import task
 
 import evolvable_store
 import evolvable_tools
-from evolvable_tools.evolve.commands import run_confined
-from evolvable_tools.evolve.executors.command import CommandExecutor
-from evolvable_tools.evolve.rollout import Outcome, Usage
-from evolvable_tools.evolve.scorers.command import command_score
+from evolvable_tools.evolve.executors.base import run_confined
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
+from evolvable_tools.evolve.scorers.external_scorers import command_score
+from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
 from evolvable_tools.sandbox import (
     Confinement,
     ResourceLimits,
@@ -150,7 +150,7 @@ for number in range(10_000):
 
     done = confined(script)
 
-    assert done.outcome is Outcome.AGENT_TIMEOUT and "it filled the 536,870,912 bytes" in done.detail
+    assert done.outcome is TrialOutcome.AGENT_TIMEOUT and "it filled the 536,870,912 bytes" in done.detail
     assert free - shutil.disk_usage(tmp_path).free < 256 * 2**20
 
 
@@ -202,7 +202,7 @@ print("started")
 def test_a_candidate_that_kills_its_runner_has_failed_and_is_not_missing(confined):
     done = confined("import os, signal; os.kill(os.getppid(), signal.SIGKILL)")
 
-    assert (done.outcome, done.detail) == (Outcome.AGENT_TIMEOUT, "it was killed inside the sandbox (signal 9)")
+    assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, "it was killed inside the sandbox (signal 9)")
 
 
 def test_what_a_trial_leaves_in_its_workspace_comes_back_and_nothing_else(tmp_path):
@@ -294,7 +294,7 @@ print(json.dumps({{"score": 1, "evidence_private": told}}))
             "answer",
             workspace=work,
             files={"checks.py": b"x"},
-            usage=Usage(),
+            usage=ModelUsage(),
             environment={**os.environ, "EVOLVABLE_HOME": "x"},
             sandbox=apart(),
         )

@@ -13,12 +13,12 @@ from evolving import a_program, a_skill, a_task
 from fake_clients import fake_claude, fake_codex
 from model_api import Asked, ModelApi, Reply, says
 
+from evolvable_tools.evolve.executors.agent_cli import ClientSettings
 from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-from evolvable_tools.evolve.executors.canary import canary
-from evolvable_tools.evolve.executors.claude_code import ClaudeCode
-from evolvable_tools.evolve.executors.clients import ClientSettings
-from evolvable_tools.evolve.executors.codex import Codex
-from evolvable_tools.evolve.rollout import Outcome
+from evolvable_tools.evolve.executors.base import run_canary
+from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
+from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
+from evolvable_tools.evolve.task import TrialOutcome
 from evolvable_tools.sandbox import ModelAccess, exchange
 
 pytestmark = needs_sandbox
@@ -99,7 +99,9 @@ def test_claude_code_asks_its_model_through_the_relay_which_holds_the_key(tmp_pa
         binary = client(tmp_path, api, 'os.environ["ANTHROPIC_BASE_URL"]', "/v1/messages", CLAUDE)
         environment = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": KEY, "EVOLVABLE_HOME": str(tmp_path)}
         environment |= {"ANTHROPIC_AUTH_TOKEN": KEY, "ANTHROPIC_BASE_URL": api.url, "AWS_SECRET_ACCESS_KEY": KEY}
-        executor = ClaudeCode(ClientSettings(binary, "9", "m", environment, sandbox=apart(), hidden=(tmp_path / "x",)))
+        executor = ClaudeExecutor(
+            ClientSettings(binary, "9", "m", environment, sandbox=apart(), hidden=(tmp_path / "x",))
+        )
 
         asked = check(told(executor, tmp_path), api, "/v1/messages")
 
@@ -111,7 +113,7 @@ def test_codex_asks_its_model_through_the_relay_which_holds_the_key(tmp_path):
         config = f'model_provider = "p"\n[model_providers.p]\nbase_url = "{api.url}/v1"\nenv_key = "P_KEY"\n'
         binary = client(tmp_path, api, '"http://127.0.0.1:8790"', "/v1/responses", CODEX)
         environment = {"PATH": os.environ["PATH"], "P_KEY": KEY}
-        executor = Codex(ClientSettings(binary, "9", "m", environment, config=config, sandbox=apart()))
+        executor = CodexExecutor(ClientSettings(binary, "9", "m", environment, config=config, sandbox=apart()))
 
         seen = told(executor, tmp_path)
         asked = check(seen, api, "/v1/responses")
@@ -139,7 +141,7 @@ except OSError:
     program.chmod(0o755)
     settings = ClientSettings(str(program), "9", "m", {"PATH": os.environ["PATH"]}, sandbox=apart())
 
-    executor = ClaudeCode(ClientSettings(**{**vars(settings), "credentials": own / ".credentials.json"}))
+    executor = ClaudeExecutor(ClientSettings(**{**vars(settings), "credentials": own / ".credentials.json"}))
 
     assert told(executor, tmp_path) == ['{"token": 1}', [".credentials.json"], "refused"]
 
@@ -148,9 +150,9 @@ except OSError:
 def test_a_program_reaches_a_client_in_the_sandbox(tmp_path, which):
     binary = fake_claude(tmp_path) if which == "claude" else fake_codex(tmp_path)
     settings = ClientSettings(str(binary), "9", "m", {"PATH": os.environ["PATH"]}, sandbox=apart())
-    executor = (ClaudeCode if which == "claude" else Codex)(settings)
+    executor = (ClaudeExecutor if which == "claude" else CodexExecutor)(settings)
 
-    found = asyncio.run(canary(executor, tmp_path / "c"))
+    found = asyncio.run(run_canary(executor, tmp_path / "c"))
 
     assert found.passed, found.why
 
@@ -169,7 +171,7 @@ def test_commands_of_a_model_behind_the_api_run_in_the_sandbox(tmp_path):
         )
 
     [result] = [step for step in rollout.trace.split("\n\n") if "none" in step][:1] or [rollout.trace]
-    assert "none" in result and "secret\n" not in rollout.trace and rollout.outcome is not Outcome.INFRA_ERROR
+    assert "none" in result and "secret\n" not in rollout.trace and rollout.outcome is not TrialOutcome.INFRA_ERROR
     assert (work / "kept.txt").read_text() == "kept\n"
 
 

@@ -7,14 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from baselines.dabstep_scorer import dabstep_compat
 
-from evolvable_tools.evolve.brains.brain import Answer, NoAnswer
-from evolvable_tools.evolve.rollout import Score, Usage
-from evolvable_tools.evolve.scorers import JudgeRefused, ScorerTrouble, numeric_strict, officeqa_compat, score
-from evolvable_tools.evolve.scorers import officeqa as compat
-from evolvable_tools.evolve.scorers.dabstep import dabstep_compat
-from evolvable_tools.evolve.scorers.judge import Judge, Sample, calibrate, rubric_digest, same_family
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, NoAnswer
+from evolvable_tools.evolve.scorers import JudgeRefused, ScorerError, numeric_strict, officeqa_compat, score_output
+from evolvable_tools.evolve.scorers import numeric as compat
+from evolvable_tools.evolve.scorers.external_scorers import (
+    JudgeSample,
+    JudgeScorer,
+    is_same_family,
+    rubric_digest,
+    run_judge_calibration,
+)
+from evolvable_tools.evolve.task import ModelUsage, Score, ScorerSpec, Split, Task
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8"))
 
@@ -39,7 +44,7 @@ def task(scorer="exact", expected="yes", prompt="Is it?", **args):
 
 
 def scored(one, output, **more):
-    return asyncio.run(score(one.scorer, one, output, **more))
+    return asyncio.run(score_output(one.scorer, one, output, **more))
 
 
 # EvoSkill's scorer
@@ -79,10 +84,10 @@ def test_the_exact_and_the_training_score_of_every_vector_are_reproduced():
 def test_its_helpers_say_what_the_vectors_say():
     helpers = VECTORS["helpers"]
     said = {
-        "extract_numbers_with_context": lambda text: [list(each) for each in compat.numbers(text)],
-        "detect_unit_in_context": lambda text: list(compat.unit(text)),
+        "extract_numbers_with_context": lambda text: [list(each) for each in compat.find_numbers(text)],
+        "detect_unit_in_context": lambda text: list(compat.find_unit(text)),
         "has_significant_text": lambda text: list(compat.significant_text(text)),
-        "extract_final_answer": compat.final_answer,
+        "extract_final_answer": compat.find_final_answer,
     }
     wrong = [
         (name, case)
@@ -249,13 +254,13 @@ def test_a_pattern_is_searched_for_or_fits_the_whole():
 
 
 def test_a_pattern_that_would_run_for_ever_is_trouble_and_not_a_0(monkeypatch):
-    from evolvable_tools.evolve.scorers import patterns, scoring
+    from evolvable_tools.evolve.scorers import registry
 
     async def soon(pattern, text, **options):
-        return await patterns.matches(pattern, text, **options, seconds=0.5)
+        return await registry.match_pattern(pattern, text, **options, seconds=0.5)
 
-    monkeypatch.setattr(scoring, "matches", soon)
-    with pytest.raises(ScorerTrouble, match="longer than"):
+    monkeypatch.setattr(registry, "matches", soon)
+    with pytest.raises(ScorerError, match="longer than"):
         scored(task("regex", pattern="^(a+)+$"), "a" * 60 + "b")
 
 
@@ -275,7 +280,7 @@ def test_a_pattern_that_would_run_for_ever_is_trouble_and_not_a_0(monkeypatch):
     ],
 )
 def test_a_scorer_that_cannot_be_used_is_trouble_that_says_why(scorer, args, expected, said):
-    with pytest.raises(ScorerTrouble, match=said):
+    with pytest.raises(ScorerError, match=said):
         scored(task(scorer, expected, **args), "x")
 
 
@@ -301,7 +306,7 @@ print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output
     {"tokens": given["usage"]["input_tokens"]}}))
 """
     files = {"scorers/check.py": program.encode()}
-    said = scored(one, "out", workspace=tmp_path, files=files, usage=Usage(7), transcript="the way")
+    said = scored(one, "out", workspace=tmp_path, files=files, usage=ModelUsage(7), transcript="the way")
 
     assert (said.value, said.feedback, said.evidence, said.metrics) == (0.5, "out", "e", {"tokens": 7.0})
     assert [(check.name, check.passed, check.kind) for check in said.checks] == [("sum", False, "shape")]
@@ -326,12 +331,12 @@ print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output
     ],
 )
 def test_whatever_goes_wrong_with_a_command_is_trouble_and_never_a_0(program, said):
-    with pytest.raises(ScorerTrouble, match=said):
+    with pytest.raises(ScorerError, match=said):
         scored(command(program, timeout_s=1 if "sleep" in program else 30), "x")
 
 
 def test_a_command_that_is_not_there_is_trouble():
-    with pytest.raises(ScorerTrouble, match="cannot be started"):
+    with pytest.raises(ScorerError, match="cannot be started"):
         scored(task("command", argv=["no-such-program-4711"]), "x")
 
 
@@ -350,16 +355,16 @@ class Thinker:
         self.asked.append(question)
         good = self.word in question.data["answer"]
         said = {"score": float(good), "passed": good, "reason": "because", "feedback": self.feedback, "errors": []}
-        return Answer(said, Usage(10, 1, 1), self.name)
+        return ModelAnswer(said, ModelUsage(10, 1, 1), self.name)
 
 
 RUBRIC = "Is it kind?"
 JUDGED = Task("letter", "Write a letter.", ScorerSpec("judge", {"rubric": RUBRIC}), Split.TRAIN, "d", "Dear friend")
-SAMPLES = [Sample(JUDGED, f"{word} {n}", word == "dear") for word in ("dear", "stupid") for n in range(3)]
+SAMPLES = [JudgeSample(JUDGED, f"{word} {n}", word == "dear") for word in ("dear", "stupid") for n in range(3)]
 
 
 def calibrated(thinker, samples=SAMPLES):
-    return Judge(thinker, {rubric_digest(RUBRIC): asyncio.run(calibrate(thinker, RUBRIC, samples))})
+    return JudgeScorer(thinker, {rubric_digest(RUBRIC): asyncio.run(run_judge_calibration(thinker, RUBRIC, samples))})
 
 
 def test_a_judge_scores_after_it_told_good_from_bad():
@@ -370,7 +375,7 @@ def test_a_judge_scores_after_it_told_good_from_bad():
 
     assert judge.calibrations[rubric_digest(RUBRIC)].agreement == 1
     # The feedback told the answer, and is gone.
-    assert said == Score(1.0, "", "scripted:judge: because", usage=Usage(10, 1, 1))
+    assert said == Score(1.0, "", "scripted:judge: because", usage=ModelUsage(10, 1, 1))
     assert thinker.asked[-1].data["expected"] == "Dear friend"
 
 
@@ -382,12 +387,12 @@ def test_a_judge_that_is_right_on_one_side_only_is_refused(word):
 
 def test_a_judge_without_a_calibration_or_with_another_s_is_refused():
     with pytest.raises(JudgeRefused, match="has not been calibrated"):
-        scored(JUDGED, "dear all", judge=Judge(Thinker("dear")))
+        scored(JUDGED, "dear all", judge=JudgeScorer(Thinker("dear")))
     other = calibrated(Thinker("dear"))
     stranger = Thinker("dear")
     stranger.name = "scripted:other"
     with pytest.raises(JudgeRefused):
-        scored(JUDGED, "dear all", judge=Judge(stranger, other.calibrations))
+        scored(JUDGED, "dear all", judge=JudgeScorer(stranger, other.calibrations))
     with pytest.raises(JudgeRefused):
         scored(JUDGED, "dear all", judge=calibrated(Thinker("dear"), SAMPLES[1:]))
 
@@ -395,12 +400,12 @@ def test_a_judge_without_a_calibration_or_with_another_s_is_refused():
 def test_a_judge_that_does_not_answer_is_trouble():
     class Silent(Thinker):
         async def ask(self, question):
-            raise NoAnswer("Nobody answered.", "", Usage(10, 0, 2))
+            raise NoAnswer("Nobody answered.", "", ModelUsage(10, 0, 2))
 
-    judge = Judge(Silent("dear"), calibrated(Thinker("dear")).calibrations)
-    with pytest.raises(ScorerTrouble, match="Nobody answered") as trouble:
+    judge = JudgeScorer(Silent("dear"), calibrated(Thinker("dear")).calibrations)
+    with pytest.raises(ScorerError, match="Nobody answered") as trouble:
         scored(JUDGED, "dear all", judge=judge)
-    assert trouble.value.usage == Usage(10, 0, 2)
+    assert trouble.value.usage == ModelUsage(10, 0, 2)
 
 
 def test_a_judge_that_contradicts_itself_is_trouble_and_paid_all_the_same():
@@ -409,13 +414,13 @@ def test_a_judge_that_contradicts_itself_is_trouble_and_paid_all_the_same():
             answer = await super().ask(question)
             return replace(answer, value={**answer.value, "passed": not answer.value["passed"]})
 
-    judge = Judge(Torn("dear"), calibrated(Thinker("dear")).calibrations)
-    with pytest.raises(ScorerTrouble, match="passed") as trouble:
+    judge = JudgeScorer(Torn("dear"), calibrated(Thinker("dear")).calibrations)
+    with pytest.raises(ScorerError, match="passed") as trouble:
         scored(JUDGED, "dear all", judge=judge)
-    assert trouble.value.usage == Usage(10, 1, 1)
+    assert trouble.value.usage == ModelUsage(10, 1, 1)
 
 
 def test_a_judge_of_the_same_maker_is_recognised():
-    assert same_family("anthropic:claude-x", "real model claude-y")
-    assert not same_family("anthropic:claude-x", "real model gpt-9")
-    assert not same_family("command:foo1:ab", "real model o1-small")
+    assert is_same_family("anthropic:claude-x", "real model claude-y")
+    assert not is_same_family("anthropic:claude-x", "real model gpt-9")
+    assert not is_same_family("command:foo1:ab", "real model o1-small")

@@ -7,9 +7,8 @@ import pytest
 from evolving import a_program, a_skill, a_task
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of
-from evolvable_tools.evolve.static_gate.gate import GateReport, Limits, static_gate
+from evolvable_tools.evolve.candidates.programs import Program, make_part
+from evolvable_tools.evolve.candidates.static_gate import GateReport, SizeLimits, check_candidate
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
 
 PROMPT = "Read the ledger of the harbour office and name the third ship that left in autumn."
@@ -23,7 +22,7 @@ BASE = a_program(a_skill("ships", "Look at the ledger first.", "Then count the s
 
 
 def gate(candidate: Program, parent: Program = BASE, **more: Any) -> GateReport:
-    return static_gate(parent, candidate, tasks=TASKS, **more)
+    return check_candidate(parent, candidate, tasks=TASKS, **more)
 
 
 def changed(*lines: str, **more: Any) -> Program:
@@ -89,20 +88,20 @@ def test_what_stood_there_before_is_no_news() -> None:
 def test_the_wording_that_all_tasks_share_is_no_leak_but_a_tasks_own_is() -> None:
     tasks = [a_task(f"t{n}", f"Give the answer as one number only: what is {n * 7919} plus {n}?") for n in range(20)]
 
-    assert static_gate(BASE, changed("Give the answer as one number only."), tasks=tasks).passed
-    assert not static_gate(BASE, changed("what is 7919 plus 1?"), tasks=tasks).passed
+    assert check_candidate(BASE, changed("Give the answer as one number only."), tasks=tasks).passed
+    assert not check_candidate(BASE, changed("what is 7919 plus 1?"), tasks=tasks).passed
 
 
 @pytest.mark.parametrize("answer", ["yes", "1950", "1000", "42", "true", "A", "0"])
 def test_an_answer_that_stands_in_many_texts_is_no_leak(answer: str) -> None:
     line = f"Say yes or true, round to 1000, A or 0; not 42, and never a year such as 1950: {answer}."
 
-    assert static_gate(BASE, changed(line), tasks=[a_task(expected=answer)]).passed
+    assert check_candidate(BASE, changed(line), tasks=[a_task(expected=answer)]).passed
 
 
 def test_a_sealed_task_is_not_even_looked_at() -> None:
     with pytest.raises(ValueError, match="sealed"):
-        static_gate(BASE, changed("x"), tasks=[a_task("s", split=Split.TEST)])
+        check_candidate(BASE, changed("x"), tasks=[a_task("s", split=Split.TEST)])
 
 
 def test_a_judges_own_words_may_not_be_quoted() -> None:
@@ -130,7 +129,7 @@ def test_what_the_run_has_had_is_a_duplicate() -> None:
     ],
 )
 def test_what_no_resource_may_look_like_is_stopped(files: dict[str, bytes]) -> None:
-    assert "schema" in blocked(gate(a_program(part_of(Kind.SKILL, "ships", files))))
+    assert "schema" in blocked(gate(a_program(make_part(Kind.SKILL, "ships", files))))
 
 
 def test_a_resource_stays_small() -> None:
@@ -138,7 +137,7 @@ def test_a_resource_stays_small() -> None:
     assert blocked(gate(changed("word " * 900))) == ["size"]
     assert gate(changed("word " * 300)).passed
     assert "size" in blocked(gate(changed(description="long " * 300)))
-    assert blocked(gate(a_program(*BASE.parts, a_skill("b"), a_skill("c")), limits=Limits(parts=2))) == ["size"]
+    assert blocked(gate(a_program(*BASE.parts, a_skill("b"), a_skill("c")), limits=SizeLimits(parts=2))) == ["size"]
 
 
 def test_what_no_change_may_bring_is_stopped_and_what_a_person_decides_is_told() -> None:
@@ -152,4 +151,4 @@ def test_what_no_change_may_bring_is_stopped_and_what_a_person_decides_is_told()
 def test_text_of_any_kind_is_looked_at_in_linear_time() -> None:
     long = "a b " * 200_000
 
-    assert gate(changed(notes_txt="A" * 400_000 + long), limits=Limits(growth=1e9)).findings == ()
+    assert gate(changed(notes_txt="A" * 400_000 + long), limits=SizeLimits(growth=1e9)).findings == ()

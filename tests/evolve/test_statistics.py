@@ -5,11 +5,12 @@ import random
 from itertools import product
 
 import pytest
+from baselines import e_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.statistics import bootstrap, e_process, looks, mcnemar, mde, sign_flip
+from evolvable_tools.evolve.statistics import paired_tests
 
 SCORES = st.sampled_from([-1.0, -2 / 3, -0.5, -1 / 3, 0.0, 0.25, 1 / 3, 2 / 3, 1.0])
 
@@ -29,48 +30,53 @@ def patterns(count: int) -> list[tuple[int, ...]]:
 @given(st.lists(SCORES, min_size=1, max_size=9))
 @settings(max_examples=60, deadline=None)
 def test_the_sign_flip_test_is_what_trying_every_pattern_gives(differences):
-    assert sign_flip.p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
+    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
 
 
 @given(st.lists(st.floats(-1, 1).map(lambda value: round(value, 4)), min_size=1, max_size=9))
 @settings(max_examples=60, deadline=None)
 def test_it_is_exact_for_differences_that_share_no_step(differences):
-    assert sign_flip.p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
+    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
 
 
 def test_of_tasks_that_pass_or_fail_it_is_mcnemars_for_any_number_of_them():
     for gained, lost in ((6, 0), (40, 25), (300, 240)):
-        assert sign_flip.p_value([1.0] * gained + [0.0] * 50 + [-1.0] * lost) == pytest.approx(
-            mcnemar.one_sided(gained, lost), rel=1e-9
+        assert paired_tests.sign_flip_p_value([1.0] * gained + [0.0] * 50 + [-1.0] * lost) == pytest.approx(
+            paired_tests.mcnemar_one_sided(gained, lost), rel=1e-9
         )
 
 
 def test_where_it_is_drawn_it_is_near_the_truth_never_zero_and_the_same_for_the_same_seed():
     chance = random.Random(5)
     irregular = [chance.uniform(-0.8, 1.0) for _ in range(60)]
-    estimate = sign_flip.p_value(irregular, 1)
-    assert estimate == sign_flip.p_value(irregular, 1) != sign_flip.p_value(irregular, 2)
+    estimate = paired_tests.sign_flip_p_value(irregular, 1)
+    assert estimate == paired_tests.sign_flip_p_value(irregular, 1) != paired_tests.sign_flip_p_value(irregular, 2)
     spread = math.sqrt(math.fsum(value * value for value in irregular))
     normal = 0.5 * math.erfc(math.fsum(irregular) / spread / math.sqrt(2))
     assert estimate == pytest.approx(normal, abs=0.02)
-    assert sign_flip.p_value([chance.uniform(0.5, 1.0) for _ in range(60)]) > 0
+    assert paired_tests.sign_flip_p_value([chance.uniform(0.5, 1.0) for _ in range(60)]) > 0
 
 
 def test_nothing_that_differs_is_no_evidence():
-    assert sign_flip.p_value([]) == sign_flip.p_value([0.0, 0.0]) == mcnemar.one_sided(0, 0) == 1.0
+    assert (
+        paired_tests.sign_flip_p_value([])
+        == paired_tests.sign_flip_p_value([0.0, 0.0])
+        == paired_tests.mcnemar_one_sided(0, 0)
+        == 1.0
+    )
 
 
 def test_intervals_hold_the_mean_and_follow_the_seed():
     differences = [1.0] * 12 + [0.0] * 30 + [-1.0] * 4
-    low, high = bootstrap.paired_interval(differences, 7)
+    low, high = paired_tests.paired_interval(differences, 7)
     assert low < sum(differences) / len(differences) < high
     irregular = [math.sin(number) for number in range(40)]
-    assert bootstrap.paired_interval(irregular, 7) == bootstrap.paired_interval(irregular, 7)
-    assert bootstrap.paired_interval(irregular, 7) != bootstrap.paired_interval(irregular, 8)
-    assert bootstrap.paired_interval([]) == (-1.0, 1.0)
-    assert bootstrap.paired_interval([0.5]) == (0.5, 0.5)
-    assert bootstrap.ratio_interval([(0.0, 5.0)]) is None
-    assert bootstrap.ratio_interval([(2.0, 3.0)] * 5) == (1.5, 1.5)
+    assert paired_tests.paired_interval(irregular, 7) == paired_tests.paired_interval(irregular, 7)
+    assert paired_tests.paired_interval(irregular, 7) != paired_tests.paired_interval(irregular, 8)
+    assert paired_tests.paired_interval([]) == (-1.0, 1.0)
+    assert paired_tests.paired_interval([0.5]) == (0.5, 0.5)
+    assert paired_tests.ratio_interval([(0.0, 5.0)]) is None
+    assert paired_tests.ratio_interval([(2.0, 3.0)] * 5) == (1.5, 1.5)
 
 
 @pytest.mark.parametrize("steps", [(1.0, 0.0, 0.0, -1.0), (1.0, 1 / 3, -2 / 3, 0.0, 0.0)])
@@ -78,9 +84,9 @@ def test_an_interval_from_all_resamples_is_that_of_many_drawn_ones(steps):
     differences = list(steps) * 8
     chance = random.Random(1)
     means = sorted(sum(chance.choices(differences, k=len(differences))) / len(differences) for _ in range(20_000))
-    low, high = bootstrap.paired_interval(differences)
+    low, high = paired_tests.paired_interval(differences)
     assert (low, high) == pytest.approx((means[500], means[19_500]), abs=0.03)
-    assert bootstrap.paired_interval([1.0] * 900 + [0.0] * 1100)[0] == pytest.approx(0.45 - 0.0218, abs=0.003)
+    assert paired_tests.paired_interval([1.0] * 900 + [0.0] * 1100)[0] == pytest.approx(0.45 - 0.0218, abs=0.003)
 
 
 def test_money_bet_at_fair_odds_is_expected_to_stay_what_it_was():
@@ -100,16 +106,16 @@ def test_the_betting_test_stops_at_the_first_reading():
 
 
 def test_all_looks_together_stay_under_alpha():
-    assert sum(looks.alpha_of(look) for look in range(1, 5000)) <= 0.05
-    assert looks.alpha_of(1) > 4 * looks.alpha_of(3)
+    assert sum(paired_tests.alpha_for_look(look) for look in range(1, 5000)) <= 0.05
+    assert paired_tests.alpha_for_look(1) > 4 * paired_tests.alpha_for_look(3)
     with pytest.raises(InvalidArgument):
-        looks.alpha_of(0)
+        paired_tests.alpha_for_look(0)
 
 
 def test_what_a_design_detects_is_found_as_often_as_it_says():
     """A gain as great as told passes the exact test in four of five draws, one a third smaller in clearly fewer."""
     n, noise = 100, 0.14
-    gain = mde.detectable(n, noise=noise)
+    gain = paired_tests.detectable_gain(n, noise=noise)
     assert gain is not None
     assert found(n, gain, noise) == pytest.approx(0.8, abs=0.05)
     assert found(n, gain * 2 / 3, noise) < 0.65
@@ -120,17 +126,23 @@ def found(n: int, gain: float, noise: float) -> float:
     passed = 0
     for _ in range(600):
         drawn = chance.choices((1, -1, 0), (noise / 2 + gain, noise / 2, 1 - noise - gain), k=n)
-        passed += mcnemar.one_sided(drawn.count(1), drawn.count(-1)) <= looks.alpha_of(1)
+        passed += paired_tests.mcnemar_one_sided(drawn.count(1), drawn.count(-1)) <= paired_tests.alpha_for_look(1)
     return passed / 600
 
 
 def test_more_tasks_less_noise_and_fewer_looks_detect_less():
-    sizes = [mde.detectable(n) for n in (20, 40, 100, 150, 4000)]
+    sizes = [paired_tests.detectable_gain(n) for n in (20, 40, 100, 150, 4000)]
     assert None not in sizes
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[3] == pytest.approx(mde.detectable(151), rel=0.1), "the exact power and the approximation meet"
-    assert mde.detectable(100, noise=0.3) > mde.detectable(100) > mde.detectable(100, repeats=3)
-    assert mde.detectable(100, look=5) > mde.detectable(100)
-    assert mde.detectable(5) is None, "not even five of five pass at the first look"
-    assert mde.detectable(0) is None
-    assert mde.detectable(mde.needed(0.05)) == pytest.approx(0.05, rel=0.1)
+    assert sizes[3] == pytest.approx(paired_tests.detectable_gain(151), rel=0.1), (
+        "the exact power and the approximation meet"
+    )
+    assert (
+        paired_tests.detectable_gain(100, noise=0.3)
+        > paired_tests.detectable_gain(100)
+        > paired_tests.detectable_gain(100, repeats=3)
+    )
+    assert paired_tests.detectable_gain(100, look=5) > paired_tests.detectable_gain(100)
+    assert paired_tests.detectable_gain(5) is None, "not even five of five pass at the first look"
+    assert paired_tests.detectable_gain(0) is None
+    assert paired_tests.detectable_gain(paired_tests.needed_tasks(0.05)) == pytest.approx(0.05, rel=0.1)

@@ -8,11 +8,12 @@ import order_emails
 import pytest
 from command_line import CommandLine
 
-from evolvable_tools.evolve.executors.command import CommandExecutor
-from evolvable_tools.evolve.scorers import score
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
+from evolvable_tools.evolve.scorers import score_output
 from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasksets import check, read_taskset
-from evolvable_tools.evolve.tasksets.remarks import Level
+from evolvable_tools.evolve.tasks.diagnostics import check_taskset
+from evolvable_tools.evolve.tasks.reader import read_taskset
+from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
 
 SPLITS = ["train"] * 15 + ["val"] * 20 + ["test"] * 40
 
@@ -28,10 +29,12 @@ def sums(count=75, **fields):
 
 def checked(records, looks=0, **files):
     data = {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode()}
-    return asyncio.run(check(read_taskset("sums", data | {p: t.encode() for p, t in files.items()}), looks=looks))
+    return asyncio.run(
+        check_taskset(read_taskset("sums", data | {p: t.encode() for p, t in files.items()}), looks=looks)
+    )
 
 
-def rules(found, level=Level.REFUSE):
+def rules(found, level=IssueLevel.REFUSE):
     return [remark.rule for remark in found.remarks if remark.level is level]
 
 
@@ -81,7 +84,7 @@ def test_the_same_task_in_two_splits_is_refused_whatever_its_case_and_spaces():
     assert rules(found) == ["duplicate"]
     assert "t1, twin" in found.remarks[0].text and "test and train" in found.remarks[0].text
     assert rules(checked([*sums(), twin | {"expected": "3"}])) == ["contradiction"]
-    assert rules(checked([*sums(), twin | {"split": "train"}]), Level.WARN)[:1] == ["duplicate"]
+    assert rules(checked([*sums(), twin | {"split": "train"}]), IssueLevel.WARN)[:1] == ["duplicate"]
 
 
 def test_the_same_words_about_another_file_are_another_task():
@@ -98,9 +101,9 @@ def test_a_workspace_that_holds_another_part_s_is_refused():
 @pytest.mark.parametrize(
     ("path", "text", "level"),
     [
-        ("answer.txt", "150\n", Level.REFUSE),
-        ("gold.json", '{"a": 150}', Level.REFUSE),
-        ("b.txt", "1 150 2", Level.NOTE),
+        ("answer.txt", "150\n", IssueLevel.REFUSE),
+        ("gold.json", '{"a": 150}', IssueLevel.REFUSE),
+        ("b.txt", "1 150 2", IssueLevel.NOTE),
     ],
 )
 def test_an_answer_that_lies_in_the_workspace_is_found(path, text, level):
@@ -109,19 +112,19 @@ def test_an_answer_that_lies_in_the_workspace_is_found(path, text, level):
 
 
 def test_one_answer_that_solves_half_of_the_tasks_is_pointed_out():
-    assert "one-answer" not in rules(checked(sums()), Level.WARN)
-    assert "one-answer" in rules(checked(sums(expected=lambda n: "yes" if n % 4 else "no")), Level.WARN)
+    assert "one-answer" not in rules(checked(sums()), IssueLevel.WARN)
+    assert "one-answer" in rules(checked(sums(expected=lambda n: "yes" if n % 4 else "no")), IssueLevel.WARN)
 
 
 def test_a_scorer_by_which_a_list_of_guesses_passes_is_pointed_out():
-    assert "guesses-pass" in rules(checked(sums(scorer="officeqa_compat")), Level.WARN)
-    assert "guesses-pass" not in rules(checked(sums()), Level.WARN)
+    assert "guesses-pass" in rules(checked(sums(scorer="officeqa_compat")), IssueLevel.WARN)
+    assert "guesses-pass" not in rules(checked(sums()), IssueLevel.WARN)
 
 
 def test_a_pattern_needs_a_known_good_answer_and_one_for_all_sees_the_shape_alone():
     digits = {"type": "regex", "args": {"pattern": r"^\d+$"}}
     assert rules(checked(sums(scorer=digits, expected=None))) == ["no-known"]
-    assert "shape-only" in rules(checked(sums(scorer=first(digits, good=["5"]), expected=None)), Level.WARN)
+    assert "shape-only" in rules(checked(sums(scorer=first(digits, good=["5"]), expected=None)), IssueLevel.WARN)
     assert rules(checked(sums(scorer={"type": "regex", "args": {"pattern": ".*"}}))) == ["bad-is-1"]
     assert rules(checked(sums(scorer={"type": "regex", "args": {"pattern": "^x$"}}))) == ["good-not-1"]
 
@@ -149,7 +152,7 @@ def test_a_command_that_looks_at_the_shape_alone_is_pointed_out():
         "print(json.dumps({'score': float(right), 'checks': [{'name': 'd', 'pass': right, 'kind': 'shape'}]}))"
     )
     found = checked(sums(scorer=first(command(shape), good=["5"], bad=["x"]), expected=None))
-    assert "shape-only" in rules(found, Level.WARN)
+    assert "shape-only" in rules(found, IssueLevel.WARN)
 
 
 def test_a_known_answer_may_be_files_that_a_run_left():
@@ -175,7 +178,7 @@ def test_the_example_is_what_its_generator_writes_and_may_be_used():
     written = "".join(json.dumps(task) + "\n" for task in scope["tasks"]())
     assert (order_emails.FOLDER / "tasks.jsonl").read_text(encoding="utf-8") == written
 
-    found = asyncio.run(check(order_emails.task_set()))
+    found = asyncio.run(check_taskset(order_emails.task_set()))
     assert found.passes and not found.exploratory
     assert found.sizes == {"train": 40, "val": 40, "test": 100}
 
@@ -195,7 +198,7 @@ def test_the_example_s_edits_do_what_is_said_of_them(blocks, share, tmp_path):
         program, executor = order_emails.program(*blocks), order_emails.RulesHere()
         tasks = order_emails.task_set().of(split)
         outputs = [(await executor.run(task, program, 0, tmp_path)).output for task in tasks]
-        scores = [await score(task.scorer, task, text) for task, text in zip(tasks, outputs, strict=True)]
+        scores = [await score_output(task.scorer, task, text) for task, text in zip(tasks, outputs, strict=True)]
         return sum(each.value for each in scores) / len(scores)
 
     assert [asyncio.run(mean(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)] == [share] * 3

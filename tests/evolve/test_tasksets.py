@@ -11,24 +11,25 @@ import pytest
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.task import Split
-from evolvable_tools.evolve.tasksets import (
-    InvalidTaskSet,
-    Looks,
+from evolvable_tools.evolve.task import Split, SplitRatios
+from evolvable_tools.evolve.tasks.holdout import (
     OpenTasks,
-    Ratios,
     SealedTest,
-    read_taskset,
-    scorer_files,
-    seal,
-    taskset_from_path,
-    taskset_of,
-    view,
-    workspace_files,
+    TestAccessLog,
+    TestSealed,
+    hold_out_test,
+    view_task,
 )
-from evolvable_tools.evolve.tasksets.places import NoTaskSet, refuse_unvouched
-from evolvable_tools.evolve.tasksets.sealing import Sealed
-from evolvable_tools.evolve.tasksets.writing import undealt, with_splits, write_files
+from evolvable_tools.evolve.tasks.locate import (
+    TaskSetNotFound,
+    count_unassigned,
+    load_taskset,
+    read_taskset_path,
+    refuse_untrusted,
+    render_splits,
+    write_files,
+)
+from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset, scorer_files, workspace_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 
@@ -213,11 +214,11 @@ def test_each_share_is_the_floor_of_all_tasks_over_the_categories_by_largest_rem
     assert deal({"a": 160}) == {"a": (40, 40, 80)}
     # 26 * .25 is 6.5: six of train and six of val, though each category by itself would round down to five.
     assert deal({"a": 14, "b": 7, "c": 5}) == {"a": (3, 3, 8), "b": (2, 2, 3), "c": (1, 1, 3)}
-    assert sum(deal({"a": 246}, Ratios(0.05, 0.07))["a"][:2]) == 12 + 17
+    assert sum(deal({"a": 246}, SplitRatios(0.05, 0.07))["a"][:2]) == 12 + 17
 
 
 def test_every_category_of_two_or_more_is_in_train_and_val():
-    dealt = deal({"big": 60, "pair": 2, "three": 3}, Ratios(0.1, 0.1))
+    dealt = deal({"big": 60, "pair": 2, "three": 3}, SplitRatios(0.1, 0.1))
 
     assert all(train and val for train, val, _ in dealt.values())
     assert [sum(each[at] for each in dealt.values()) for at in range(3)] == [6, 6, 53]
@@ -257,7 +258,7 @@ def test_equal_tasks_stay_together_and_what_was_made_up_is_learned_from():
 @pytest.mark.parametrize("ratios", [(0.6, 0.6), (-0.1, 0.2), (float("nan"), 0.1)])
 def test_shares_that_are_none_are_refused(ratios):
     with pytest.raises(InvalidArgument):
-        Ratios(*ratios)
+        SplitRatios(*ratios)
 
 
 # The seal
@@ -270,7 +271,7 @@ def taskset():
 
 
 def test_what_the_search_gets_holds_no_test_row_nor_its_files(taskset):
-    open_, test = seal(taskset)
+    open_, test = hold_out_test(taskset)
 
     assert [one.id for one in (*open_.train, *open_.val)] == ["t0", "t1"]
     assert sorted(open_.files) == ["check.py", "in/0/a.txt", "in/1/a.txt"]
@@ -285,24 +286,24 @@ def test_a_folder_of_tasks_gives_the_search_workspaces_alone():
     files |= {f"tasks/t{n}/expected.txt": b"5" for n in range(2)} | {f"tasks/t{n}/files/a": b"x" for n in range(2)}
     files |= {f"tasks/t{n}/task.json": json.dumps({"split": s}).encode() for n, s in enumerate(("train", "test"))}
 
-    assert sorted(seal(read_taskset("x", files))[0].files) == ["tasks/t0/files/a"]
+    assert sorted(hold_out_test(read_taskset("x", files))[0].files) == ["tasks/t0/files/a"]
 
 
 def test_a_test_row_can_be_put_nowhere_before_the_test_is_opened(taskset):
     row = taskset.of(Split.TEST)[0]
-    with pytest.raises(Sealed):
+    with pytest.raises(TestSealed):
         OpenTasks("x", "", "", (row,), (), {})
-    with pytest.raises(Sealed):
-        view(row)
-    with pytest.raises(Sealed):
-        pickle.dumps(seal(taskset)[1])
-    assert view(taskset.tasks[0]).prompt == "What is 0 and 0?"
-    assert "expected" not in view(taskset.tasks[0]).__slots__
+    with pytest.raises(TestSealed):
+        view_task(row)
+    with pytest.raises(TestSealed):
+        pickle.dumps(hold_out_test(taskset)[1])
+    assert view_task(taskset.tasks[0]).prompt == "What is 0 and 0?"
+    assert "expected" not in view_task(taskset.tasks[0]).__slots__
 
 
 def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_again(taskset, tmp_path):
-    looks = Looks(tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    test = seal(taskset)[1]
+    looks = TestAccessLog(tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    test = hold_out_test(taskset)[1]
 
     assert [test.open(looks, run, finalist).look for run, finalist in ("ax", "ax", "ay", "bx", "ax")] == [1, 1, 2, 3, 1]
     assert [one.id for one in test.open(looks, "a", "x").tasks] == ["t2", "t3"]
@@ -312,7 +313,7 @@ def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_ag
 
 def test_a_look_that_was_half_written_was_none_and_damage_is_not_passed_over(tmp_path):
     path = tmp_path / "looks.jsonl"
-    looks = Looks(path)
+    looks = TestAccessLog(path)
     looks.take("t", "a", "x")
     with path.open("ab") as file:
         file.write(b'{"test": "t", "numb')
@@ -329,7 +330,7 @@ def test_many_runs_at_once_get_a_number_each(tmp_path):
     numbers = []
     threads = [
         threading.Thread(
-            target=lambda run=run: numbers.append(Looks(tmp_path / "looks.jsonl").take("t", f"{run}", "x"))
+            target=lambda run=run: numbers.append(TestAccessLog(tmp_path / "looks.jsonl").take("t", f"{run}", "x"))
         )
         for run in range(8)
     ]
@@ -342,8 +343,8 @@ def test_many_runs_at_once_get_a_number_each(tmp_path):
 
 
 def test_a_test_that_is_not_there_is_not_opened(tmp_path):
-    with pytest.raises(Sealed, match="no test"):
-        seal(read(task(1, split="train")))[1].open(Looks(tmp_path / "looks.jsonl"), "a", "x")
+    with pytest.raises(TestSealed, match="no test"):
+        hold_out_test(read(task(1, split="train")))[1].open(TestAccessLog(tmp_path / "looks.jsonl"), "a", "x")
 
 
 # Places
@@ -361,21 +362,21 @@ def test_a_task_set_is_a_folder_a_file_or_an_environment(tmp_path):
         files = {path: data.decode() for path, data in lines(task(1)).items()} | {"ENVIRONMENT.md": about}
         edit.update_resource(library, person, ref, "first", files=files, create=True)
         edit.update_resource(library, person, ref, "second", files=dict.fromkeys(["tasks.jsonl"], json.dumps(task(2))))
-        first, number = taskset_of(library, person, ref.at(1))
-        newest, newer = taskset_of(library, person, ref)
+        first, number = load_taskset(library, person, ref.at(1))
+        newest, newer = load_taskset(library, person, ref)
 
-    of_folder, of_file = taskset_from_path(folder), taskset_from_path(folder / "tasks.jsonl")
+    of_folder, of_file = read_taskset_path(folder), read_taskset_path(folder / "tasks.jsonl")
     assert (of_folder.name, of_file.name, first.name) == ("sums", "tasks", "sums")
     assert of_folder.tasks == of_file.tasks == first.tasks
     assert (number, newer, newest.tasks[0].id) == (1, 2, "t2")
 
 
 def test_a_place_without_a_task_set_is_told(tmp_path):
-    with pytest.raises(NoTaskSet, match="nothing-here"):
-        taskset_from_path(tmp_path / "nothing-here")
+    with pytest.raises(TaskSetNotFound, match="nothing-here"):
+        read_taskset_path(tmp_path / "nothing-here")
     (tmp_path / "a").symlink_to("/etc/hostname")
     with pytest.raises(InvalidTaskSet, match="symlink"):
-        taskset_from_path(tmp_path)
+        read_taskset_path(tmp_path)
 
 
 def test_commands_that_only_an_agent_vouches_for_are_not_run(tmp_path):
@@ -385,11 +386,11 @@ def test_commands_that_only_an_agent_vouches_for_are_not_run(tmp_path):
     ref, agent = Ref.parse("environment:sums"), Caller(Actor.AGENT, session="s")
     with Library.open(tmp_path / "home", create=True) as library:
         edit.update_resource(library, agent, ref, "first", files=files, create=True)
-        taskset, _ = taskset_of(library, agent, ref)
+        taskset, _ = load_taskset(library, agent, ref)
         with pytest.raises(Refused, match="no person approved it"):
-            refuse_unvouched(library, agent, ref, taskset)
+            refuse_untrusted(library, agent, ref, taskset)
         edit.update_resource(library, Caller(Actor.HUMAN), ref, "mine", files={"notes.md": "read"})
-        refuse_unvouched(library, agent, ref, taskset)
+        refuse_untrusted(library, agent, ref, taskset)
 
 
 def test_an_id_has_no_line_break_not_even_at_its_end():
@@ -406,12 +407,12 @@ def test_splits_are_written_down_and_all_else_stays_as_it_was(tmp_path):
     path.write_text(
         "\n\n".join([said, *(json.dumps(task(n), ensure_ascii=False) for n in range(1, 20))]), encoding="utf-8"
     )
-    before = taskset_from_path(path)
-    write_files(path, with_splits(before))
-    after = taskset_from_path(path)
+    before = read_taskset_path(path)
+    write_files(path, render_splits(before))
+    after = read_taskset_path(path)
 
     assert after.tasks == before.tasks
-    assert (undealt(before), undealt(after)) == (19, 0)
+    assert (count_unassigned(before), count_unassigned(after)) == (19, 0)
     assert path.read_text(encoding="utf-8").split("\n")[0] == said
 
 
@@ -421,8 +422,8 @@ def test_the_splits_of_a_folder_of_tasks_are_written_into_each_task(tmp_path):
         place.mkdir(parents=True)
         (place / "prompt.md").write_text(f"What is {n}?", encoding="utf-8")
         (place / "expected.txt").write_text(f"{n}", encoding="utf-8")
-    before = taskset_from_path(tmp_path)
-    write_files(tmp_path, with_splits(before))
+    before = read_taskset_path(tmp_path)
+    write_files(tmp_path, render_splits(before))
 
-    assert (after := taskset_from_path(tmp_path)).tasks == before.tasks
-    assert undealt(after) == 0
+    assert (after := read_taskset_path(tmp_path)).tasks == before.tasks
+    assert count_unassigned(after) == 0

@@ -14,15 +14,18 @@ import pytest
 import trial_children
 from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 
-from evolvable_tools.evolve.batch import Failing
-from evolvable_tools.evolve.budget import Budget, BudgetSpent, Limits, Unpriced
-from evolvable_tools.evolve.interleaving import Request, interleaved
-from evolvable_tools.evolve.ledger import Ledger, read
-from evolvable_tools.evolve.rollout import Outcome, Rollout, Score, Trial, Usage
-from evolvable_tools.evolve.scorers import ScorerTrouble
-from evolvable_tools.evolve.task import ScorerSpec
-from evolvable_tools.evolve.throttle import Throttle, throttle_of
-from evolvable_tools.evolve.trials import ScorerOfSet, Settings, Trials
+from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.scorers import ScorerError
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Trial, TrialOutcome
+from evolvable_tools.evolve.trials.budget import BudgetLimits, BudgetSpent, PriceUnknown, RunBudget
+from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.scheduler import (
+    ConcurrencyLimit,
+    TrialRequest,
+    TrialsFailing,
+    interleave,
+    make_concurrency_limit,
+)
 
 CHANGED = program("changed")
 
@@ -32,16 +35,16 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger.jsonl"
-        self.settings = Settings(folder=folder / "workspaces", backoff=(0.0, 0.0))
+        self.settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0))
 
-    def measure(self, requests: Sequence[Request], batch: str | None = None, **means: Any) -> list[Trial]:
+    def measure(self, requests: Sequence[TrialRequest], batch: str | None = None, **means: Any) -> list[Trial]:
         means = {"scoring": ByFirstWord(), "settings": self.settings} | means
         executor = means.pop("executor", Scripted(self.path.parent))
         with Ledger.open(self.path, durable=False) as ledger:
-            return asyncio.run(Trials(executor, ledger, **means).measure(requests, batch))
+            return asyncio.run(TrialRunner(executor, ledger, **means).measure(requests, batch))
 
     def records(self, type: str) -> list[Any]:
-        return [record for record in read(self.path) if record["type"] == type]
+        return [record for record in read_ledger(self.path) if record["type"] == type]
 
     def attempts(self) -> Counter[str]:
         return Counter(record["task"] for record in self.records("started"))
@@ -60,10 +63,10 @@ def test_trials_come_back_in_the_order_of_the_requests_with_what_came_of_them(pl
     todo = [task("a", "pass"), task("b", "fail"), task("c", "timeout"), task("d", "refuse")]
     trials = place.measure([(CHANGED, one, 3) for one in todo])
     assert [(trial.task, trial.outcome, trial.score) for trial in trials] == [
-        ("a", Outcome.PASS, 1.0),
-        ("b", Outcome.FAIL, 0.0),
-        ("c", Outcome.AGENT_TIMEOUT, 0.0),
-        ("d", Outcome.REFUSED, None),
+        ("a", TrialOutcome.PASS, 1.0),
+        ("b", TrialOutcome.FAIL, 0.0),
+        ("c", TrialOutcome.AGENT_TIMEOUT, 0.0),
+        ("d", TrialOutcome.REFUSED, None),
     ]
     first = trials[0]
     assert (first.program, first.repeat, first.usage, first.cached) == (CHANGED.digest, 3, USAGE, False)
@@ -79,8 +82,8 @@ def test_a_trial_that_counted_is_never_run_or_paid_again(place: Place) -> None:
         (one, each, 0) for each in [*tasks(3), task("f", "fail"), task("t", "timeout")] for one in (BASE, CHANGED)
     ]
     before = place.measure(requests)
-    budget = Budget()
-    after = place.measure(requests, executor=Scripted(usage=Usage(cost=1.0)), budget=budget)
+    budget = RunBudget()
+    after = place.measure(requests, executor=Scripted(usage=ModelUsage(cost=1.0)), budget=budget)
     assert [trial.cached for trial in after] == [True] * 10
     assert [(t.output, t.trace, t.usage) for t in after] == [(t.output, t.trace, t.usage) for t in before]
     assert budget.bill.cost == pytest.approx(10 * USAGE.cost)
@@ -94,13 +97,13 @@ def test_whatever_decides_a_result_makes_another_trial(place: Place, other: str)
             return "other"
 
     place.measure([(BASE, task("a"), 0)])
-    request: Request = (CHANGED if other == "program" else BASE, task("a"), 1 if other == "repeat" else 0)
+    request: TrialRequest = (CHANGED if other == "program" else BASE, task("a"), 1 if other == "repeat" else 0)
     if other == "task":
         request = (BASE, task("a", digest="another"), 0)
     means: dict[str, Any] = {
         "executor": {"executor": Scripted(fingerprint="scripted 2")},
         "scorer": {"scoring": OtherScorer()},
-        "image": {"settings": Settings(image="other")},
+        "image": {"settings": TrialSettings(image="other")},
     }.get(other, {})
     assert not place.measure([request], **means)[0].cached
     assert place.measure([(BASE, task("another name", digest=task("a").digest), 0)])[0].cached
@@ -110,8 +113,8 @@ def test_what_another_ledger_knows_costs_nothing_and_is_kept_here_too(place: Pla
     earlier = Place(tmp_path / "earlier")
     earlier.path.parent.mkdir()
     earlier.measure([(BASE, task("a"), 0), (BASE, task("e", "trouble"), 0)])
-    known = read(earlier.path)
-    budget = Budget()
+    known = read_ledger(earlier.path)
+    budget = RunBudget()
     trials = place.measure([(BASE, task("a"), 0), (BASE, task("e"), 0)], "val", known=known, budget=budget)
     assert [trial.cached for trial in trials] == [True, False]
     assert budget.bill.cost == pytest.approx(USAGE.cost)
@@ -171,9 +174,9 @@ def test_what_may_be_told_and_what_may_not_are_kept_apart(place: Place) -> None:
 
 
 def test_an_executor_that_does_not_come_back_is_given_up(place: Place) -> None:
-    settings = Settings(backoff=(), patience=0.0)
+    settings = TrialSettings(backoff=(), patience=0.0)
     (trial,) = place.measure([(BASE, task("h", "hang", timeout_s=0.05), 0)], settings=settings)
-    assert trial.outcome is Outcome.INFRA_ERROR
+    assert trial.outcome is TrialOutcome.INFRA_ERROR
     assert trial.detail.startswith("the executor did not come back")
 
 
@@ -188,20 +191,20 @@ def test_a_measurement_that_is_cancelled_stops_what_runs_and_goes_on_later(place
 
     async def cancelled() -> None:
         with Ledger.open(place.path) as ledger:
-            budget = Budget(Limits(calls=100))
+            budget = RunBudget(BudgetLimits(calls=100))
             executor = Scripted(place.path.parent)
-            trials = Trials(executor, ledger, scoring=ByFirstWord(), budget=budget, settings=place.settings)
+            trials = TrialRunner(executor, ledger, scoring=ByFirstWord(), budget=budget, settings=place.settings)
             measuring = asyncio.create_task(trials.measure(requests, "val"))
             while len(place.records("trial")) < 2 or not (place.path.parent / "hanging h").exists():
                 await asyncio.sleep(0.01)
             measuring.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await measuring
-            assert (await trials.measure(requests[:1], "val"))[0].outcome is Outcome.PASS
+            assert (await trials.measure(requests[:1], "val"))[0].outcome is TrialOutcome.PASS
 
     asyncio.run(cancelled())
     assert list((place.path.parent / "workspaces").iterdir()) == []
-    budget = Budget()
+    budget = RunBudget()
     assert [trial.cached for trial in place.measure(requests, "val", budget=budget)] == [False] * 3
     assert place.attempts() == {"a": 1, "h": 2, "b": 1}
     assert budget.bill.calls == 6
@@ -211,9 +214,9 @@ def test_the_scorer_that_a_task_names_is_asked(place: Place) -> None:
     todo = [task("a", expected="pass a e3b0c442 0"), task("b", expected="something else")]
     trials = place.measure([(BASE, one, 0) for one in todo], scoring=None)
     assert outcomes(trials) == {"a": "pass", "b": "fail"}
-    assert ScorerOfSet({"check.py": b"1"}).digest(todo[0]) == ScorerOfSet({"check.py": b"2"}).digest(todo[0])
+    assert TaskSetScorer({"check.py": b"1"}).digest(todo[0]) == TaskSetScorer({"check.py": b"2"}).digest(todo[0])
     command = task("c", scorer=ScorerSpec("command", {"argv": ["check.py"]}))
-    assert ScorerOfSet({"check.py": b"1"}).digest(command) != ScorerOfSet({"check.py": b"2"}).digest(command)
+    assert TaskSetScorer({"check.py": b"1"}).digest(command) != TaskSetScorer({"check.py": b"2"}).digest(command)
 
 
 # The order
@@ -222,13 +225,13 @@ def test_the_scorer_that_a_task_names_is_asked(place: Place) -> None:
 def test_all_arms_of_a_task_run_side_by_side_and_take_turns_at_being_first(place: Place) -> None:
     todo = tasks(40)
     requests = [(one, each, repeat) for one in (BASE, CHANGED) for repeat in (0, 1) for each in todo]
-    place.measure(requests, throttle=Throttle(1, most=1))
+    place.measure(requests, throttle=ConcurrencyLimit(1, most=1))
     ran = [(record["task"], record["repeat"], record["program"]) for record in place.records("started")]
     pairs = list(zip(ran[::2], ran[1::2], strict=True))
     assert all(one[:2] == other[:2] and one[2] != other[2] for one, other in pairs)
     first = Counter(one[2] for one, _ in pairs)
     assert 25 <= first[BASE.digest] <= 55
-    assert interleaved(requests) == interleaved(list(requests))
+    assert interleave(requests) == interleave(list(requests))
 
 
 # The budget
@@ -239,24 +242,24 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
     place: Place, limit: str
 ) -> None:
     one = {"cost": USAGE.cost, "tokens": 120, "calls": 2}[limit]
-    budget = Budget(Limits(**{limit: one * 9.5 if limit == "cost" else int(one * 9.5)}))  # type: ignore[arg-type]
+    budget = RunBudget(BudgetLimits(**{limit: one * 9.5 if limit == "cost" else int(one * 9.5)}))  # type: ignore[arg-type]
     requests = [(BASE, each, 0) for each in tasks(30)]
     with pytest.raises(
         BudgetSpent, match=f"what is left of its {'money' if limit == 'cost' else limit} does not cover"
     ):
         place.measure(requests, budget=budget)
     assert len(place.records("started")) == len(place.records("trial")) == 9
-    again = Budget(budget.limits)
+    again = RunBudget(budget.limits)
     with pytest.raises(BudgetSpent):
         place.measure(requests, budget=again)
     assert again.bill == budget.bill
-    trials = place.measure(requests, budget=Budget())
+    trials = place.measure(requests, budget=RunBudget())
     assert Counter(trial.cached for trial in trials) == {True: 9, False: 21}
 
 
 def test_an_estimate_that_is_given_is_reserved_from_the_first_trial_on(place: Place) -> None:
-    budget = Budget(Limits(cost=0.10))
-    settings = Settings(backoff=(), upper=Usage(cost=0.06))
+    budget = RunBudget(BudgetLimits(cost=0.10))
+    settings = TrialSettings(backoff=(), upper=ModelUsage(cost=0.06))
     with pytest.raises(BudgetSpent):
         place.measure([(BASE, each, 0) for each in tasks(30)], budget=budget, settings=settings)
     assert len(place.records("started")) == 4  # until less than 0.06 is left
@@ -269,8 +272,8 @@ def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_proce
     def clock() -> float:  # a second passes at every look
         return float(next(now))
 
-    def measure() -> Budget:
-        budget = Budget(Limits(wall=100.0), clock)
+    def measure() -> RunBudget:
+        budget = RunBudget(BudgetLimits(wall=100.0), clock)
         with pytest.raises(BudgetSpent, match="time"):
             place.measure([(BASE, each, 0) for each in tasks(200)], budget=budget, clock=clock)
         return budget
@@ -284,7 +287,7 @@ def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_proce
 
 
 def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measurement(place: Place) -> None:
-    budget = Budget(Limits(wall=0.2))
+    budget = RunBudget(BudgetLimits(wall=0.2))
     busy = Scripted(retry_after=3600.0)
     with pytest.raises(BudgetSpent, match="what is left of its time"):
         place.measure([(BASE, task("b", "busy"), 0)], executor=busy, budget=budget)
@@ -293,12 +296,12 @@ def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measure
 
 def test_an_unknown_price_is_not_taken_for_nothing(place: Place) -> None:
     requests = [(BASE, each, 0) for each in tasks(30)]
-    unpriced = Scripted(usage=Usage(10, 10, 1))
-    with pytest.raises(Unpriced, match="the price of what was used is unknown"):
-        place.measure(requests, executor=unpriced, budget=Budget(Limits(cost=5.0)))
+    unpriced = Scripted(usage=ModelUsage(10, 10, 1))
+    with pytest.raises(PriceUnknown, match="the price of what was used is unknown"):
+        place.measure(requests, executor=unpriced, budget=RunBudget(BudgetLimits(cost=5.0)))
     assert len(place.records("trial")) <= 4
     assert len(place.records("started")) == len(place.records("trial")), "what is under way is paid and may end"
-    budget = Budget(Limits(cost=5.0, calls=30))
+    budget = RunBudget(BudgetLimits(cost=5.0, calls=30))
     place.measure(requests, executor=unpriced, budget=budget)
     assert (budget.bill.cost, budget.bill.unpriced, budget.bill.calls) == (0.0, 30, 30)
 
@@ -321,20 +324,20 @@ def test_a_megabyte_of_output_is_scored_whole_and_kept_by_both_of_its_ends(place
 
 
 def test_retries_are_billed(place: Place) -> None:
-    budget = Budget()
+    budget = RunBudget()
     place.measure([(BASE, task("a", "trouble"), 0)], budget=budget)
     assert budget.bill.cost == pytest.approx(3 * USAGE.cost)
-    assert Budget().bill.cost == 0
+    assert RunBudget().bill.cost == 0
 
 
 def test_two_ledgers_share_a_budget(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "search.jsonl") as search, Ledger.open(tmp_path / "sealed.jsonl") as sealed:
-        budget = Budget(Limits(calls=8))
-        arms = [Trials(Scripted(), one, scoring=ByFirstWord(), budget=budget) for one in (search, sealed)]
+        budget = RunBudget(BudgetLimits(calls=8))
+        arms = [TrialRunner(Scripted(), one, scoring=ByFirstWord(), budget=budget) for one in (search, sealed)]
         asyncio.run(arms[0].measure([(BASE, each, 0) for each in tasks(3)]))
         with pytest.raises(BudgetSpent):
             asyncio.run(arms[1].measure([(BASE, each, 0) for each in tasks(3)]))
-    assert len(read(tmp_path / "sealed.jsonl")) == 2
+    assert len(read_ledger(tmp_path / "sealed.jsonl")) == 2
 
 
 # How many at once
@@ -342,10 +345,10 @@ def test_two_ledgers_share_a_budget(tmp_path: Path) -> None:
 
 def test_a_provider_that_is_busy_gets_half_as_many_and_is_left_alone_as_long_as_it_asks(place: Place) -> None:
     todo = [task(f"b{number}", "once busy") for number in range(8)] + tasks(60)
-    throttle = Throttle(8, most=16)
+    throttle = ConcurrencyLimit(8, most=16)
     executor = Scripted(place.path.parent, retry_after=0.02)
     trials = place.measure([(BASE, each, 0) for each in todo], throttle=throttle, executor=executor)
-    assert all(trial.outcome is Outcome.PASS for trial in trials)
+    assert all(trial.outcome is TrialOutcome.PASS for trial in trials)
     in_flight = [record["in_flight"] for record in place.records("trial")]
     assert max(in_flight) == 8
     assert 4 in in_flight[8:30]
@@ -354,7 +357,7 @@ def test_a_provider_that_is_busy_gets_half_as_many_and_is_left_alone_as_long_as_
 
 def test_one_burst_of_refusals_halves_once_and_twenty_good_ones_give_one_more() -> None:
     now = [0.0]
-    throttle = Throttle(8, clock=lambda: now[0])
+    throttle = ConcurrencyLimit(8, clock=lambda: now[0])
     eras = [throttle.began() for _ in range(8)]
     for era in eras:
         throttle.ended(era, 10.0)
@@ -400,9 +403,9 @@ def test_a_thousand_kills_at_any_moment_change_neither_the_results_nor_the_bill(
 
 def test_after_so_many_spoiled_attempts_in_a_row_a_batch_is_given_up_once_and_tried_anew(place: Place) -> None:
     todo = [(BASE, task(f"t{number}", "once trouble"), 0) for number in range(6)]
-    settings = Settings(backoff=(0.0, 0.0), breaker=4)
-    with pytest.raises(Failing, match=r"4 attempts in a row failed.*trouble"):
-        place.measure(todo, "val/1", settings=replace(settings, backoff=(30.0,)), throttle=Throttle(1, most=1))
+    settings = TrialSettings(backoff=(0.0, 0.0), breaker=4)
+    with pytest.raises(TrialsFailing, match=r"4 attempts in a row failed.*trouble"):
+        place.measure(todo, "val/1", settings=replace(settings, backoff=(30.0,)), throttle=ConcurrencyLimit(1, most=1))
     assert sum(place.attempts().values()) == 4
 
     trials = place.measure(todo, "val/1", settings=settings)
@@ -415,34 +418,34 @@ def test_after_so_many_spoiled_attempts_in_a_row_a_batch_is_given_up_once_and_tr
 def test_a_provider_that_asks_to_wait_or_a_trial_that_counts_between_does_not_trip_it(place: Place) -> None:
     mixed = [(BASE, task(f"t{n}", "pass" if n % 3 == 2 else "trouble"), 0) for n in range(9)]
     busy = [(BASE, task(f"b{n}", "once busy"), 0) for n in range(6)]
-    settings = Settings(backoff=(0.0, 0.0), breaker=4)
+    settings = TrialSettings(backoff=(0.0, 0.0), breaker=4)
     assert len(place.measure(busy, "val/1", settings=settings)) == 6
-    assert len(place.measure(mixed, "val/2", settings=Settings(backoff=(), breaker=4))) == 9
+    assert len(place.measure(mixed, "val/2", settings=TrialSettings(backoff=(), breaker=4))) == 9
 
 
 def test_what_scoring_took_is_billed_beside_what_the_run_took_and_again_after_reopening(place: Place) -> None:
     class Dear(ByFirstWord):
         async def __call__(self, task: Any, rollout: Rollout, workspace: Path) -> Score:
             if task.id == "hard":
-                raise ScorerTrouble("no answer", usage=Usage(7, 0, 1, 0.5))
-            return Score(1.0, usage=Usage(10, 5, 1, 0.25))
+                raise ScorerError("no answer", usage=ModelUsage(7, 0, 1, 0.5))
+            return Score(1.0, usage=ModelUsage(10, 5, 1, 0.25))
 
-    budget = Budget()
+    budget = RunBudget()
     trials = place.measure([(BASE, task("a"), 0), (BASE, task("hard"), 0)], scoring=Dear(), budget=budget)
 
     assert [trial.usage for trial in trials] == [USAGE, USAGE]
-    assert [trial.judging for trial in trials] == [Usage(10, 5, 1, 0.25), Usage(21, 0, 3, 1.5)]
+    assert [trial.judging for trial in trials] == [ModelUsage(10, 5, 1, 0.25), ModelUsage(21, 0, 3, 1.5)]
     assert budget.bill.cost == pytest.approx(2 * USAGE.cost + 1.75)
     assert budget.bill.calls == 2 * USAGE.calls + 4
-    after = Budget()
+    after = RunBudget()
     cached = place.measure([(BASE, task("a"), 0)], scoring=Dear(), budget=after)[0]
-    assert cached.cached and cached.judging == Usage(10, 5, 1, 0.25)
+    assert cached.cached and cached.judging == ModelUsage(10, 5, 1, 0.25)
     assert after.bill == budget.bill
 
 
 @pytest.mark.parametrize(("wanted", "at_first", "later"), [(1, 1, 1), (3, 3, 3), (4, 4, 16), (40, 40, 40)])
 def test_whoever_wants_few_trials_at_once_never_gets_more(wanted: int, at_first: int, later: int) -> None:
-    throttle = throttle_of(wanted)
+    throttle = make_concurrency_limit(wanted)
     assert throttle.limit == at_first
     for _ in range(600):
         throttle.ended(throttle.began())

@@ -9,10 +9,15 @@ from confined import RUNNER, needs_sandbox
 from driving_place import AGENT, COMMAND, NO_SANDBOX, PERSON, POLITE, driving
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.adopting import NotPromoted, adopt
-from evolvable_tools.evolve.allowing import decide, held
-from evolvable_tools.evolve.asking import pending, status_of, submit
-from evolvable_tools.evolve.report.writing import report
+from evolvable_tools.evolve.deploy import NotPromoted, adopt
+from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.run_control import (
+    decide_held_candidate,
+    get_held_candidate,
+    list_pending,
+    read_status,
+    submit_answer,
+)
 from evolvable_tools.scan import CapabilityDiff, Scan
 from evolvable_tools.verbs import edit
 
@@ -115,7 +120,7 @@ def place(tmp_path):
 def _a_scan_that_notices_nothing(monkeypatch):
     """The sandbox has to hold where the static gate was passed; the scan itself refuses this thief."""
     nothing = Scan((), CapabilityDiff())
-    monkeypatch.setattr("evolvable_tools.evolve.static_gate.gate.scan", lambda *_, **__: nothing)
+    monkeypatch.setattr("evolvable_tools.scan.scanner.scan", lambda *_, **__: nothing)
 
 
 def steal(place):
@@ -132,10 +137,10 @@ def steal(place):
 
 
 def answer(place, said):
-    [packet] = pending(place.library.store.home).packets
+    [packet] = list_pending(place.library.store.home).packets
     if "intents" in said:
         said["intents"][0]["tasks"] = [one["task"] for one in packet["data"]["evidence"] if one["result"] == "failed"]
-    submit(place.library.store.home, None, packet["question_id"], said)
+    submit_answer(place.library.store.home, None, packet["question_id"], said)
     place.drive()
 
 
@@ -147,7 +152,7 @@ def test_a_candidate_that_opens_the_library_finds_none_in_the_sandbox_and_is_not
     assert state.verdict["verdict"] == "NOT SUPPORTED" and state.looks == 0
     [said] = place.records("decided")
     assert said["decision"] == "rejected"
-    assert "c1" in report(place.folder).text
+    assert "c1" in write_report(place.folder).text
     outputs = {record["trial"]["output"] for record in place.records("trial")}
     assert not outputs & {task["expected"] for task in codes()}
 
@@ -157,7 +162,7 @@ def test_without_a_sandbox_nothing_of_a_candidate_runs_before_a_person_saw_it(pl
     home, run = steal(place)
     ran = len(place.records("started"))
 
-    waits, status = pending(home), status_of(place.folder)
+    waits, status = list_pending(home), read_status(place.folder)
     assert (waits.state, status.state, [one["name"] for one in waits.held]) == ("waiting", "waiting", ["c1"])
     assert "no sandbox" in waits.held[0]["why"] and "scripts/do.py" in waits.held[0]["why"]
     assert "allow" not in json.dumps(waits.held)
@@ -165,23 +170,23 @@ def test_without_a_sandbox_nothing_of_a_candidate_runs_before_a_person_saw_it(pl
     place.drive()
     assert len(place.records("started")) == ran and len(place.records("held")) == 1
 
-    shown = held(home, run)
+    shown = get_held_candidate(home, run)
     assert "sqlite3" in shown.diff and shown.candidate == "c1"
     with pytest.raises(Refused, match="Only a person"):
-        decide(AGENT, home, shown, allowed=True, via="test")
-    decide(PERSON, home, shown, allowed=False, via="test")
+        decide_held_candidate(AGENT, home, shown, allowed=True, via="test")
+    decide_held_candidate(PERSON, home, shown, allowed=False, via="test")
     place.drive()
 
     assert place.state.verdict["verdict"] == "NOT SUPPORTED"
     assert "a person did not allow it to run" in place.records("decided")[-1]["why"]
     with pytest.raises(InvalidArgument, match="waits for a person"):
-        held(home, run)
+        get_held_candidate(home, run)
 
 
 def test_a_candidate_that_answers_a_canary_task_is_disqualified_by_name_and_never_adopted(place):
     place.means = replace(place.means, sandbox=NO_SANDBOX)
     home, run = steal(place)
-    decide(PERSON, home, held(home, run), allowed=True, via="test")
+    decide_held_candidate(PERSON, home, get_held_candidate(home, run), allowed=True, via="test")
 
     state = place.drive()
 
@@ -190,7 +195,7 @@ def test_a_candidate_that_answers_a_canary_task_is_disqualified_by_name_and_neve
     assert verdict["n"] == 24 and len(verdict["canaries"]["answered"]) == 1
     assert "c1 gave the answers of 1 of 1 canary tasks" in verdict["why"]
     assert verdict["canaries"]["answered"][0] not in verdict["finalist"]
-    said = report(place.folder)
+    said = write_report(place.folder)
     assert "DISQUALIFIED" in said.text and "canary" in said.text
     for unproven in (False, True):
         with pytest.raises(NotPromoted):

@@ -3,8 +3,7 @@
 import pytest
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.gates.cost import Costs
-from evolvable_tools.evolve.gates.verdict import Ruling, Verdict, verdict
+from evolvable_tools.evolve.statistics.verdict import Ruling, RunVerdict, TokenCosts, decide_verdict
 
 N = 40
 TASKS = [f"t{number:02}" for number in range(N)]
@@ -14,10 +13,10 @@ def arm(passed: range | set[int], repeats: int = 1) -> dict[str, list[float]]:
     return {task: [float(number in set(passed))] * repeats for number, task in enumerate(TASKS)}
 
 
-def ruled(gained: int, lost: int = 0, **more: object) -> Verdict:
+def ruled(gained: int, lost: int = 0, **more: object) -> RunVerdict:
     """The verdict on a finalist that gained and lost so many tasks over a base that passes half."""
     after = set(range(lost, 20)) | set(range(20, 20 + gained))
-    return verdict(arm(range(20)), arm(range(5)), arm(after), look=more.pop("look", 1), tasks=TASKS, **more)
+    return decide_verdict(arm(range(20)), arm(range(5)), arm(after), look=more.pop("look", 1), tasks=TASKS, **more)
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(6, 0), (8, 1), (10, 2), (11, 3)])
@@ -50,14 +49,14 @@ def test_a_finalist_worse_than_the_base_or_than_nothing_is_harmful():
     assert ruled(0, 6).ruling is Ruling.HARMFUL
     assert ruled(1, 4).ruling is Ruling.NOT_SUPPORTED
     base, nothing, finalist = arm(range(4)), arm(range(30)), arm(range(5))
-    assert verdict(base, nothing, finalist, look=1).ruling is Ruling.HARMFUL
+    assert decide_verdict(base, nothing, finalist, look=1).ruling is Ruling.HARMFUL
 
 
 def test_a_finalist_that_beats_the_base_but_not_no_skill_at_all_is_not_supported():
-    judged = verdict(arm(range(10)), arm(range(22)), arm(range(20)), look=1)
+    judged = decide_verdict(arm(range(10)), arm(range(22)), arm(range(20)), look=1)
     assert judged.ruling is Ruling.NOT_SUPPORTED
     assert "no skill at all" in judged.why
-    assert verdict(arm(range(10)), None, arm(range(20)), look=1).ruling is Ruling.PROMOTE
+    assert decide_verdict(arm(range(10)), None, arm(range(20)), look=1).ruling is Ruling.PROMOTE
 
 
 @pytest.mark.parametrize("short", [0, 1, 2])
@@ -65,7 +64,7 @@ def test_under_sixty_percent_measured_in_any_arm_nothing_is_said(short):
     def judged(measured: int) -> Ruling:
         arms = [arm(set()), arm(set()), arm(range(N))]
         arms[short] = dict(list(arms[short].items())[:measured])
-        return verdict(*arms, look=1, tasks=TASKS).ruling
+        return decide_verdict(*arms, look=1, tasks=TASKS).ruling
 
     assert judged(24) is Ruling.PROMOTE
     assert judged(23) is Ruling.INDECISIVE
@@ -73,23 +72,23 @@ def test_under_sixty_percent_measured_in_any_arm_nothing_is_said(short):
 
 
 def test_nothing_measured_at_all_is_indecisive():
-    assert verdict({}, None, {}, look=1).ruling is Ruling.INDECISIVE
-    assert verdict({}, None, {}, look=1, tasks=TASKS).against_base.coverage == 0
+    assert decide_verdict({}, None, {}, look=1).ruling is Ruling.INDECISIVE
+    assert decide_verdict({}, None, {}, look=1, tasks=TASKS).against_base.coverage == 0
 
 
 def test_repeats_are_averaged_and_never_taken_for_tasks():
-    once, thrice = ruled(5), verdict(arm(range(20), 3), None, arm(range(25), 3), look=1)
+    once, thrice = ruled(5), decide_verdict(arm(range(20), 3), None, arm(range(25), 3), look=1)
     assert thrice.p == once.p
     assert thrice.ruling is Ruling.NOT_SUPPORTED
     halves = {task: [0.0, 1.0] for task in TASKS}
-    judged = verdict(halves, None, arm(range(N), 2), look=1)
+    judged = decide_verdict(halves, None, arm(range(N), 2), look=1)
     assert (judged.ruling, judged.against_base.test, judged.against_base.n) == (Ruling.PROMOTE, "sign_flip", N)
     assert judged.p == 2.0**-N
 
 
-def costs(ratio: float, **more: object) -> Costs:
+def costs(ratio: float, **more: object) -> TokenCosts:
     base = {task: 900.0 + 5 * number for number, task in enumerate(TASKS)}
-    return Costs(base, {task: tokens * ratio for task, tokens in base.items()}, **more)
+    return TokenCosts(base, {task: tokens * ratio for task, tokens in base.items()}, **more)
 
 
 def test_more_than_a_quarter_of_tokens_more_is_not_promoted_unless_it_is_worth_it():
@@ -103,13 +102,13 @@ def test_more_than_a_quarter_of_tokens_more_is_not_promoted_unless_it_is_worth_i
 
 
 def test_a_cost_nobody_knows_is_told_as_unknown_and_blocks_nothing():
-    unknown = ruled(10, costs=Costs({}, {}))
+    unknown = ruled(10, costs=TokenCosts({}, {}))
     assert (unknown.ruling, unknown.cost) == (Ruling.PROMOTE, None)
-    few = Costs(dict.fromkeys(TASKS[:5], 1.0), dict.fromkeys(TASKS[:5], 9.0))
+    few = TokenCosts(dict.fromkeys(TASKS[:5], 1.0), dict.fromkeys(TASKS[:5], 9.0))
     assert ruled(10, costs=few).cost is None
 
 
 @pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan")])
 def test_a_score_out_of_range_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="t00"):
-        verdict(arm(range(3)), None, {**arm(range(3)), "t00": [wrong]}, look=1)
+        decide_verdict(arm(range(3)), None, {**arm(range(3)), "t00": [wrong]}, look=1)

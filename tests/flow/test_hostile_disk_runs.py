@@ -22,8 +22,8 @@ from evolve_runs import program, running, scripted, task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system")
@@ -141,7 +141,7 @@ def _finish_a_run(folder: Path) -> None:
     given = RunSettings("environment:made-up", iterations=1, test_repeats=1)
     brain = scripted([("Dates are ISO", ["rule: iso"])])
     with running(folder, program(), brain, splits, given) as run:
-        run_async(drive(run))
+        run_async(run_phases(run))
 
 
 @pytest.fixture(scope="module")

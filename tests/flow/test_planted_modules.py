@@ -14,7 +14,7 @@ from mcp_place import Place
 
 from evolvable_server.clients.starts import start_of
 from evolvable_server.evolving import start_driver
-from evolvable_tools.evolve.run_folder import new_run
+from evolvable_tools.evolve.ledger.run_directory import create_run
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -85,7 +85,7 @@ def test_the_plants_work(place):
 
 def test_the_process_that_drives_an_evolution_imports_nothing_from_the_home(place):
     marks = plant(place.home)
-    folder = new_run(place.home, datetime.now(UTC))
+    folder = create_run(place.home, datetime.now(UTC))
     start_driver(place.home, folder)
     text = folder.log.read_text(encoding="utf-8")
 
@@ -95,7 +95,7 @@ def test_the_process_that_drives_an_evolution_imports_nothing_from_the_home(plac
 
 WORKERS = """
 import asyncio
-from evolvable_tools.evolve.backends.processes import ProcessBackend, _Worker
+from evolvable_tools.evolve.trials.backends import ProcessBackend, _Worker
 
 async def main():
     backend = ProcessBackend()

@@ -243,11 +243,11 @@ def test_the_environment_may_be_stricter_and_the_person_looser(evolvable: Comman
 
 
 def test_a_run_of_an_older_version_with_a_command_line_is_reported_and_not_continued(evolvable: CommandLine) -> None:
-    from evolvable_tools.evolve.means import check_named
-    from evolvable_tools.evolve.run_settings import RunSettings
+    from evolvable_tools.evolve.factory import check_commands_named
+    from evolvable_tools.evolve.run_config import RunSettings
 
     means = evolve_means(read_config({"EVOLVABLE_HOME": str(evolvable.home)}), person=True)
     old = RunSettings("environment:x", executor={"kind": "command", "command": ["touch", "owned"]})
     with pytest.raises(EvolvableError, match="commands are named by a person") as refusal:
-        check_named(RunSettings.from_json(json.loads(json.dumps(old.to_json()))), means)
+        check_commands_named(RunSettings.from_json(json.loads(json.dumps(old.to_json()))), means)
     assert "start a new run with that name" in refusal.value.hint

@@ -21,8 +21,7 @@ from evolvable_store.fsck import check_library
 from evolvable_store.resource import Ref
 from evolvable_store.search.index import check_index
 from evolvable_store.store import Store
-from evolvable_tools.evolve.ledger import Ledger, read
-from evolvable_tools.evolve.run_folder import RunFolder
+from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, read_ledger
 from evolvable_tools.library import Library
 
 _RNG = random.Random(7)
@@ -316,7 +315,7 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     leak(shop)
     run = shop.home / "evolve/20261122-100000-abcd"
     run.mkdir(parents=True)
-    folder = RunFolder(run)
+    folder = RunDirectory(run)
     with Ledger.open(folder.ledger) as ledger:
         ledger.append("began", {"said": "one"})
         ledger.append("answered", {"said": f"use {SECRET}", "kept": folder.keep(f"a transcript with {SECRET}")})
@@ -329,7 +328,7 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
 
     assert holding(shop.home, SECRET) == []
     assert encoded[8:40] not in (run / "programs/a.json").read_text()
-    records = read(folder.ledger)
+    records = read_ledger(folder.ledger)
     assert [record["type"] for record in records] == ["began", "answered", "ended"]
     assert "it leaked" in records[1]["said"] and b"it leaked" in folder.kept(records[1]["kept"])
     assert {json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()} == {

@@ -12,11 +12,10 @@ import pytest
 from trial_parts import ByFirstWord, task
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.attempt import Attempt, Job, perform
-from evolvable_tools.evolve.executors.command import CommandExecutor
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of
+from evolvable_tools.evolve.candidates.programs import Program, make_part
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
 from evolvable_tools.sandbox import ProbeReport, Sandbox, sandbox_of
 
 FOUND: ProbeReport = sandbox_of()
@@ -43,7 +42,7 @@ def apart() -> Sandbox:
 def skill(script: str) -> Program:
     """Returns a program of one skill with this script."""
     text = "---\nname: shipping\ndescription: Postage.\n---\n\nRun scripts/do.py.\n"
-    return Program((part_of(Kind.SKILL, "shipping", {"SKILL.md": text.encode(), "scripts/do.py": script.encode()}),))
+    return Program((make_part(Kind.SKILL, "shipping", {"SKILL.md": text.encode(), "scripts/do.py": script.encode()}),))
 
 
 class Confined:
@@ -64,16 +63,16 @@ class Confined:
             **options,
         )
 
-    def __call__(self, script: str, one: Task | None = None, files: Mapping[str, bytes] | None = None) -> Attempt:
+    def __call__(self, script: str, one: Task | None = None, files: Mapping[str, bytes] | None = None) -> TrialAttempt:
         """Returns what comes of a task whose skill brings this script."""
         place = self.root / "library" / "evolve" / "run" / "workspaces"
-        job = Job(self.executor, ByFirstWord(), one or task("a"), skill(script), 0, files or {}, place=place)
-        done = asyncio.run(perform(job))
+        job = TrialJob(self.executor, ByFirstWord(), one or task("a"), skill(script), 0, files or {}, place=place)
+        done = asyncio.run(run_job(job))
         assert list(place.iterdir()) == []
         return done
 
 
-def said(attempt: Attempt) -> Any:
+def said(attempt: TrialAttempt) -> Any:
     """Returns the JSON that a script printed."""
     assert attempt.outcome is None, attempt.detail
     return json.loads(attempt.rollout.output)

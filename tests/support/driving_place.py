@@ -13,12 +13,11 @@ from typing import Any
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.driving import driven, state_of
-from evolvable_tools.evolve.ledger import Record, read
-from evolvable_tools.evolve.means import EvolveMeans, spec_of
-from evolvable_tools.evolve.run_folder import RunFolder, the_run
-from evolvable_tools.evolve.run_state import RunState
-from evolvable_tools.evolve.starting import Started, start
+from evolvable_tools.evolve.driver import drive_run, load_run_state
+from evolvable_tools.evolve.factory import HostContext, parse_executor_spec
+from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
+from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.start import StartedRun, start_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommand, NamedCommands
 from evolvable_tools.sandbox import SandboxChoice
@@ -72,7 +71,7 @@ class DrivingPlace:
 
     def __init__(self, root: Path, library: Library) -> None:
         self.root, self.library = root, library
-        self.means = EvolveMeans(dict(os.environ))
+        self.means = HostContext(dict(os.environ))
 
     def save(self, tasks: list[dict[str, Any]], caller: Caller = PERSON, **files: str) -> None:
         """Saves the task set; underscores in the names of other files are dots."""
@@ -101,38 +100,38 @@ class DrivingPlace:
         path.write_text(JUDGE.replace("WORD", word), encoding="utf-8")
         return shlex.join([sys.executable, "-I", "-S", str(path)])
 
-    def begin(self, executor: str = COMMAND, caller: Caller = PERSON, **options: Any) -> Started:
+    def begin(self, executor: str = COMMAND, caller: Caller = PERSON, **options: Any) -> StartedRun:
         """Begins a run."""
         named = self.means.commands["executors"] if self.means.commands else None
-        spec = spec_of(executor, named, free=True)
-        return start(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
+        spec = parse_executor_spec(executor, named, free=True)
+        return start_run(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
 
     def drive(self) -> RunState:
         """Drives the newest run as far as it comes."""
-        return asyncio.run(driven(self.library, PERSON, self.folder, self.means))
+        return asyncio.run(drive_run(self.library, PERSON, self.folder, self.means))
 
     @property
-    def folder(self) -> RunFolder:
+    def folder(self) -> RunDirectory:
         """The newest run."""
-        return the_run(self.library.store.home, None)
+        return find_run(self.library.store.home, None)
 
     @property
     def state(self) -> RunState:
         """What the newest run has come to."""
-        return state_of(self.folder)
+        return load_run_state(self.folder)
 
-    def begin_at(self, version: int) -> Started:
+    def begin_at(self, version: int) -> StartedRun:
         """Begins a run on a version of the task set."""
-        spec = spec_of(COMMAND, free=True)
-        return start(self.library, PERSON, self.means, LETTERS.at(version), [POLITE], spec, {})
+        spec = parse_executor_spec(COMMAND, free=True)
+        return start_run(self.library, PERSON, self.means, LETTERS.at(version), [POLITE], spec, {})
 
-    def records_of_all(self) -> list[Record]:
+    def records_of_all(self) -> list[LedgerRecord]:
         """All records of the newest run."""
-        return read(self.folder.ledger)
+        return read_ledger(self.folder.ledger)
 
-    def records(self, kind: str) -> list[Record]:
+    def records(self, kind: str) -> list[LedgerRecord]:
         """The records of one type of the newest run."""
-        return [record for record in read(self.folder.ledger) if record["type"] == kind]
+        return [record for record in read_ledger(self.folder.ledger) if record["type"] == kind]
 
 
 @contextmanager

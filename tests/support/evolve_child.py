@@ -15,10 +15,10 @@ from pathlib import Path
 
 from evolve_runs import program, running, scripted, task
 
-from evolvable_tools.evolve.ledger import Ledger, read
-from evolvable_tools.evolve.loop import drive
-from evolvable_tools.evolve.run_settings import RunSettings
-from evolvable_tools.evolve.run_state import fold
+from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.ledger.run_state import fold_records
+from evolvable_tools.evolve.loop import run_phases
+from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split
 
 SPLITS = {
@@ -32,12 +32,12 @@ SETTINGS = RunSettings("environment:made-up", iterations=2, test_repeats=1, batc
 def run(folder: Path) -> None:
     """Drives a run as far as it comes."""
     with running(folder, program(), scripted(BRAIN), SPLITS, SETTINGS) as made:
-        asyncio.run(drive(made))
+        asyncio.run(run_phases(made))
 
 
 def came_to(folder: Path) -> dict[str, object]:
     """What is the same however often a run was killed. The records of both ledgers make it."""
-    state = fold([*read(folder / "ledger.jsonl"), *read(folder / "test.jsonl")])
+    state = fold_records([*read_ledger(folder / "ledger.jsonl"), *read_ledger(folder / "test.jsonl")])
     bill = state.bill
     return {
         "frontier": state.frontier,
@@ -81,7 +81,7 @@ def in_a_process(work: object) -> int:
 def main(root: Path, first: int, step: int) -> None:
     assert in_a_process(lambda: run(root / "whole")) == 0
     print(json.dumps(came_to(root / "whole")), flush=True)
-    records = len(read(root / "whole/ledger.jsonl")) + len(read(root / "whole/test.jsonl"))
+    records = len(read_ledger(root / "whole/ledger.jsonl")) + len(read_ledger(root / "whole/test.jsonl"))
     for number in range(first, records + 1, step):
         folder = root / str(number)
 

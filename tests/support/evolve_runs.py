@@ -6,20 +6,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from baselines.scripted_model import ScriptedModel
+
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.brain import Brain, Question, Role
-from evolvable_tools.evolve.brains.scripted import Scripted
-from evolvable_tools.evolve.budget import Budget, Limits
-from evolvable_tools.evolve.executor import Executor
-from evolvable_tools.evolve.executors.simulated import Simulated
-from evolvable_tools.evolve.ledger import Ledger
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.programs import part_of, program_of, size_of
-from evolvable_tools.evolve.run import Journal, Measures, Run
-from evolvable_tools.evolve.run_folder import RunFolder
-from evolvable_tools.evolve.run_settings import RunSettings
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
+from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
+from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_context import Journal, RunContext, TrialMeasurer
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials import Settings, Trials
+from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")
@@ -47,10 +46,10 @@ def skill(name: str, *lines: str) -> str:
 
 def program(*lines: str) -> Program:
     """Returns a program of one skill with these lines."""
-    return program_of([part_of(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})])
+    return make_program([make_part(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})])
 
 
-def plan(question: Question, modification: str, **fields: Any) -> dict[str, Any]:
+def plan(question: ModelQuestion, modification: str, **fields: Any) -> dict[str, Any]:
     """Returns a proposer's answer: one edit of skill:forms, on account of all that failed."""
     failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
     intent = {"op": "edit", "ref": "skill:forms", "tasks": failed, "modification": modification, **fields}
@@ -63,33 +62,35 @@ def plan(question: Question, modification: str, **fields: Any) -> dict[str, Any]
     }
 
 
-def writes(question: Question, text: str) -> dict[str, Any]:
+def writes(question: ModelQuestion, text: str) -> dict[str, Any]:
     """Returns a builder's answer: skill:forms as `text`."""
     [intent] = question.data["intents"]
     edit = {"op": intent["op"], "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}
     return {"edits": [edit]}
 
 
-def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> Scripted:
+def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> ScriptedModel:
     """Returns a brain that proposes these in turn, again from the first: what to say, and the lines that it adds."""
 
-    def turn(question: Question) -> tuple[str, Sequence[str]]:
-        done = len(question.data["history"]) if question.role is Role.PROPOSER else 0
+    def turn(question: ModelQuestion) -> tuple[str, Sequence[str]]:
+        done = len(question.data["history"]) if question.role is ModelRole.PROPOSER else 0
         return proposals[done % len(proposals)]
 
-    def build(question: Question) -> Mapping[str, Any]:
+    def build(question: ModelQuestion) -> Mapping[str, Any]:
         said = question.data["intents"][0]["modification"]
         lines = next(lines for words, lines in proposals if words == said)
         [before] = [one["files"][0]["text"] for one in question.data["resources"]]
         return writes(question, before + "".join(f"{line}\n" for line in lines))
 
-    return Scripted({Role.PROPOSER: lambda question: plan(question, turn(question)[0]), Role.BUILDER: build})
+    return ScriptedModel(
+        {ModelRole.PROPOSER: lambda question: plan(question, turn(question)[0]), ModelRole.BUILDER: build}
+    )
 
 
 class OpenTest:
     """The sealed test of a run in one process."""
 
-    def __init__(self, tests: Sequence[Task], measures: Callable[[], Measures], look: int = 1) -> None:
+    def __init__(self, tests: Sequence[Task], measures: Callable[[], TrialMeasurer], look: int = 1) -> None:
         self._tests, self._measures, self.look = tests, measures, look
         self.opened_for: list[str] = []
 
@@ -97,7 +98,7 @@ class OpenTest:
     def size(self) -> int:
         return len(self._tests)
 
-    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, Measures]:
+    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, TrialMeasurer]:
         self.opened_for.append(finalist)
         return self._tests, self.look, self._measures()
 
@@ -106,20 +107,20 @@ class OpenTest:
 def running(
     folder: Path,
     base: Program,
-    brain: Brain,
+    brain: ProposerModel,
     splits: Mapping[Split, Sequence[Task]],
     settings: RunSettings,
     executor: Executor | None = None,
     stop: Callable[[], bool] = lambda: False,
     intact: Callable[[], str] = str,
-) -> Iterator[Run]:
+) -> Iterator[RunContext]:
     """Yields a run over these tasks, begun anew or where its ledger in `folder` ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    place = RunFolder(folder)
+    place = RunDirectory(folder)
     place.keep_program(base)
     every = [one for split in Split for one in splits[split]]
-    executor = executor or Simulated(every, seed=settings.seed)
-    budget = Budget(Limits(*(getattr(settings.limit, name) for name in ("cost", "tokens", "calls", "wall"))))
+    executor = executor or SimulatedExecutor(every, seed=settings.seed)
+    budget = RunBudget(BudgetLimits(*(getattr(settings.limit, name) for name in ("cost", "tokens", "calls", "wall"))))
     with (
         Ledger.open(place.ledger, durable=False) as ledger,
         Ledger.open(folder / "test.jsonl", durable=False) as sealed,
@@ -127,10 +128,10 @@ def running(
         journal = Journal(ledger)
         if not ledger.records:
             begin(journal, place.id, base, every, settings, executor.label)
-        run_with = Settings(passes=settings.fail_below, backoff=(0.0,))
-        trials = Trials(executor, ledger, budget=budget, settings=run_with, intact=intact)
-        test = OpenTest(splits[Split.TEST], lambda: Trials(executor, sealed, budget=budget, settings=run_with))
-        yield Run(
+        run_with = TrialSettings(passes=settings.fail_below, backoff=(0.0,))
+        trials = TrialRunner(executor, ledger, budget=budget, settings=run_with, intact=intact)
+        test = OpenTest(splits[Split.TEST], lambda: TrialRunner(executor, sealed, budget=budget, settings=run_with))
+        yield RunContext(
             place,
             journal,
             settings,
@@ -155,5 +156,5 @@ def begin(journal: Journal, run: str, base: Program, every: Sequence[Task], sett
         settings=settings.to_json(),
         tasks=open_ones,
         base=base.digest,
-        size=size_of(base),
+        size=program_size(base),
     )

@@ -1,21 +1,19 @@
 """Small programs, tasks and trials for the tests of evolution."""
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.evolve.programs import part_of, program_of
-from evolvable_tools.evolve.rollout import Outcome, Trial, Usage
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_tools.evolve.task import ModelUsage, ScorerSpec, Split, Task, Trial, TrialOutcome
 
 
-def a_skill(name: str, *lines: str, description: str = "", more: str = "", **files: str) -> Part:
+def a_skill(name: str, *lines: str, description: str = "", more: str = "", **files: str) -> ProgramPart:
     """A skill; underscores in the names of other files are dots."""
     text = f"---\nname: {name}\ndescription: {description or f'Works with {name}.'}\n{more}---\n\n"
     data = {"SKILL.md": (text + "\n".join(lines or ("Do it.",)) + "\n").encode()}
-    return part_of(Kind.SKILL, name, data | {path.replace("_", "."): each.encode() for path, each in files.items()})
+    return make_part(Kind.SKILL, name, data | {path.replace("_", "."): each.encode() for path, each in files.items()})
 
 
-def a_program(*parts: Part) -> Program:
-    return program_of(parts)
+def a_program(*parts: ProgramPart) -> Program:
+    return make_program(parts)
 
 
 def a_task(
@@ -25,5 +23,5 @@ def a_task(
 
 
 def a_trial(task: Task, output: str = "", score: float | None = 0.0, trace: str = "", feedback: str = "") -> Trial:
-    outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL
-    return Trial("k", task.id, "p", 0, outcome, score, Usage(), 1.0, output, trace, feedback)
+    outcome = TrialOutcome.PASS if score == 1.0 else TrialOutcome.FAIL
+    return Trial("k", task.id, "p", 0, outcome, score, ModelUsage(), 1.0, output, trace, feedback)

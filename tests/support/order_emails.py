@@ -6,11 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.evolve.programs import part_of, program_of
-from evolvable_tools.evolve.rollout import Rollout, Usage
-from evolvable_tools.evolve.task import Task, TaskSet
-from evolvable_tools.evolve.tasksets import taskset_from_path
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TaskSet
+from evolvable_tools.evolve.tasks.locate import read_taskset_path
 
 FOLDER = Path(__file__).parents[2] / "examples/order-emails"
 SKILL = FOLDER.parent / "order-fields"
@@ -40,7 +38,7 @@ ANY_NUMBER = "- order: `(?i)order (?:no\\. )?(\\d+)`\n- total: `(?i)total: ([\\d
 
 def task_set() -> TaskSet:
     """The 40 + 40 + 100 tasks."""
-    return taskset_from_path(FOLDER)
+    return read_taskset_path(FOLDER)
 
 
 def skill_text(*blocks: str) -> str:
@@ -49,14 +47,14 @@ def skill_text(*blocks: str) -> str:
     return text.replace("## Rules\n\n", f"## Rules\n\n{''.join(blocks)}")
 
 
-def skill(*blocks: str) -> Part:
+def skill(*blocks: str) -> ProgramPart:
     """Returns the skill with these rules above its own."""
-    return part_of(Kind.SKILL, "order-fields", {"SKILL.md": skill_text(*blocks).encode()})
+    return make_part(Kind.SKILL, "order-fields", {"SKILL.md": skill_text(*blocks).encode()})
 
 
 def program(*blocks: str) -> Program:
     """Returns the program of the skill alone, with these rules above its own."""
-    return program_of([skill(*blocks)])
+    return make_program([skill(*blocks)])
 
 
 def runner() -> ModuleType:
@@ -84,4 +82,4 @@ class RulesHere:
         rules = [rule for part in program.parts for rule in self._runner.parsed(part.files["SKILL.md"].decode())]
         found, said = self._runner.fields(task.prompt.partition("\n\n")[2], rules)
         trace = "\n".join(said)
-        return Rollout(json.dumps(found), trace, Usage(cost=0.0), read=tuple(part.ref for part in program.parts))
+        return Rollout(json.dumps(found), trace, ModelUsage(cost=0.0), read=tuple(part.ref for part in program.parts))

@@ -19,11 +19,11 @@ from typing import Any
 
 from trial_parts import BASE, ByFirstWord, Scripted, program, task
 
-from evolvable_tools.evolve.backends.processes import ProcessBackend
-from evolvable_tools.evolve.budget import Budget, Limits
-from evolvable_tools.evolve.executors.command import CommandExecutor
-from evolvable_tools.evolve.ledger import Ledger, read
-from evolvable_tools.evolve.trials import Settings, Trials
+from evolvable_tools.evolve.executors.command_executor import CommandExecutor
+from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.trials.backends import ProcessBackend
+from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 
 SHARES = 4
 """Runs at once: they wait for the disk most of the time."""
@@ -54,9 +54,9 @@ async def run(folder: Path, size: int, records: int = 10**9, torn: bool = False)
     """Runs, or goes on with, a run of two batches; returns what it came to."""
     with Killed.open(folder / "ledger.jsonl") as ledger:
         ledger.records_left, ledger.torn = records, torn
-        settings = Settings(folder=folder / "workspaces", backoff=(0.0, 0.0))
-        budget = Budget(Limits(cost=100.0))
-        trials = Trials(Scripted(), ledger, scoring=ByFirstWord(), budget=budget, settings=settings)
+        settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0))
+        budget = RunBudget(BudgetLimits(cost=100.0))
+        trials = TrialRunner(Scripted(), ledger, scoring=ByFirstWord(), budget=budget, settings=settings)
         todo = [task(f"t{number}", PROMPTS[number % 4]) for number in range(size)]
         first = await trials.measure([(BASE, one, 0) for one in todo], "base")
         pair = [(one, each, 0) for each in todo for one in (BASE, CHANGED)]
@@ -108,7 +108,7 @@ def every(place: Path, size: int = 4) -> dict[str, Any]:
     undisturbed = place / "undisturbed"
     undisturbed.mkdir()
     expected = to_the_end(undisturbed, size)
-    records = len(read(undisturbed / "ledger.jsonl"))
+    records = len(read_ledger(undisturbed / "ledger.jsonl"))
     expected.pop("interrupted")
     kills = [(number, torn) for number in range(records) for torn in (False, True)]
 
@@ -134,7 +134,7 @@ def killed_at(folder: Path, size: int, records: int, torn: bool) -> dict[str, An
     """Runs until so many records are written, is killed, and goes on; returns what it came to."""
     folder.mkdir()
     assert code_of(begun(lambda: asyncio.run(run(folder, size, records, torn)))) == -signal.SIGKILL
-    assert len(read(folder / "ledger.jsonl")) == records
+    assert len(read_ledger(folder / "ledger.jsonl")) == records
     return to_the_end(folder, size)
 
 
@@ -167,8 +167,8 @@ async def hang(folder: Path) -> None:
     script = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
     executor = CommandExecutor(["{python}", "-c", script, str(folder / "command")])
     with Ledger.open(folder / "ledger.jsonl") as ledger:
-        settings = Settings(folder=folder / "workspaces")
-        trials = Trials(executor, ledger, scoring=ByFirstWord(), backend=ProcessBackend(), settings=settings)
+        settings = TrialSettings(folder=folder / "workspaces")
+        trials = TrialRunner(executor, ledger, scoring=ByFirstWord(), backend=ProcessBackend(), settings=settings)
         await trials.measure([(BASE, task("h"), 0)])
 
 

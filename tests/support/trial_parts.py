@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.evolve.rollout import Outcome, Rollout, Score, Usage
-from evolvable_tools.evolve.task import ScorerSpec, Split, Task
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TrialOutcome
 
-USAGE = Usage(100, 20, 2, 0.0123)
+USAGE = ModelUsage(100, 20, 2, 0.0123)
 BASE = Program()
 
 
 def program(name: str) -> Program:
     """Returns a program of one skill, which says its own name."""
-    return Program((Part(Kind.SKILL, name, {"SKILL.md": name.encode()}, f"tree of {name}"),))
+    return Program((ProgramPart(Kind.SKILL, name, {"SKILL.md": name.encode()}, f"tree of {name}"),))
 
 
 def task(name: str, prompt: str = "", **fields: object) -> Task:
@@ -39,7 +38,7 @@ class Scripted:
     """
 
     notes: Path | None = None
-    usage: Usage = USAGE
+    usage: ModelUsage = USAGE
     fingerprint: str = "scripted 1"
     label: str = "scripted"
     retry_after: float = 0.0
@@ -60,10 +59,10 @@ class Scripted:
         if verb == "raise":
             raise RuntimeError("the executor is broken")
         outcome = {
-            "timeout": Outcome.AGENT_TIMEOUT,
-            "refuse": Outcome.REFUSED,
-            "busy": Outcome.INFRA_ERROR,
-            "trouble": Outcome.INFRA_ERROR,
+            "timeout": TrialOutcome.AGENT_TIMEOUT,
+            "refuse": TrialOutcome.REFUSED,
+            "busy": TrialOutcome.INFRA_ERROR,
+            "trouble": TrialOutcome.INFRA_ERROR,
         }.get(verb)
         retry_after = self.retry_after if verb == "busy" else None
         return Rollout(output, "how", self.usage, 0.5, outcome=outcome, detail=verb, retry_after=retry_after)

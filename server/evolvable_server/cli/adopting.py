@@ -17,7 +17,7 @@ from evolvable_server.principals import is_person
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 def adopt_command(state: State, run: str | None, undoing: bool, unproven: bool, reason: str) -> None:
     """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
-    from evolvable_tools.evolve.adopting import adopt, preview, unadopt
+    from evolvable_tools.evolve.deploy import adopt, preview_adoption, unadopt
 
     with state.library() as (library, caller):
         if undoing:
@@ -25,7 +25,7 @@ def adopt_command(state: State, run: str | None, undoing: bool, unproven: bool, 
             state.show(back, lambda: _show_back(back))
             return
         if is_person():
-            shown = preview(library.store.home, run, unproven=unproven)
+            shown = preview_adoption(library.store.home, run, unproven=unproven)
             _tell(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
             show_change(shown, state)
             click.confirm("Make this live?", abort=True, err=state.json)
@@ -41,11 +41,11 @@ def allow_command(state: State, run: str, candidate: str | None, refuse: bool) -
     """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
     from evolvable_server.evolving import start_driver
     from evolvable_store.errors import Refused
-    from evolvable_tools.evolve.allowing import decide, held
-    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 
     home = state.config().home
-    found = held(home, run, candidate)
+    found = get_held_candidate(home, run, candidate)
     if not is_person():
         raise Refused(
             f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
@@ -56,8 +56,8 @@ def allow_command(state: State, run: str, candidate: str | None, refuse: bool) -
     if not refuse:
         click.confirm("Run this with your rights?", abort=True, err=state.json)
     with state.library() as (_, caller):
-        decided = decide(caller, home, found, allowed=not refuse, via="terminal")
-    start_driver(home, the_run(home, decided.run))
+        decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
+    start_driver(home, find_run(home, decided.run))
     state.show(decided, lambda: say(f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."))
 
 
@@ -97,10 +97,10 @@ def _show_back(back: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Propose nothing.")
 def watch_command(state: State, dry_run: bool) -> None:
     """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed to be taken back."""
-    from evolvable_tools.evolve.watching import watch
+    from evolvable_tools.evolve.deploy import monitor_adoptions
 
     with state.library() as (library, caller):
-        watched = watch(library, caller, propose=not dry_run)
+        watched = monitor_adoptions(library, caller, propose=not dry_run)
     if state.json:
         import dataclasses
 
@@ -121,10 +121,10 @@ def watch_command(state: State, dry_run: bool) -> None:
 @click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True)
 def opportunities_command(state: State, days: int) -> None:
     """Show which resources deserve work, and why."""
-    from evolvable_tools.evolve.opportunities import opportunities
+    from evolvable_tools.evolve.start import find_opportunities
 
     with state.library() as (library, caller):
-        found = opportunities(library, caller, days=days)
+        found = find_opportunities(library, caller, days=days)
 
     def render() -> None:
         if not found.found:
@@ -144,10 +144,10 @@ def opportunities_command(state: State, days: int) -> None:
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
 def report_command(state: State, run: str | None, out: Path | None) -> None:
     """Write what a run came to as one HTML page and report.json, and show it here."""
-    from evolvable_tools.evolve.report.writing import report
-    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.report.render import write_report
 
-    reported = report(the_run(state.config().home, run), out)
+    reported = write_report(find_run(state.config().home, run), out)
 
     def render() -> None:
         say(reported.text)

@@ -24,7 +24,7 @@ from evolvable_store.operation import Principal
 from evolvable_store.resource import Ref
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.asking import Status
+    from evolvable_tools.evolve.run_control import RunStatus
 
 
 @click.group("evolve")
@@ -85,24 +85,24 @@ def start_command(state: State, tasks: Ref, program: tuple[Ref, ...], executor: 
     A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
     """
     from evolvable_server.evolving import evolve_means, start_driver
-    from evolvable_tools.evolve.means import spec_of
-    from evolvable_tools.evolve.run_folder import the_run
-    from evolvable_tools.evolve.starting import start
-    from evolvable_tools.evolve.tasksets import taskset_of
+    from evolvable_tools.evolve.factory import parse_executor_spec
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.start import start_run
+    from evolvable_tools.evolve.tasks.locate import load_taskset
 
     stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
     config = state.config()
     means = evolve_means(config, person=state.identity.principal is Principal.PERSON)
     named = means.commands["executors"] if means.commands else None
-    spec = spec_of(executor, named, price=_price(given.pop("price")), scripted=stand_in, free=free)
+    spec = parse_executor_spec(executor, named, price=_price(given.pop("price")), scripted=stand_in, free=free)
     merge, limits = given.pop("merge"), _limit_of(given)
     options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
     with state.library() as (library, caller):
-        taskset, _ = taskset_of(library, caller, tasks)
+        taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
             ask_before_unvouched(state, library, caller, tasks, taskset)
-        begun = start(library, caller, means, tasks, program, spec, options, merge)
-    folder = the_run(config.home, begun.run)
+        begun = start_run(library, caller, means, tasks, program, spec, options, merge)
+    folder = find_run(config.home, begun.run)
     if not wait:
         start_driver(config.home, folder)
         state.show(begun, lambda: _show_started(begun))
@@ -134,31 +134,31 @@ def drive_command(state: State, run: str | None) -> None:
 @click.option("--all", "every", is_flag=True, help="All runs, a line each.")
 def status_command(state: State, run: str | None, since: int, follow: bool, every: bool) -> None:
     """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
-    from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve import run_control
 
     home = state.config().home
     if every:
-        found = asking.statuses(home)
+        found = run_control.list_statuses(home)
         if state.json:
             state.show_json([_plain(one) for one in found])
         else:
             show_table(["Run", "State", "Verdict", "Evaluations", "Label"], [_row(one) for one in found])
         return
-    now = asking.status(home, run, since)
+    now = run_control.get_status(home, run, since)
     while follow and now.state == "running":
         show_events(now)
         time.sleep(SHOWN)
-        now = asking.status(home, now.run, now.next)
+        now = run_control.get_status(home, now.run, now.next)
     state.show(now, lambda: show_status(now))
 
 
-def _plain(one: "Status") -> dict[str, Any]:
+def _plain(one: "RunStatus") -> dict[str, Any]:
     import dataclasses
 
     return dataclasses.asdict(one)
 
 
-def _row(one: "Status") -> Row:
+def _row(one: "RunStatus") -> Row:
     return [one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label]
 
 
@@ -166,9 +166,9 @@ def _row(one: "Status") -> Row:
 @run_argument
 def pending_command(state: State, run: str | None) -> None:
     """Show the questions that a run waits for; with --json all that whoever answers needs."""
-    from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve import run_control
 
-    waits = asking.pending(state.config().home, run)
+    waits = run_control.list_pending(state.config().home, run)
 
     def render() -> None:
         for one in waits.held:
@@ -193,11 +193,11 @@ def pending_command(state: State, run: str | None) -> None:
 def submit_command(state: State, answer: Any, run: str | None, question: str | None, wait: bool) -> None:
     """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
     from evolvable_server.evolving import start_driver
-    from evolvable_tools.evolve import asking
-    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve import run_control
+    from evolvable_tools.evolve.ledger.run_directory import find_run
 
     home = state.config().home
-    found = asking.pending(home, run)
+    found = run_control.list_pending(home, run)
     waits = [packet["question_id"] for packet in found.packets]
     if question is None and not waits:
         hint = "`evolvable evolve status --follow` shows how it goes on."
@@ -208,25 +208,25 @@ def submit_command(state: State, answer: Any, run: str | None, question: str | N
         said = json.loads(answer.read())
     except ValueError:
         raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
-    taken = asking.submit(home, run, question or waits[0], said)
+    taken = run_control.submit_answer(home, run, question or waits[0], said)
     if not state.json or not wait:
         then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
         state.show(taken, lambda: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
     if not taken.goes_on:
         return
     if wait:
-        drive(state, taken.run, asking.status(home, taken.run).next)
+        drive(state, taken.run, run_control.get_status(home, taken.run).next)
     else:
-        start_driver(home, the_run(home, taken.run))
+        start_driver(home, find_run(home, taken.run))
 
 
 @command("stop")
 @run_argument
 def stop_command(state: State, run: str | None) -> None:
     """Stop a run. What was measured stays, and `continue` goes on from there."""
-    from evolvable_tools.evolve import asking
+    from evolvable_tools.evolve import run_control
 
-    told = asking.stop(state.config().home, run)
+    told = run_control.stop_run(state.config().home, run)
     state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
 
 
@@ -237,18 +237,18 @@ def stop_command(state: State, run: str | None) -> None:
 def continue_command(state: State, run: str | None, wait: bool, **given: Any) -> None:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     from evolvable_server.evolving import evolve_means, start_driver
-    from evolvable_tools.evolve import asking
-    from evolvable_tools.evolve.driving import check_runnable
-    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve import run_control
+    from evolvable_tools.evolve.driver import check_runnable
+    from evolvable_tools.evolve.ledger.run_directory import find_run
 
     config = state.config()
     home = config.home
-    check_runnable(the_run(home, run), evolve_means(config, person=state.identity.principal is Principal.PERSON))
-    told = asking.resume(home, run, _limit_of(given))
+    check_runnable(find_run(home, run), evolve_means(config, person=state.identity.principal is Principal.PERSON))
+    told = run_control.resume_run(home, run, _limit_of(given))
     if wait:
-        drive(state, told.run, asking.status(home, told.run).next)
+        drive(state, told.run, run_control.get_status(home, told.run).next)
         return
-    start_driver(home, the_run(home, told.run))
+    start_driver(home, find_run(home, told.run))
     state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
 
 

@@ -7,7 +7,7 @@ from evolvable_server.cli.state import State
 from evolvable_server.cli.terminal import local_time, remark, say
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.asking import Status
+    from evolvable_tools.evolve.run_control import RunStatus
 
 SHOWN = 0.5
 """Seconds between two looks at a run that is followed."""
@@ -19,12 +19,12 @@ def drive(state: State, run: str | None, since: int = 0) -> None:
     import signal
 
     from evolvable_server.evolving import evolve_means
-    from evolvable_tools.evolve.asking import status_of
-    from evolvable_tools.evolve.driving import driven
-    from evolvable_tools.evolve.run_folder import the_run
+    from evolvable_tools.evolve.driver import drive_run
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_control import read_status
 
     config, asked, seen = state.config(), list[int](), [since]
-    folder = the_run(config.home, run)
+    folder = find_run(config.home, run)
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
@@ -33,14 +33,14 @@ def drive(state: State, run: str | None, since: int = 0) -> None:
                 loop.add_signal_handler(number, asked.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen))
         try:
-            await driven(library, caller, folder, evolve_means(config), lambda: bool(asked))
+            await drive_run(library, caller, folder, evolve_means(config), lambda: bool(asked))
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
     with state.library() as (library, caller):
         asyncio.run(work())
-    now = status_of(folder, seen[0])
+    now = read_status(folder, seen[0])
     state.show(now, lambda: show_status(now))
 
 
@@ -48,21 +48,21 @@ async def _tell(state: State, folder: Any, seen: list[int]) -> None:
     """Says what happens while it happens, for people; `seen` is the last event that was said."""
     import asyncio
 
-    from evolvable_tools.evolve.asking import status_of
+    from evolvable_tools.evolve.run_control import read_status
 
     while not state.json:
-        now = status_of(folder, seen[0])
+        now = read_status(folder, seen[0])
         show_events(now)
         seen[0] = now.next
         await asyncio.sleep(SHOWN)
 
 
-def show_events(now: "Status") -> None:
+def show_events(now: "RunStatus") -> None:
     for event in now.events:
         say(f"{local_time(event.at)}  {event.what}")
 
 
-def show_status(now: "Status") -> None:
+def show_status(now: "RunStatus") -> None:
     show_events(now)
     say(now.line)
     for member in now.frontier:

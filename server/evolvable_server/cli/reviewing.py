@@ -70,13 +70,13 @@ def review_command(
 
 def _watch(library: "Library", caller: "Caller") -> None:
     """Looks whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
-    from evolvable_tools.evolve.run_folder import EVOLVE
+    from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 
-    if (library.store.home / EVOLVE).is_dir():
-        from evolvable_tools.evolve.watching import watch
+    if (library.store.home / EVOLVE_DIR).is_dir():
+        from evolvable_tools.evolve.deploy import monitor_adoptions
 
         with contextlib.suppress(EvolvableError):  # the next review looks again
-            watch(library, caller)
+            monitor_adoptions(library, caller)
 
 
 def _answer(file: click.File) -> "dict[str, Any]":

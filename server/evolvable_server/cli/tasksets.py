@@ -13,9 +13,8 @@ from evolvable_server.principals import is_person
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.task import TaskSet
-    from evolvable_tools.evolve.tasksets import TaskSetCheck
-    from evolvable_tools.evolve.tasksets.splitting import Ratios
+    from evolvable_tools.evolve.task import SplitRatios, TaskSet
+    from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck
     from evolvable_tools.library import Caller, Library
 
 REFUSED = 1
@@ -99,16 +98,18 @@ def check_command(ctx: click.Context, state: State, what: str, train: float, val
     """
     from evolvable_server.evolving import sandbox_choice
     from evolvable_server.naming import of_role
-    from evolvable_tools.evolve.tasksets import Looks, Ratios, check
+    from evolvable_tools.evolve.task import SplitRatios
+    from evolvable_tools.evolve.tasks.diagnostics import check_taskset
+    from evolvable_tools.evolve.tasks.holdout import TestAccessLog
     from evolvable_tools.evolve.tasksets.registered import registered_scorers
     from evolvable_tools.sandbox import sandbox_of
 
-    taskset, _ = _found(state, what, Ratios(train, val), runs=True)
+    taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, of_role(state.config(), "scorers", person=is_person()))
-    looks = Looks(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
+    looks = TestAccessLog(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
     apart = sandbox_of(sandbox_choice(state.config())).sandbox
     hidden = (state.config().home,)
-    found = asyncio.run(check(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
+    found = asyncio.run(check_taskset(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
     state.show(found, lambda: _show_check(found))
     if not found.passes:
         ctx.exit(REFUSED)
@@ -142,14 +143,14 @@ def split_command(state: State, what: str, train: float, val: float, write: bool
     Tasks that name a split keep it. The others go by a hash of their id, every category in its share; what is neither
     train nor val is the test, which is sealed.
     """
-    from evolvable_tools.evolve.tasksets import Ratios
-    from evolvable_tools.evolve.tasksets.leaks import by_category, by_split
-    from evolvable_tools.evolve.tasksets.writing import undealt
+    from evolvable_tools.evolve.task import SplitRatios
+    from evolvable_tools.evolve.tasks.diagnostics import count_by_category, count_by_split
+    from evolvable_tools.evolve.tasks.locate import count_unassigned
 
-    taskset, ref = _found(state, what, Ratios(train, val))
-    dealt = undealt(taskset)
+    taskset, ref = _found(state, what, SplitRatios(train, val))
+    dealt = count_unassigned(taskset)
     written = _write(state, what, ref, taskset) if write and dealt else ""
-    done = SplitDone(taskset.name, by_split(taskset), by_category(taskset.tasks), dealt, written)
+    done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
     state.show(done, lambda: _show_split(done, write))
 
 
@@ -159,23 +160,23 @@ taskset_command.add_command(split_command)
 
 
 def _found(
-    state: State, what: str, ratios: "Ratios | None" = None, *, runs: bool = False
+    state: State, what: str, ratios: "SplitRatios | None" = None, *, runs: bool = False
 ) -> "tuple[TaskSet, Ref | None]":
     """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
-    from evolvable_tools.evolve.tasksets import taskset_from_path, taskset_of
+    from evolvable_tools.evolve.tasks.locate import load_taskset, read_taskset_path
 
     path = Path(what)
     if not what.startswith(f"{Kind.ENVIRONMENT}:"):
-        taskset = taskset_from_path(path, ratios)
+        taskset = read_taskset_path(path, ratios)
         if runs:
-            from evolvable_tools.evolve.tasksets.approvals import refuse_unapproved
+            from evolvable_tools.evolve.tasks.locate import refuse_unapproved
 
             ask_about_commands(state, taskset)
             refuse_unapproved(state.config().home, taskset, str(path))
         return taskset, None
     ref = Ref.parse(what)
     with state.library() as (library, caller):
-        taskset, _ = taskset_of(library, caller, ref, ratios)
+        taskset, _ = load_taskset(library, caller, ref, ratios)
         if runs:
             ask_before_unvouched(state, library, caller, ref, taskset)
     return taskset, ref
@@ -184,20 +185,20 @@ def _found(
 def ask_before_unvouched(state: State, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet") -> None:
     """Ask the person at the terminal about commands that nobody approved. Raises Refused where there is no yes."""
     from evolvable_store.errors import Refused
-    from evolvable_tools.evolve.tasksets.places import refuse_unvouched
+    from evolvable_tools.evolve.tasks.locate import refuse_untrusted
 
     try:
-        refuse_unvouched(library, caller, ref, taskset)
+        refuse_untrusted(library, caller, ref, taskset)
     except Refused:
         ask_about_commands(state, taskset)
-        refuse_unvouched(library, caller, ref, taskset)
+        refuse_untrusted(library, caller, ref, taskset)
 
 
 def ask_about_commands(state: State, taskset: "TaskSet") -> None:
     """Show a person at the terminal which commands a task set runs, and record a yes. Elsewhere nothing happens."""
-    from evolvable_tools.evolve.tasksets.approvals import approve, commands_of, is_approved
+    from evolvable_tools.evolve.tasks.locate import approve, is_approved, list_commands
 
-    commands, home = commands_of(taskset), state.config().home
+    commands, home = list_commands(taskset), state.config().home
     if not commands or not is_person() or is_approved(home, taskset):
         return
     remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
@@ -211,24 +212,24 @@ def ask_about_commands(state: State, taskset: "TaskSet") -> None:
 
 def _task_sets(state: State) -> TaskSets:
     from evolvable_store.errors import EvolvableError
-    from evolvable_tools.evolve.tasksets import taskset_of
-    from evolvable_tools.evolve.tasksets.leaks import by_split
+    from evolvable_tools.evolve.tasks.diagnostics import count_by_split
+    from evolvable_tools.evolve.tasks.locate import load_taskset
 
     listed = []
     with state.library() as (library, caller):
         for head in library.store.heads(Kind.ENVIRONMENT):
             try:
-                taskset, _ = taskset_of(library, caller, head.ref)
-                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), by_split(taskset)))
+                taskset, _ = load_taskset(library, caller, head.ref)
+                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
             except EvolvableError as error:
                 listed.append(OneTaskSet(str(head.ref), 0, {}, str(error)))
     return TaskSets(listed)
 
 
 def _write(state: State, what: str, ref: Ref | None, taskset: "TaskSet") -> str:
-    from evolvable_tools.evolve.tasksets.writing import with_splits, write_files
+    from evolvable_tools.evolve.tasks.locate import render_splits, write_files
 
-    files = with_splits(taskset)
+    files = render_splits(taskset)
     if ref is None:
         return str(write_files(Path(what), files))
     from evolvable_tools.verbs import edit

@@ -36,9 +36,9 @@ class Adoptions(Decision):
 
         Raises NotPromoted, Refused for a change that is too long for a question.
         """
-        from evolvable_tools.evolve.adopting import preview
+        from evolvable_tools.evolve.deploy import preview_adoption
 
-        shown = preview(self._home, arguments.get("run"))
+        shown = preview_adoption(self._home, arguments.get("run"))
         lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
         for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
             lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]

@@ -19,14 +19,13 @@ from evolvable_server.mcp.starts import Starts
 from evolvable_server.mcp.tools import Number
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve import asking
-from evolvable_tools.evolve.adopting import Adopted, adopt
-from evolvable_tools.evolve.driving import check_runnable
-from evolvable_tools.evolve.means import spec_of
-from evolvable_tools.evolve.opportunities import Opportunities, opportunities
-from evolvable_tools.evolve.report.writing import report
-from evolvable_tools.evolve.run_folder import the_run
-from evolvable_tools.evolve.starting import Started, start
+from evolvable_tools.evolve import run_control
+from evolvable_tools.evolve.deploy import Adoption, adopt
+from evolvable_tools.evolve.driver import check_runnable
+from evolvable_tools.evolve.factory import parse_executor_spec
+from evolvable_tools.evolve.ledger.run_directory import find_run
+from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
 from evolvable_tools.library import Caller, Library
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
@@ -61,7 +60,7 @@ class EvolveTools:
             dict[str, Any] | None, Field(description="more settings by name, see docs/evolve.md")
         ] = None,
         merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
-    ) -> Started:
+    ) -> StartedRun:
         """Begin a search for better resources, measured on a task set. The person at the client is asked first: agree
         with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
         at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
@@ -72,8 +71,8 @@ class EvolveTools:
         self._check_commands(ctx, executor, str(options["brain"]), str(options.get("judge") or "handoff"))
         means, refs = evolve_means(self._config), [Ref.parse(ref) for ref in program]
         named = means.commands["executors"] if means.commands else None
-        spec, tasks = spec_of(executor, named), Ref.parse(task_set)
-        begun = start(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
+        spec, tasks = parse_executor_spec(executor, named), Ref.parse(task_set)
+        begun = start_run(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
         self._drive(begun.run)
         return begun
 
@@ -81,47 +80,47 @@ class EvolveTools:
         self,
         run: RunName = None,
         since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
-    ) -> asking.Status:
+    ) -> run_control.RunStatus:
         """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
         what it cost so far, and the verdict."""
-        return asking.status(self._config.home, run, since)
+        return run_control.get_status(self._config.home, run, since)
 
-    def evolve_pending(self, run: RunName = None) -> asking.Pending:
+    def evolve_pending(self, run: RunName = None) -> run_control.PendingQuestions:
         """See the questions that a run waits for, each a packet. Answer each in a fresh sub-agent that gets nothing
         but the packet, and hand the answer in by evolve_submit."""
-        return asking.pending(self._config.home, run)
+        return run_control.list_pending(self._config.home, run)
 
     def evolve_submit(
         self,
         question_id: Annotated[str, Field(description="from evolve_pending")],
         answer: Annotated[dict[str, Any], Field(description="a JSON object that fits the packet's answer_schema")],
         run: RunName = None,
-    ) -> asking.Submitted:
+    ) -> run_control.SubmittedAnswer:
         """Hand in the answer to a question of a run; the run goes on with it."""
-        taken = asking.submit(self._config.home, run, question_id, answer)
+        taken = run_control.submit_answer(self._config.home, run, question_id, answer)
         if taken.goes_on:
             self._drive(taken.run)
         return taken
 
-    def evolve_stop(self, run: RunName = None) -> asking.Told:
+    def evolve_stop(self, run: RunName = None) -> run_control.ControlResult:
         """Stop a run. What was measured stays; evolve_continue goes on with it."""
-        return asking.stop(self._config.home, run)
+        return run_control.stop_run(self._config.home, run)
 
     def evolve_continue(
         self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
-    ) -> asking.Told:
+    ) -> run_control.ControlResult:
         """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
         client is asked first."""
-        check_runnable(the_run(self._config.home, run), evolve_means(self._config))
+        check_runnable(find_run(self._config.home, run), evolve_means(self._config))
         limits = {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
-        told = asking.resume(self._config.home, run, {k: v for k, v in limits.items() if v is not None})
+        told = run_control.resume_run(self._config.home, run, {k: v for k, v in limits.items() if v is not None})
         self._drive(told.run)
         return told
 
     def evolve_report(self, run: RunName = None) -> str:
         """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
         the same with its pictures as one HTML page beside the run, and names it."""
-        reported = report(the_run(self._config.home, run))
+        reported = write_report(find_run(self._config.home, run))
         return f"{reported.text}\n\n{reported.html} has the pictures, {reported.json} all values."
 
     def evolve_adopt(
@@ -129,7 +128,7 @@ class EvolveTools:
         ctx: Context,
         run: RunName = None,
         reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
-    ) -> Adopted:
+    ) -> Adoption:
         """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
         PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
         return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
@@ -141,10 +140,10 @@ class EvolveTools:
     ) -> Opportunities:
         """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
         nothing."""
-        return opportunities(self._library, self._who(ctx), days=days)
+        return find_opportunities(self._library, self._who(ctx), days=days)
 
     def _drive(self, run: str) -> None:
-        start_driver(self._config.home, the_run(self._config.home, run))
+        start_driver(self._config.home, find_run(self._config.home, run))
 
     def _check_commands(self, ctx: Context, executor: str, *thinking: str) -> None:
         """Refuses commands from afar: whoever may start a run over HTTP may not run what they like on this machine."""

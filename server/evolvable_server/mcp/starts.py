@@ -52,11 +52,11 @@ class Starts(Decision):
         return "\n".join([*lines, _spends(given)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
-        from evolvable_tools.evolve.driving import state_of
-        from evolvable_tools.evolve.run_folder import the_run
+        from evolvable_tools.evolve.driver import load_run_state
+        from evolvable_tools.evolve.ledger.run_directory import find_run
 
-        folder = the_run(self._config.home, arguments.get("run"))
-        state = state_of(folder)
+        folder = find_run(self._config.home, arguments.get("run"))
+        state = load_run_state(folder)
         executor = state.settings.get("executor", {})
         who = executor.get("name") or executor.get("model") or executor.get("kind")
         command = f" ({_line(executor['command'])})" if executor.get("command") else ""

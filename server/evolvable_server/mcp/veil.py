@@ -34,9 +34,9 @@ def file_seen(library: Library, head: Head, path: str, version: int | None) -> b
     data = library.store.file(head, path, version).data
     if not _is_task_set(library, head, version):
         return data
-    from evolvable_tools.evolve.tasksets.veil import veiled  # late: a server answers before anybody evolves
+    from evolvable_tools.evolve.tasks.holdout import redact_file  # late: a server answers before anybody evolves
 
-    return veiled(path, {name: file.data for name, file in library.store.files(head, version).items()})
+    return redact_file(path, {name: file.data for name, file in library.store.files(head, version).items()})
 
 
 def loaded_seen(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded":

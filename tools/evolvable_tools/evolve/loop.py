@@ -8,26 +8,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve.batch import Failing
-from evolvable_tools.evolve.brains.brain import NeedsAnswer, NoAnswer
-from evolvable_tools.evolve.budget import BudgetSpent
-from evolvable_tools.evolve.calibrating import calibrate
-from evolvable_tools.evolve.committing import FrontierCommit, SingleCommit, decide, member
-from evolvable_tools.evolve.evaluating import Evaluation
-from evolvable_tools.evolve.evidence_batches import gathered
-from evolvable_tools.evolve.finalising import finalise
-from evolvable_tools.evolve.frontier import selection
-from evolvable_tools.evolve.frontier.frontier import Admission
-from evolvable_tools.evolve.ledger import LedgerError
-from evolvable_tools.evolve.merging import Union
-from evolvable_tools.evolve.operators import Improve, Step
-from evolvable_tools.evolve.proposing import Reflection, Selection, Writing
-from evolvable_tools.evolve.roles.plan import Plan
-from evolvable_tools.evolve.roles.showing import Evidence
-from evolvable_tools.evolve.run import NeedsPerson, Run, Stopped, Tampered
-from evolvable_tools.evolve.run_state import Decision, Phase
+from evolvable_tools.evolve.acceptance import (
+    Evaluator,
+    FrontierCommit,
+    SingleCommit,
+    calibrate_run,
+    record_decision,
+    to_member,
+)
+from evolvable_tools.evolve.final_test import run_final_test
+from evolvable_tools.evolve.ledger.run_directory import LedgerError
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
+from evolvable_tools.evolve.operators import Improve, OptimizerStep
+from evolvable_tools.evolve.optimizers import selection
+from evolvable_tools.evolve.optimizers.reflection import (
+    IntentSelect,
+    ModelBuilder,
+    ModelReflect,
+    RunMerger,
+    gather_evidence,
+)
+from evolvable_tools.evolve.optimizers.selection import Admission
+from evolvable_tools.evolve.proposers.edit_plan import EditPlan
+from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
+from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
+from evolvable_tools.evolve.trials.budget import BudgetSpent
+from evolvable_tools.evolve.trials.scheduler import TrialsFailing
 
-Round = Step[Sequence[Evidence], Plan, Plan]
+EvidenceStep = OptimizerStep[Sequence[Evidence], EditPlan, EditPlan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,90 +46,90 @@ class Optimizer:
     fresh_only: the training batch changes only after something was accepted, as what was rejected changed nothing.
     """
 
-    step: Round
-    strategy: selection.Strategy
+    step: EvidenceStep
+    strategy: selection.ParentStrategy
     fresh_only: bool
 
 
-def evoskill(run: Run) -> Optimizer:
+def evoskill_optimizer(run: RunContext) -> Optimizer:
     """Returns EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
     settings = run.settings
     commit = FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    return Optimizer(_step(run, commit), selection.Strategy(settings.parent), False)
+    return Optimizer(_make_step(run, commit), selection.ParentStrategy(settings.parent), False)
 
 
-def reflection(run: Run) -> Optimizer:
+def reflection_optimizer(run: RunContext) -> Optimizer:
     """Returns the reflection optimizer: one program, the best that was committed, executed anew when it changed."""
-    return Optimizer(_step(run, SingleCommit(run)), selection.Strategy.BEST, True)
+    return Optimizer(_make_step(run, SingleCommit(run)), selection.ParentStrategy.BEST, True)
 
 
-def _step(run: Run, commit: FrontierCommit | SingleCommit) -> Round:
-    improve = Improve(Writing(run), run.mask)
-    return Step(Reflection(run), Selection(run), improve, Evaluation(run), commit)
+def _make_step(run: RunContext, commit: FrontierCommit | SingleCommit) -> EvidenceStep:
+    improve = Improve(ModelBuilder(run), run.mask)
+    return OptimizerStep(ModelReflect(run), IntentSelect(run), improve, Evaluator(run), commit)
 
 
-async def drive(run: Run) -> None:
+async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, Stopped; then it can be continued."""
-    if run.state.phase in (Phase.NEW, Phase.CHECKED):
-        await calibrate(run)
-    if run.state.phase in (Phase.CALIBRATED, Phase.SEARCHING):
-        await search(run)
-    if run.state.phase is Phase.SEARCHED:
-        await finalise(run)
+    if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
+        await calibrate_run(run)
+    if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
+        await run_search(run)
+    if run.state.phase is RunPhase.SEARCHED:
+        await run_final_test(run)
 
 
-async def search(run: Run) -> None:
+async def run_search(run: RunContext) -> None:
     """Proposes and evaluates until a budget, a plateau or the target is reached. Raises as `drive`."""
-    optimizer = reflection(run) if run.settings.optimizer == "reflection" else evoskill(run)
+    optimizer = reflection_optimizer(run) if run.settings.optimizer == "reflection" else evoskill_optimizer(run)
     why = ""
     while not why:
-        why = "" if run.state.step else _over(run)
+        why = "" if run.state.step else _stop_reason(run)
         if not why:
             try:
-                await iterate(run, optimizer)
+                await run_iteration(run, optimizer)
             except BudgetSpent as error:
                 why = str(error)
     run.note("searched", why=why)
 
 
-async def iterate(run: Run, optimizer: Optimizer) -> None:
+async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
     """Makes one iteration, or what is left of it. Raises as `drive`, and BudgetSpent."""
     if "selected" not in run.state.step:
-        _select(run, optimizer)
+        _select_parent(run, optimizer)
     record = run.state.step["selected"]
     parent = run.program(record["parent"])
     try:
         if record.get("merge"):
-            merged = await Improve(Union(run), run.mask)(parent, run.merged)
+            merged = await Improve(RunMerger(run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
         else:
-            evidence = await gathered(run, parent, record)
+            evidence = await gather_evidence(run, parent, record)
             if all(one.passed for one in evidence):
-                decide(run, Decision.NO_FAILURES, "nothing in the batch failed")
+                record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await optimizer.step(evidence, parent)
-    except (BudgetSpent, Stopped, NeedsAnswer, NeedsPerson, NoAnswer, Failing, Tampered, LedgerError):
+    except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")
-        decide(run, Decision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
+        record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
         return
     if run.state.step:  # the round ended before anything was committed
-        decide(run, Decision.NO_PROPOSAL, committed.why)
+        record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
 
 
-def _select(run: Run, optimizer: Optimizer) -> None:
+def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, settings = run.state, run.settings
     number = state.iteration + 1
-    members = list(map(member, state.members))
+    members = list(map(to_member, state.members))
     merge = number == 1 and bool(run.merged)
-    parent = selection.parent(members, optimizer.strategy, number, settings.seed)
-    accepted = sum(record["decision"] == Decision.ADMITTED for record in state.iterations)
+    parent = selection.select_parent(members, optimizer.strategy, number, settings.seed)
+    accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
     run.note("selected", iteration=number, parent=parent.program, batch=batch, merge=merge)
 
 
-def _over(run: Run) -> str:
+def _stop_reason(run: RunContext) -> str:
     """Returns why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:

@@ -11,8 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from evolvable_store.errors import Refused
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.resource import Kind, main_file
-from evolvable_tools.evolve.program import Part, Program
-from evolvable_tools.evolve.programs import changed
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
 
 Traces = TypeVar("Traces", contravariant=True)
 Hypothesis = TypeVar("Hypothesis")
@@ -32,7 +31,7 @@ MODES: dict[str, frozenset[Kind]] = {
 """What may change in each mode. The environment never does: it holds the tasks and what judges them."""
 
 
-class Masked(Refused):
+class MaskViolation(Refused):
     """A change of what may not change."""
 
 
@@ -46,27 +45,27 @@ class Mask:
     def check(self, before: Program, after: Program) -> None:
         """Raises Masked when `after` differs from `before` where nothing may."""
         parts = {part.ref: part for program in (before, after) for part in program.parts}
-        for ref in changed(before, after):
+        for ref in changed_parts(before, after):
             if parts[ref].kind not in self.kinds:
                 allowed = ", ".join(sorted(self.kinds)) or "nothing"
-                raise Masked(f"{ref} may not change in this run.", f"It evolves: {allowed}.")
+                raise MaskViolation(f"{ref} may not change in this run.", f"It evolves: {allowed}.")
             if ref in self.fixed:
-                raise Masked(f"{ref} is frozen and may not change.", "Only a person changes it.")
+                raise MaskViolation(f"{ref} is frozen and may not change.", "Only a person changes it.")
 
 
-def mask_of(mode: str, program: Program) -> Mask:
+def make_mask(mode: str, program: Program) -> Mask:
     """Returns the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
     fixed = frozenset(part.ref for part in program.parts if _is_fixed(part))
     return Mask(MODES[mode], fixed | {"memory:SOUL"})
 
 
-def _is_fixed(part: Part) -> bool:
+def _is_fixed(part: ProgramPart) -> bool:
     main = part.files.get(main_file(part.kind, part.name))
     return main is not None and is_frozen(main)
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluationResult:
     """What Evaluate found of a candidate, measured in pairs with `against`.
 
     safe: every gate before the measurement let it through. delta: the mean paired difference, None when too little
@@ -81,7 +80,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """What Commit decided: `program` is the candidate when it was accepted, and what was there before when not."""
 
     program: Program
@@ -110,13 +109,13 @@ class Builder(Protocol[Found_contra]):
 class Evaluate(Protocol):
     """Measures a candidate in pairs with what it would replace."""
 
-    async def __call__(self, candidate: Program, against: Program) -> Evaluated: ...
+    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult: ...
 
 
 class Commit(Protocol):
     """Accepts or refuses what was evaluated. It never sees a program that was not."""
 
-    def __call__(self, evaluated: Evaluated) -> Committed: ...
+    def __call__(self, evaluated: EvaluationResult) -> CommitResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +132,25 @@ class Improve(Generic[Change]):
         return after
 
 
-def commit_if_better(evaluated: Evaluated) -> Committed:
+def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
     """Accepts what is safe and better on paired validation; equal only when it is smaller."""
     if not evaluated.safe:
-        return Committed(evaluated.against, False, evaluated.why or "it is not safe")
+        return CommitResult(evaluated.against, False, evaluated.why or "it is not safe")
     if evaluated.delta is None:
-        return Committed(evaluated.against, False, "too little was measured to say")
+        return CommitResult(evaluated.against, False, "too little was measured to say")
     if evaluated.delta > 0:
-        return Committed(evaluated.candidate, True, f"better by {evaluated.delta:+.3f}")
-    if evaluated.delta == 0 and _bytes(evaluated.candidate) < _bytes(evaluated.against):
-        return Committed(evaluated.candidate, True, "as good, and smaller")
-    return Committed(evaluated.against, False, f"not better ({evaluated.delta:+.3f})")
+        return CommitResult(evaluated.candidate, True, f"better by {evaluated.delta:+.3f}")
+    if evaluated.delta == 0 and _program_bytes(evaluated.candidate) < _program_bytes(evaluated.against):
+        return CommitResult(evaluated.candidate, True, "as good, and smaller")
+    return CommitResult(evaluated.against, False, f"not better ({evaluated.delta:+.3f})")
 
 
-def _bytes(program: Program) -> int:
+def _program_bytes(program: Program) -> int:
     return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[Traces, Hypothesis, Change]):
+class OptimizerStep(Generic[Traces, Hypothesis, Change]):
     """One round of the operators: what every optimizer repeats."""
 
     reflect: Reflect[Traces, Hypothesis]
@@ -160,12 +159,12 @@ class Step(Generic[Traces, Hypothesis, Change]):
     evaluate: Evaluate
     commit: Commit
 
-    async def __call__(self, traces: Traces, program: Program) -> Committed:
+    async def __call__(self, traces: Traces, program: Program) -> CommitResult:
         """Returns what was committed, which is `program` itself when nothing better came of it."""
         changes = await self.select(program, await self.reflect(traces, program))
         if not changes:
-            return Committed(program, False, "nothing was proposed")
+            return CommitResult(program, False, "nothing was proposed")
         candidate = await self.improve(program, changes)
         if candidate.digest == program.digest:
-            return Committed(program, False, "nothing changed")
+            return CommitResult(program, False, "nothing changed")
         return self.commit(await self.evaluate(candidate, program))

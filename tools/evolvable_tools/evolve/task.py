@@ -1,9 +1,23 @@
-"""A task, how its answer is scored, and the set it belongs to."""
+"""A task, how its answer is scored, and the set it belongs to.
 
-from collections.abc import Mapping
+Dealing tasks out to train, val and test: by a stable hash, every category in its share.
+
+What comes of running a task: the rollout, its score, and the outcome that is counted.
+
+What tokens cost, where somebody has said so. An unknown price is None and never 0.
+
+What a scorer raises when it cannot say anything about an answer.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import floor
 from types import MappingProxyType
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
 
 
 class Split(StrEnum):
@@ -63,3 +77,252 @@ class TaskSet:
     def of(self, split: Split) -> tuple[Task, ...]:
         """Returns the tasks of one split in the order of the set."""
         return tuple(task for task in self.tasks if task.split is split)
+
+
+RARE_CATEGORY = "_rare"
+"""Where categories of a single task are put together for dealing."""
+
+SYNTHETIC = "synthetic"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRatios:
+    """The shares of train and val; what is left is the test."""
+
+    train: float = 0.25
+    val: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument when they leave nothing, or are none."""
+        if not (0 <= self.train <= 1 and 0 <= self.val <= 1 and self.train + self.val <= 1):
+            raise InvalidArgument(
+                f"{self.train:g} for train and {self.val:g} for val are no shares of one whole.",
+                "Each is from 0 to 1, and together at most 1; the test is what is left.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRequest:
+    """A task as dealing sees it: `group` is equal for tasks that must not be parted, `split` None where it is open."""
+
+    id: str
+    category: str
+    group: str
+    split: Split | None
+    source: str
+
+
+def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[str, Split]:
+    """Returns the split of every task by its id.
+
+    Splits that are given stay, and count. Of all tasks the floor of each share goes to train and to val, over the
+    categories by largest remainder, at least one of each category of two or more; the rest is the test. Categories of
+    one task are dealt as one category, and a last single one goes to train. Within a category the order is that of
+    a hash of the id, train from one end and test from the other, so a task that is added later moves few others. What
+    a model made up goes to train alone. Equal tasks stay together.
+    """
+    splits = {task.id: task.split for task in tasks if task.split is not None}
+    placed = {task.group: task.split for task in tasks if task.split is not None}
+    members = _tasks_by_category(tasks)
+    sizes = {name: len(own) for name, own in members.items()}
+    left = {}
+    for split, ratio in ((Split.TRAIN, ratios.train), (Split.VAL, ratios.val)):
+        given = {name: sum(task.split is split for task in own) for name, own in members.items()}
+        left[split] = {name: share - given[name] for name, share in _split_shares(sizes, ratio, given).items()}
+    for name, own in members.items():
+        _assign_category(
+            [task for task in own if task.split is None], {split: left[split][name] for split in left}, placed
+        )
+    return splits | {task.id: placed[task.group] for task in tasks if task.split is None}
+
+
+def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitRequest]]:
+    """Returns the tasks of each category in the order of their hashes, open single ones put together."""
+    by_category: dict[str, list[SplitRequest]] = defaultdict(list)
+    for task in tasks:
+        by_category[task.category].append(task)
+    for name in [name for name, own in by_category.items() if len(own) == 1 and own[0].split is None]:
+        by_category[RARE_CATEGORY] += by_category.pop(name)
+    return {name: sorted(own, key=_hash_rank) for name, own in sorted(by_category.items())}
+
+
+def _hash_rank(task: SplitRequest) -> str:
+    return hashlib.sha256(task.id.encode()).hexdigest()
+
+
+def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many of each category go to a split, those already given counted in."""
+    if ratio == 0:
+        return dict(given)
+    target = floor(sum(sizes.values()) * ratio + 1e-9)
+    exact = {name: size * ratio for name, size in sizes.items()}
+    least = {name: max(given[name], int(size >= 2)) for name, size in sizes.items()}
+    shares = {name: max(floor(exact[name] + 1e-9), least[name]) for name in sizes}
+    for name in sorted(sizes, key=lambda name: (shares[name] - exact[name], name)):
+        if sum(shares.values()) < target and shares[name] < sizes[name]:
+            shares[name] += 1
+    while sum(shares.values()) > target:
+        # What the smallest categories get beyond their share is paid by those that have most beyond theirs.
+        payers = [name for name in sizes if shares[name] > least[name]]
+        if not payers:
+            break
+        shares[max(payers, key=lambda name: (shares[name] - exact[name], name))] -= 1
+    return shares
+
+
+def _assign_category(tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]) -> None:
+    """Deals the open tasks of one category by noting the split of each group; a group follows its first task."""
+    only = len(tasks) == 1 and not any(left.values())
+    for task in sorted(tasks, key=lambda task: task.source != SYNTHETIC):
+        if task.group not in placed:
+            if task.source == SYNTHETIC or only or left[Split.TRAIN] > 0:
+                placed[task.group] = Split.TRAIN
+            else:
+                placed[task.group] = Split.VAL if left[Split.VAL] > 0 else Split.TEST
+        split = placed[task.group]
+        if split in left:
+            left[split] -= 1
+
+
+class TrialOutcome(StrEnum):
+    """How one trial ended. Only the first three are verdicts on the program; an infrastructure error never scores 0."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    AGENT_TIMEOUT = "agent_timeout"
+    INFRA_ERROR = "infra_error"
+    TAMPERED = "tampered"
+    REFUSED = "refused"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial says something about the program (and may be cached)."""
+        return self in (TrialOutcome.PASS, TrialOutcome.FAIL, TrialOutcome.AGENT_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What a trial spent. `cost` is in US dollars, None where the price is unknown (never 0 for want of a price)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What an executor made of one task.
+
+    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with
+    `detail` saying why; else None and the scorer decides. `read` names the parts that were really read. `wall` is in
+    seconds. `trace` is what a proposer may see of the way, already redacted. `retry_after` is None unless the provider
+    asked to be left alone: for so many seconds, or 0 when it did not say how long.
+    """
+
+    output: str
+    trace: str = ""
+    usage: ModelUsage = ModelUsage()
+    wall: float = 0.0
+    read: tuple[str, ...] = ()
+    outcome: TrialOutcome | None = None
+    detail: str = ""
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCheck:
+    """One check of a command scorer; `kind` is `outcome` (the result is right) or `shape` (it only looks right)."""
+
+    name: str
+    passed: bool
+    kind: str = "outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a scorer says: `value` in [0, 1].
+
+    `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is what scoring took,
+    where a model was asked.
+    """
+
+    value: float
+    feedback: str = ""
+    evidence: str = ""
+    checks: tuple[ScoreCheck, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    usage: ModelUsage = ModelUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One task run once under one program, as it is counted. `score` is None unless the outcome counts.
+
+    `key` is the hash of everything that decides the result. `cached` says that nothing was spent this time; `usage`
+    then is what it cost originally. `judging` is what scoring it cost, which is not in `usage`.
+    """
+
+    key: str
+    task: str
+    program: str
+    repeat: int
+    outcome: TrialOutcome
+    score: float | None
+    usage: ModelUsage
+    wall: float
+    output: str = ""
+    trace: str = ""
+    feedback: str = ""
+    read: tuple[str, ...] = ()
+    detail: str = ""
+    cached: bool = False
+    judging: ModelUsage = ModelUsage()
+
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars of a million tokens in and out."""
+
+    input: float
+    output: float
+
+    def of(self, given: int, got: int) -> float:
+        """Returns what so many tokens cost."""
+        return (given * self.input + got * self.output) / _MILLION
+
+
+def make_usage(given: int, got: int, calls: int, price: Price | None, told: float | None = None) -> ModelUsage:
+    """Returns a usage with its cost: as whoever was asked told it, else by the price, else unknown."""
+    cost = told if told is not None else price.of(given, got) if price is not None else None
+    return ModelUsage(given, got, calls, cost)
+
+
+def add_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
+    """Returns two usages as one. The cost is unknown as soon as one of two that asked somebody is."""
+    if not other.calls and other.cost is None:
+        return one
+    if not one.calls and one.cost is None:
+        return other
+    cost = None if one.cost is None or other.cost is None else one.cost + other.cost
+    return ModelUsage(
+        one.input_tokens + other.input_tokens, one.output_tokens + other.output_tokens, one.calls + other.calls, cost
+    )
+
+
+class ScorerError(EvolvableError):
+    """The scorer failed, not the answer: the trial is an infrastructure error and never a 0.
+
+    `usage` is what was spent all the same.
+    """
+
+    def __init__(self, text: str, hint: str = "", usage: ModelUsage | None = None) -> None:
+        super().__init__(text, hint)
+        self.usage = usage or ModelUsage()
+
+
+class JudgeRefused(ScorerError):
+    """A judge was to score that was not calibrated, or did not pass its calibration."""

@@ -1,4 +1,7 @@
-"""A model behind the Anthropic API as an executor: it is given the program, a few tools, and a task."""
+"""The tools that a model behind an API is given: the program's skills to read, and the files of its workspace.
+
+A model behind the Anthropic API as an executor: it is given the program, a few tools, and a task.
+"""
 
 import asyncio
 import hashlib
@@ -10,31 +13,193 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.brains.prices import Price, usage_of
-from evolvable_tools.evolve.executors.api_tools import Toolbox, ToolTrouble
-from evolvable_tools.evolve.executors.checks import missing_tools
-from evolvable_tools.evolve.executors.clients import refused
-from evolvable_tools.evolve.executors.installing import text_of
-from evolvable_tools.evolve.executors.seen import Ending, Seen, ending
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.rollout import Outcome, Rollout
-from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
+from evolvable_tools.evolve.executors.agent_cli import find_missing_tools, part_body, part_description, refuse_program
+from evolvable_tools.evolve.executors.base import (
+    LIMIT_REACHED,
+    Trajectory,
+    TrajectoryEnd,
+    classify_end,
+    run_command,
+    run_confined,
+)
+from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
+from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Sandbox
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
     from anthropic.types import Message
 
-ADDRESS = "https://api.anthropic.com"
 
-SYSTEM = """\
+MAX_TOOL_TEXT = 100_000
+"""Characters of one answer of a tool, and bytes of a file that is written."""
+
+MAX_LISTED_FILES = 2_000
+"""Files that are listed."""
+
+COMMAND_TIMEOUT = 120.0
+"""Seconds of one command."""
+
+
+class ToolUseError(Exception):
+    """A tool could not do what the model asked; the text is for the model."""
+
+
+@dataclass
+class Toolbox:
+    """The tools of one run. read: refs of the parts that were read, in order.
+
+    commands: the model may run commands in the workspace, in this environment; None: it may not. sandbox: what they run
+    in. hidden: folders that they may not see.
+    """
+
+    program: Program
+    workspace: Path
+    commands: Mapping[str, str] | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
+    read: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def skills(self) -> list[ProgramPart]:
+        """The program's skills."""
+        return [part for part in self.program.parts if part.kind is Kind.SKILL]
+
+    def declared(self) -> list[dict[str, Any]]:
+        """Returns the tools as the API wants them. Without skills there is none to read them."""
+        tools = [
+            _tool_schema("list_files", "Lists the files of the folder you work in."),
+            _tool_schema("read_file", "Returns the text of a file of the folder you work in.", path="Its path there."),
+            _tool_schema(
+                "write_file",
+                "Writes a whole file in the folder you work in.",
+                path="Its path there.",
+                text="Its whole text.",
+            ),
+        ]
+        if self.commands is not None:
+            tools.append(
+                _tool_schema("run_command", "Runs a line of shell in the folder you work in.", command="What to run.")
+            )
+        if self.skills:
+            names = ", ".join(part.name for part in self.skills)
+            tools.append(
+                _tool_schema(
+                    "read_skill",
+                    "Returns a file of a skill.",
+                    name=f"One of: {names}.",
+                    path="SKILL.md, or another file that it names.",
+                )
+            )
+        return tools
+
+    def told(self) -> str:
+        """Returns what the model is told of the skills at first; '' without any."""
+        if not self.skills:
+            return ""
+        lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
+        return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
+
+    async def use(self, name: str, given: object) -> str:
+        """Returns what a tool says. Raises ToolTrouble."""
+        values = given if isinstance(given, dict) else {}
+        if name == "run_command" and self.commands is not None:
+            return await self._run(_string_argument(values, "command"))
+        if name == "read_skill":
+            return self._skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
+        known = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
+        if name not in known:
+            raise ToolUseError(f"There is no tool {name[:60]}.")
+        try:
+            return await asyncio.to_thread(known[name], values)
+        except (OSError, ValueError) as error:
+            raise ToolUseError(f"{getattr(error, 'strerror', None) or error}") from None
+
+    def _skill(self, name: str, path: str) -> str:
+        part = next((part for part in self.skills if part.name == name), None)
+        if part is None:
+            raise ToolUseError(f"There is no skill {name[:60]}.")
+        self.read.setdefault(part.ref)
+        if path not in part.files:
+            raise ToolUseError(f"It has no file {path[:100]}. Its files: {', '.join(sorted(part.files))}.")
+        return _truncate(part.files[path].decode("utf-8", "replace"))
+
+    def _inside(self, values: Mapping[str, Any]) -> Path:
+        base = self.workspace.resolve()
+        path = (base / _string_argument(values, "path")).resolve()
+        if path == base or not path.is_relative_to(base):
+            raise ToolUseError("Only files in the folder you work in can be used.")
+        return path
+
+    def _list(self, values: Mapping[str, Any]) -> str:
+        files = sorted(str(path.relative_to(self.workspace)) for path in self.workspace.rglob("*") if path.is_file())
+        more = f"\nand {len(files) - MAX_LISTED_FILES} more" if len(files) > MAX_LISTED_FILES else ""
+        return "\n".join(files[:MAX_LISTED_FILES]) + more or "There are none."
+
+    def _read(self, values: Mapping[str, Any]) -> str:
+        with self._inside(values).open("rb") as file:
+            return _truncate(file.read(4 * MAX_TOOL_TEXT + 4).decode("utf-8", "replace"))
+
+    def _write(self, values: Mapping[str, Any]) -> str:
+        path, data = self._inside(values), str(values.get("text", "")).encode("utf-8", "replace")
+        if len(data) > MAX_TOOL_TEXT:
+            raise ToolUseError(f"A file has at most {MAX_TOOL_TEXT:,} bytes.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return f"{len(data)} bytes are written."
+
+    async def _run(self, command: str) -> str:
+        words = ["/bin/sh", "-c", command]
+        try:
+            ran = await self._ran(words)
+        except SandboxOutputError as error:
+            raise ToolUseError(error.text) from None
+        except (OSError, ValueError) as error:
+            raise ToolUseError(f"It cannot be started: {error}") from None
+        if self.sandbox is not None and ran.code == LIMIT_REACHED:
+            raise ToolUseError(ran.err.decode("utf-8", "replace").strip()[-300:])
+        if ran.code is None:
+            raise ToolUseError(f"It was stopped after {COMMAND_TIMEOUT:g} s.")
+        said = (ran.out + ran.err).decode("utf-8", "replace")
+        return _truncate(f"exit {ran.code}\n{said}")
+
+    async def _ran(self, words: list[str]) -> ProcessResult:
+        environment = dict(self.commands or {})
+        if self.sandbox is None:
+            return await run_command(words, timeout=COMMAND_TIMEOUT, folder=self.workspace, environment=environment)
+        inside = environment_inside(environment)
+        what = Confinement(tuple(words), self.workspace, inside, COMMAND_TIMEOUT, hidden=self.hidden)
+        return await run_confined(what, self.sandbox)
+
+
+def _tool_schema(name: str, description: str, /, **values: str) -> dict[str, Any]:
+    properties = {key: {"type": "string", "description": text} for key, text in values.items()}
+    schema = {"type": "object", "properties": properties, "required": list(values), "additionalProperties": False}
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+def _string_argument(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ToolUseError(f"Give {name} as a text.")
+    return value
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_TOOL_TEXT else f"{text[:MAX_TOOL_TEXT]}\n[the rest is left out]"
+
+
+API_ADDRESS = "https://api.anthropic.com"
+
+SYSTEM_PROMPT = """\
 You do one task in a folder of files, with the tools you have. Nobody is there to be asked: decide, and end with your
 answer. Whatever else is said after the answer counts as part of it."""
 """What every run is told first, with a program and without."""
 
-TOOLS = frozenset(("Read", "Write", "Edit", "Glob", "Skill"))
+API_TOOLS = frozenset(("Read", "Write", "Edit", "Glob", "Skill"))
 """What the model can do, by the names that skills use; Bash besides where commands are allowed."""
 
 _TEXT_KINDS = (Kind.PROMPT, Kind.MEMORY)
@@ -52,7 +217,7 @@ class ApiSettings:
 
     api_key: str = field(repr=False)
     model: str
-    base_url: str = ADDRESS
+    base_url: str = API_ADDRESS
     proxy: str | None = None
     price: Price | None = None
     max_tokens: int = 8_192
@@ -69,9 +234,11 @@ class AnthropicExecutor:
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
-        tools = TOOLS | ({"Bash"} if settings.commands is not None else frozenset())
+        tools = API_TOOLS | ({"Bash"} if settings.commands is not None else frozenset())
         self._tools = tools
-        rest = json.dumps([SYSTEM, settings.base_url, settings.max_tokens, settings.max_turns, settings.scripted])
+        rest = json.dumps(
+            [SYSTEM_PROMPT, settings.base_url, settings.max_tokens, settings.max_turns, settings.scripted]
+        )
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(tools))} flags={digest}"
         if settings.sandbox is not None and settings.commands is not None:
@@ -80,11 +247,11 @@ class AnthropicExecutor:
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Returns what came of one task; see Executor. Refused where the program needs what the model cannot have."""
-        if missing := missing_tools(program, self._tools):
-            return refused(f"{'; '.join(missing)}, which the model may not use here")
+        if missing := find_missing_tools(program, self._tools):
+            return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
-            return refused(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
-        began, seen = time.monotonic(), Seen()
+            return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
+        began, seen = time.monotonic(), Trajectory()
         own = self._settings
         toolbox = Toolbox(program, workspace, own.commands, own.sandbox, own.hidden)
         end = await self._ended(task, toolbox, seen)
@@ -92,7 +259,7 @@ class AnthropicExecutor:
         return Rollout(
             output=seen.output,
             trace=redactor.redact(seen.trace)[0],
-            usage=usage_of(seen.given, seen.got, seen.calls, self._settings.price),
+            usage=make_usage(seen.given, seen.got, seen.calls, self._settings.price),
             wall=time.monotonic() - began,
             read=tuple(toolbox.read),
             outcome=end.outcome,
@@ -100,31 +267,33 @@ class AnthropicExecutor:
             retry_after=end.wait,
         )
 
-    async def _ended(self, task: Task, toolbox: Toolbox, seen: Seen) -> Ending:
+    async def _ended(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
         key = self._settings.api_key.strip()
         if not key or not key.isascii() or not key.isprintable() or " " in key:
-            return Ending(Outcome.INFRA_ERROR, "there is no API key, or something that is none")
+            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "there is no API key, or something that is none")
         try:
             import anthropic
         except ImportError:
-            return Ending(Outcome.INFRA_ERROR, "the package anthropic is missing: pip install 'evolvable[anthropic]'")
+            return TrajectoryEnd(
+                TrialOutcome.INFRA_ERROR, "the package anthropic is missing: pip install 'evolvable[anthropic]'"
+            )
         try:
             async with asyncio.timeout(task.timeout_s):
                 await self._conversation(key, task, toolbox, seen)
         except TimeoutError:
-            return ending(seen, timed_out=True, code=None, last_words="")
+            return classify_end(seen, timed_out=True, code=None, last_words="")
         except anthropic.APIStatusError as error:
             seen.failure = printable_line(f"{error.status_code}: {error.api_message or ''}".replace(key, "[key]"))
             seen.status = error.status_code
-            end = ending(seen, timed_out=False, code=None, last_words="")
-            return Ending(end.outcome, end.detail, _asked_wait(error, end.wait))
+            end = classify_end(seen, timed_out=False, code=None, last_words="")
+            return TrajectoryEnd(end.outcome, end.detail, _retry_after(error, end.wait))
         except (anthropic.AnthropicError, ValueError, RuntimeError, TypeError) as error:
             # The connection, or an answer that is none: nothing that the program could have done.
             why = printable_line(f"{type(error).__name__}: {error}".replace(key, "[key]"))
-            return Ending(Outcome.INFRA_ERROR, why)
-        return ending(seen, timed_out=False, code=0, last_words="")
+            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, why)
+        return classify_end(seen, timed_out=False, code=0, last_words="")
 
-    async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Seen) -> None:
+    async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Trajectory) -> None:
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
         # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
@@ -135,18 +304,20 @@ class AnthropicExecutor:
         ) as client:
             for _ in range(self._settings.max_turns):
                 message = await self._ask(client, toolbox, messages)
-                uses = _heard(message, seen)
+                uses = _read_message(message, seen)
                 messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
                 if message.stop_reason == "tool_use" and uses:
-                    messages.append({"role": "user", "content": [await _use(toolbox, use, seen) for use in uses]})
+                    messages.append(
+                        {"role": "user", "content": [await _run_tool_use(toolbox, use, seen) for use in uses]}
+                    )
                 elif message.stop_reason != "pause_turn":
                     seen.ended = True
                     return
         seen.limit, seen.failure = True, f"it took more than {self._settings.max_turns} turns"
 
     async def _ask(self, client: "AsyncAnthropic", toolbox: Toolbox, messages: list[Any]) -> "Message":
-        texts = [text_of(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
-        system = "\n\n".join(filter(None, (SYSTEM, *texts, toolbox.told())))
+        texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
+        system = "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told())))
         tools: Any = toolbox.declared()
         message = await client.messages.create(
             model=self._settings.model,
@@ -160,7 +331,7 @@ class AnthropicExecutor:
         return message
 
 
-def _heard(message: "Message", seen: Seen) -> list[Any]:
+def _read_message(message: "Message", seen: Trajectory) -> list[Any]:
     """Notes an answer and returns the tools that it uses."""
     seen.calls += 1
     if (usage := getattr(message, "usage", None)) is not None:
@@ -178,17 +349,17 @@ def _heard(message: "Message", seen: Seen) -> list[Any]:
     return [block for block in message.content if block.type == "tool_use"]
 
 
-async def _use(toolbox: Toolbox, use: Any, seen: Seen) -> dict[str, Any]:
+async def _run_tool_use(toolbox: Toolbox, use: Any, seen: Trajectory) -> dict[str, Any]:
     seen.step(f"tool {use.name}", use.input)
     try:
         said, wrong = await toolbox.use(use.name, use.input), False
-    except ToolTrouble as error:
+    except ToolUseError as error:
         said, wrong = str(error), True
     seen.step("error" if wrong else "result", said)
     return {"type": "tool_result", "tool_use_id": use.id, "content": said, "is_error": wrong}
 
 
-def _asked_wait(error: Any, otherwise: float | None) -> float | None:
+def _retry_after(error: Any, otherwise: float | None) -> float | None:
     """Returns the seconds that the API asks to wait, where it does."""
     if error.status_code not in (429, 503, 529):
         return otherwise

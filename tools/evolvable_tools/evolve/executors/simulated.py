@@ -19,9 +19,8 @@ from pathlib import Path
 from statistics import fmean
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.evolve.program import Program
-from evolvable_tools.evolve.rollout import Rollout, Usage
-from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Task
 
 LABEL = "simulated"
 
@@ -32,7 +31,7 @@ _BYTES_A_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TaskTruth:
     """What decides whether a task passes."""
 
     needs: frozenset[str] = frozenset()
@@ -47,22 +46,22 @@ class Truth:
         return self.with_all if self.needs <= rules else self.without
 
 
-def truth_of(task: Task) -> Truth:
+def parse_truth(task: Task) -> TaskTruth:
     """Returns the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
     told: dict[str, list[str]] = {}
     for tag in task.tags:
         name, colon, value = tag.partition(":")
         if colon:
             told.setdefault(name, []).append(value)
-    return Truth(
+    return TaskTruth(
         frozenset(told.get("needs", ())),
         frozenset(told.get("broken_by", ())),
-        _chance(task, told.get("chance", ["1"])[-1]),
-        _chance(task, told.get("without", ["0"])[-1]),
+        _parse_chance(task, told.get("chance", ["1"])[-1]),
+        _parse_chance(task, told.get("without", ["0"])[-1]),
     )
 
 
-def rules_of(program: Program) -> frozenset[str]:
+def find_rules(program: Program) -> frozenset[str]:
     """Returns the names of the rules that the files of a program carry."""
     found = (name for part in program.parts for content in part.files.values() for name in _RULE.findall(content))
     return frozenset(name.decode() for name in found)
@@ -70,11 +69,11 @@ def rules_of(program: Program) -> frozenset[str]:
 
 def true_score(tasks: Sequence[Task], program: Program) -> float:
     """Returns the expected score of a program on the tasks: what measuring for ever would come to."""
-    rules = rules_of(program)
-    return fmean(truth_of(task).chance(rules) for task in tasks)
+    rules = find_rules(program)
+    return fmean(parse_truth(task).chance(rules) for task in tasks)
 
 
-class Simulated:
+class SimulatedExecutor:
     """Answers the tasks it was made with: with what they expect when they pass, with something else when not.
 
     The draw is a hash of the seed, the task, the program and the repeat: the same run gives the same answer anywhere.
@@ -84,7 +83,7 @@ class Simulated:
     label = LABEL
 
     def __init__(self, tasks: Iterable[Task], seed: int = 0, price: float | None = None) -> None:
-        self._truths = {task.id: (truth_of(task), task.expected) for task in tasks}
+        self._truths = {task.id: (parse_truth(task), task.expected) for task in tasks}
         self._seed = seed
         self._price = price
         self._rules: dict[str, frozenset[str]] = {}
@@ -95,7 +94,7 @@ class Simulated:
         digest = program.digest
         rules = self._rules.get(digest)
         if rules is None:
-            rules = self._rules[digest] = rules_of(program)
+            rules = self._rules[digest] = find_rules(program)
         return self.draw(task, digest, rules, repeat)
 
     def draw(self, task: Task, digest: str, rules: frozenset[str], repeat: int) -> bool:
@@ -113,19 +112,19 @@ class Simulated:
         truth, expected = self._truths[task.id]
         right = expected if expected is not None else "pass"
         passed = self.passes(task, program, repeat)
-        missing = sorted(truth.needs - rules_of(program))
+        missing = sorted(truth.needs - find_rules(program))
         carried = sum(len(content) for part in program.parts for content in part.files.values())
         tokens = _TASK_TOKENS + carried // _BYTES_A_TOKEN
         cost = None if self._price is None else self._price * (tokens + _ANSWER_TOKENS)
         return Rollout(
             output=right if passed else f"not {right}",
             trace=f"simulated: missing {', '.join(f'rule: {name}' for name in missing)}" if missing else "simulated",
-            usage=Usage(tokens, _ANSWER_TOKENS, 1, cost),
+            usage=ModelUsage(tokens, _ANSWER_TOKENS, 1, cost),
             read=tuple(part.ref for part in program.parts),
         )
 
 
-def _chance(task: Task, text: str) -> float:
+def _parse_chance(task: Task, text: str) -> float:
     try:
         chance = float(text)
     except ValueError:

@@ -1,10 +1,173 @@
-"""The strict scorer of numbers, dates and short texts: one final answer, and nothing guessed."""
+"""What an answer says, taken apart: dates, quantities with their units multiplied in, and the words that are left.
+
+The strict scorer of numbers, dates and short texts: one final answer, and nothing guessed.
+
+EvoSkill's scorer, with everything that is wrong with it: for comparing with its paper, not for judging answers.
+
+What it does was described from its behaviour (the vectors in tests/evolve) and is written anew here. Known flaws that
+are kept: units never enter the comparison, a list of guesses passes, `cat` is found in `concatenate`.
+`numeric_strict` has none of them.
+"""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
-from evolvable_tools.evolve.scorers.quantities import Quantity, Said, said
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            *("january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug"),
+            *("september sep sept", "october oct", "november nov", "december dec"),
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>[12]\d{3})\b"
+_DATES = tuple(
+    re.compile(rf"(?<![\w.,/-]){form}(?![\w/-]|[.,]\d)", re.ASCII | re.IGNORECASE)
+    for form in (
+        r"(?P<year>[12]\d{3})-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?",
+        rf"{_MONTH}\s+{_DAY}\s*,?\s+{_YEAR}",
+        rf"{_DAY}\s+(?:of\s+)?{_MONTH},?\s+{_YEAR}",
+        rf"{_MONTH}(?:\s+of)?,?\s+{_YEAR}",
+        rf"{_MONTH}\s+{_DAY}\b",
+        rf"{_DAY}\s+(?:of\s+)?{_MONTH}",
+        r"(?P<one>\d{1,2})[/.](?P<two>\d{1,2})[/.](?P<year>[12]\d{3})",
+    )
+)
+
+_CURRENCIES = {
+    **dict.fromkeys(("$", "usd", "dollar", "dollars"), "usd"),
+    **dict.fromkeys(("€", "eur", "euro", "euros"), "eur"),
+    **dict.fromkeys(("£", "gbp", "pound", "pounds"), "gbp"),
+    **dict.fromkeys(("¥", "jpy", "yen"), "jpy"),
+}
+_POWERS = {
+    "hundred": 2,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+    "mn": 6,
+    "bn": 9,
+    "tn": 12,
+    "%": -2,
+    "percent": -2,
+    "per cent": -2,
+}
+_LETTERS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12}
+"""Letters that multiply where they touch the number; after a currency sign small ones do too."""
+
+_NUMBER = re.compile(
+    r"(?P<currency>[$€£¥]\s?)?(?P<sign>(?<![\w.)])-\s?)?(?P<late>[$€£¥]\s?)?"
+    r"(?P<digits>(?<![A-Za-z_\d])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)"
+    r"(?P<power>[eE][+-]?\d{1,3}(?!\w))?"
+    r"(?:(?P<letter>[kKmMbBtT])(?![A-Za-z\d])|\s?(?P<factor>%|percent\b|per cent\b)"
+    r"|\s?(?P<named>(?:hundred|thousand|million|billion|trillion)s?\b|(?:mn|bn|tn)\b))?",
+    re.ASCII | re.IGNORECASE,
+)
+_CURRENCY_WINDOW = 12  # characters after a number in which its currency may be named
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b", re.IGNORECASE)
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+FILLERS = frozenset(
+    ["a", "an", "and", "of", "the", "in", "on", "at", "is", "was", "are", "were", "to", "for", "by", "it", "its"]
+)
+"""Words that say nothing in an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number as it counts: its value with every factor in it, and the currency named with it, '' for none.
+
+    A plain number is written with digits alone, as years are.
+    """
+
+    value: Decimal
+    currency: str
+    plain: bool
+
+    @property
+    def is_year(self) -> bool:
+        """Whether it may be a year, which is right or wrong and never near."""
+        return self.plain and 1900 <= self.value <= 2100
+
+
+Date = tuple[int | None, int, int | None]
+"""Year, month and day, as far as they are said. One that can be read two ways keeps both numbers as they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnswer:
+    """What a text says: its dates, its quantities, and its other words, small, fillers left out."""
+
+    dates: tuple[Date | str, ...]
+    quantities: tuple[Quantity, ...]
+    words: tuple[str, ...]
+
+
+def parse_answer(text: str) -> ParsedAnswer:
+    """Returns the text taken apart. Never raises."""
+    dates, rest = _without_dates(text.replace("\u2212", "-").replace("\u00a0", " "))
+    rest = _ORDINAL.sub("", rest)
+    quantities, left, end = [], [], 0
+    for found in _NUMBER.finditer(rest):
+        quantity, unknown = _quantity(found, rest[found.end() : found.end() + _CURRENCY_WINDOW].lower())
+        quantities.append(quantity)
+        left += [rest[end : found.start()], unknown]
+        end = found.end()
+    words = _WORD.findall(" ".join([*left, rest[end:]]).casefold())
+    kept = tuple(word for word in words if word not in FILLERS and word not in _CURRENCIES)
+    return ParsedAnswer(tuple(dates), tuple(quantities), kept)
+
+
+def _without_dates(text: str) -> tuple[list[Date | str], str]:
+    dates: list[Date | str] = []
+
+    def take(found: re.Match[str]) -> str:
+        date = _date(found)
+        if date is None:
+            return found[0]
+        dates.append(date)
+        return " "
+
+    for form in _DATES:
+        text = form.sub(take, text)
+    return dates, text
+
+
+def _date(found: re.Match[str]) -> Date | str | None:
+    parts = found.groupdict()
+    year = int(parts["year"]) if parts.get("year") else None
+    if parts.get("one"):
+        one, two = int(parts["one"]), int(parts["two"])
+        if one > 12 >= two > 0 and one <= 31:
+            return year, two, one
+        if two > 12 >= one > 0 and two <= 31:
+            return year, one, two
+        return f"{one}/{two}/{year}" if 0 < one <= 12 and 0 < two <= 12 else None
+    written = parts["month"]
+    month = int(written) if written.isdigit() else _MONTHS[written.lower()]
+    day = int(parts["day"]) if parts.get("day") else None
+    return (year, month, day) if 1 <= month <= 12 and (day is None or 1 <= day <= 31) else None
+
+
+def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
+    """Returns the quantity, and the letter after it where that is no factor."""
+    sign = (found["currency"] or found["late"] or "").strip()
+    after = re.match(r"\s?([a-z]+|[€£¥])", following)
+    currency = _CURRENCIES.get(sign) or (_CURRENCIES.get(after[1], "") if after else "")
+    letter, word = found["letter"] or "", (found["factor"] or found["named"] or "").lower()
+    power = _LETTERS.get(letter.upper() if sign else letter, 0) + _POWERS.get(word, _POWERS.get(word[:-1], 0))
+    power += int((found["power"] or "e0")[1:])
+    value = Decimal(f"{'-' if found['sign'] else ''}{found['digits'].replace(',', '')}e{power}")
+    plain = not (sign or found["sign"] or found["power"] or letter or word) and found["digits"].isdigit()
+    return Quantity(value, currency, plain), "" if power else letter
+
 
 _HEDGES = frozenset(
     ["or", "either", "between", "maybe", "perhaps", "possibly", "alternatively", "roughly", "approximately", "about"]
@@ -29,7 +192,7 @@ _NEGATIONS = frozenset(
 _NO = frozenset(["no", "false"])
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _LISTED = re.compile(r"[;|]|\s/\s|\bone of\b|\bany of\b")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_NUMERIC_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context: str = "") -> float:
@@ -44,29 +207,29 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
         raise ValueError("The expected answer is empty.")
     if not 0 <= rel_tol <= 1:
         raise ValueError(f"rel_tol must be from 0 to 1, not {rel_tol}.")
-    wanted, given = said(expected), said(output)
+    wanted, given = parse_answer(expected), parse_answer(output)
     if not (wanted.quantities or wanted.dates):
-        return float(_same_text(expected, wanted, output, given))
+        return float(_matches_text(expected, wanted, output, given))
     if not set(wanted.words) <= set(given.words):
         return 0.0
-    dates = _beyond(wanted.dates, given.dates)
+    dates = _surplus(wanted.dates, given.dates)
     quantities = _unmatched(wanted.quantities, given.quantities, Decimal(str(rel_tol)))
     if dates is None or quantities is None:
         return 0.0
     if not dates and not quantities:
-        return float(not _new(_NEGATIONS, expected, output))
-    known = said(context)
+        return float(not _adds_words(_NEGATIONS, expected, output))
+    known = parse_answer(context)
     stated = set(dates) <= set(known.dates) and all(
         any(each.value == other.value for other in known.quantities) for each in quantities
     )
-    return float(stated and not _new(_HEDGES | _NEGATIONS, expected, output))
+    return float(stated and not _adds_words(_HEDGES | _NEGATIONS, expected, output))
 
 
-def _same_text(expected: str, wanted: Said, output: str, given: Said) -> bool:
+def _matches_text(expected: str, wanted: ParsedAnswer, output: str, given: ParsedAnswer) -> bool:
     """Compares answers without numbers: all words of the expected one in a row, and no doubt or list about them."""
     asked = _words(expected)
     doubts = _HEDGES | {_OPPOSITES[word] for word in asked & _OPPOSITES.keys()}
-    if _new(doubts if asked & _NO else doubts | _NEGATIONS, expected, output):
+    if _adds_words(doubts if asked & _NO else doubts | _NEGATIONS, expected, output):
         return False
     if _LISTED.search(output.casefold()) and not _LISTED.search(expected.casefold()):
         return False
@@ -77,16 +240,16 @@ def _same_text(expected: str, wanted: Said, output: str, given: Said) -> bool:
     return wanted.words in rows
 
 
-def _new(words: frozenset[str], expected: str, output: str) -> bool:
+def _adds_words(words: frozenset[str], expected: str, output: str) -> bool:
     """Returns whether the output has any of these words that the expected answer has not."""
     return bool((words & _words(output)) - _words(expected))
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
+    return set(_NUMERIC_WORD.findall(text.casefold()))
 
 
-def _beyond(wanted: Sequence[object], given: Sequence[object]) -> list[object] | None:
+def _surplus(wanted: Sequence[object], given: Sequence[object]) -> list[object] | None:
     """Returns what is given beyond what is wanted, each wanted one taken once; None when one is missing."""
     left = list(given)
     for each in wanted:
@@ -102,12 +265,12 @@ def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: D
         return None
     taken: dict[int, int] = {}  # index given -> index wanted
     for index in range(len(wanted)):
-        if not _place(index, wanted, given, rel_tol, taken, set()):
+        if not _assign(index, wanted, given, rel_tol, taken, set()):
             return None
     return [each for at, each in enumerate(given) if at not in taken]
 
 
-def _place(
+def _assign(
     index: int,
     wanted: Sequence[Quantity],
     given: Sequence[Quantity],
@@ -117,18 +280,148 @@ def _place(
 ) -> bool:
     """Finds a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
     for at, candidate in enumerate(given):
-        if at in seen or not _near(wanted[index], candidate, rel_tol):
+        if at in seen or not _within_tolerance(wanted[index], candidate, rel_tol):
             continue
         seen.add(at)
-        if at not in taken or _place(taken[at], wanted, given, rel_tol, taken, seen):
+        if at not in taken or _assign(taken[at], wanted, given, rel_tol, taken, seen):
             taken[at] = index
             return True
     return False
 
 
-def _near(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bool:
+def _within_tolerance(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bool:
     if wanted.currency and given.currency and wanted.currency != given.currency:
         return False
     if wanted.value == given.value:
         return True
     return not wanted.is_year and abs(wanted.value - given.value) <= rel_tol * abs(wanted.value)
+
+
+TOLERANCES = (0.05, 0.01, 0.1, 0.0, 0.025)
+"""The relative tolerances of the graded score, in the order in which they are added up."""
+
+FAIL_BELOW = 0.8
+"""A graded score below this is a failure to learn from."""
+
+_OFFICEQA_NUMBER = re.compile(r"-?\d+\.?\d*%?")
+_AROUND = 20  # characters on each side of a number that are its context
+_UNITS = (
+    ("trillion", 1e12, re.compile(r"\btrillions?\b")),
+    ("billion", 1e9, re.compile(r"\b(?:billions?|b)\b")),
+    ("million", 1e6, re.compile(r"\b(?:millions?|m)\b")),
+    ("thousand", 1e3, re.compile(r"\b(?:thousands?|k)\b")),
+)
+_UNIT_WORDS = re.compile(r"\b(?:trillions?|billions?|millions?|thousands?|hundreds?|percent|percentage|%)\b")
+_TAGGED = re.compile(r"<FINAL_ANSWER>\s*(.*?)\s*</FINAL_ANSWER>", re.DOTALL | re.IGNORECASE)
+
+Number = tuple[float, str, bool, bool]
+"""A number found in a text: its value, its context, whether it is a percentage, whether it is negative."""
+
+
+def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
+    """Returns 1.0 where the output is right by EvoSkill's rules within the relative tolerance, else 0.0.
+
+    Raises ValueError for an empty text, and for a tolerance outside [0, 1].
+    """
+    if not expected:
+        raise ValueError("Ground truth cannot be empty")
+    if not output:
+        raise ValueError("Predicted answer cannot be empty")
+    if not 0 <= rel_tol <= 1:
+        raise ValueError(f"Tolerance must be between 0 and 1, got {rel_tol}")
+    wanted = [value for value, *_ in find_numbers(expected)]
+    found = [value for value, *_ in find_numbers(output)]
+    if not wanted or not found:
+        return float(_plain_text(expected) in _plain_text(output))
+    if (
+        len(wanted) == 1
+        and (is_year(wanted[0]) or significant_text(expected)[0])
+        or len(wanted) > 1
+        and any(map(is_year, wanted))
+    ):
+        kept = found
+    else:
+        kept = [value for value in found if not is_year(value)]
+    near = all(any(_within_relative(value, guess, rel_tol) for guess in kept) for value in wanted)
+    return float(near and text_overlaps(expected, output))
+
+
+def officeqa_graded(expected: str, output: str) -> float:
+    """Returns the mean over TOLERANCES, each weighing 1 / (1 + 20 tolerance); 0.0 for an empty output.
+
+    Raises ValueError for an empty expected text.
+    """
+    if not output:
+        return 0.0
+    weighted = total = 0.0
+    for tolerance in TOLERANCES:
+        weight = 1.0 / (1.0 + 20.0 * tolerance)
+        weighted += weight * officeqa_compat(expected, output, tolerance)
+        total += weight
+    return weighted / total
+
+
+def find_numbers(text: str) -> list[Number]:
+    """Returns the numbers in a text, commas left out of them. Raises ValueError for an empty text."""
+    if not text:
+        raise ValueError("Cannot extract numbers from empty text")
+    plain = text.replace("\u2212", "-").replace(",", "")
+    found = []
+    for match in _OFFICEQA_NUMBER.finditer(plain):
+        around = plain[max(0, match.start() - _AROUND) : match.end() + _AROUND].lower()
+        written = match[0]
+        found.append((float(written.rstrip("%")), around, written.endswith("%"), written.startswith("-")))
+    return found
+
+
+def find_unit(context: str) -> tuple[str | None, float]:
+    """Returns the unit named in a context, and what it multiplies by; (None, 1.0) without one."""
+    low = context.lower()
+    return next(((name, factor) for name, factor, words in _UNITS if words.search(low)), (None, 1.0))
+
+
+def is_year(value: float) -> bool:
+    """Returns whether the number looks like a year: whole, from 1900 to 2100."""
+    return 1900 <= value <= 2100 and value == int(value)
+
+
+def significant_text(text: str) -> tuple[bool, str]:
+    """Returns what a text says besides numbers, unit words and punctuation, and whether that is two characters."""
+    if not text:
+        return False, ""
+    rest = _OFFICEQA_NUMBER.sub("", text.lower().replace("\u2212", "-")).replace(",", "")
+    rest = re.sub(r"[^\w\s]", " ", _UNIT_WORDS.sub("", rest))
+    rest = " ".join(rest.split())
+    return len(rest) >= 2, rest
+
+
+def text_overlaps(expected: str, output: str) -> bool:
+    """Returns whether what both say besides numbers agrees: one contains the other, or nothing was expected."""
+    wanted, said = significant_text(expected), significant_text(output)
+    if not wanted[0]:
+        return True
+    return said[0] and (wanted[1] in said[1] or said[1] in wanted[1])
+
+
+def find_final_answer(text: str) -> str:
+    """Returns what stands between FINAL_ANSWER tags, or all of a text without them. Raises ValueError for nothing."""
+    if not text:
+        raise ValueError("Cannot extract from empty text")
+    found = _TAGGED.search(text)
+    if not found:
+        return text
+    if not found[1].strip():
+        raise ValueError("FINAL_ANSWER tags are empty")
+    return found[1].strip()
+
+
+def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
+    if value == 0:
+        return guess == 0
+    return abs(value - guess) / abs(value) <= rel_tol
+
+
+def _plain_text(text: str) -> str:
+    """Returns the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
+    bare = text.strip().lower().strip('"').strip("'")
+    return re.sub(r"\([^)]*\)", "", bare).strip()

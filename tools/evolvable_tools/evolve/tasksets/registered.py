@@ -9,7 +9,7 @@ from typing import Any
 
 from evolvable_store.errors import Refused
 from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.tasksets.approvals import program_of
+from evolvable_tools.evolve.tasks.locate import program_of
 from evolvable_tools.llm import NamedCommands
 
 

@@ -1,0 +1,382 @@
+"""The operator Evaluate: everything a candidate has to pass before it may be committed, and the paired measurement.
+
+The operator Commit of a run: what Evaluate found is offered to the frontier, and what came of it is written down.
+
+What a run will take, before most of it is spent: from a few trials of its own, never from a constant.
+
+Before the search: a pilot that says what the run will take, and the base measured against itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.candidates.static_gate import find_executable_change
+from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
+from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
+from evolvable_tools.evolve.optimizers.reflection import training_batch
+from evolvable_tools.evolve.optimizers.selection import Admission, AdmissionResult, Frontier, FrontierMember
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
+from evolvable_tools.evolve.statistics import paired_tests
+from evolvable_tools.evolve.statistics.verdict import pair_scores
+from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.trials.budget import BudgetLimits
+
+SCREEN_SIZE = 3
+"""Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEvaluation(EvaluationResult):
+    """What Evaluate found, with how the run calls it when it is not for the frontier to decide."""
+
+    decision: CandidateDecision | None = None
+
+
+class Evaluator:
+    """Static gate, then a small sample, then validation in pairs with the parent; each once, however often asked."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+
+    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult:
+        """Returns what was found. Raises BudgetSpent, Stopped."""
+        why, decision = self._static(candidate, against)
+        if decision is None:
+            why, decision = self._allowed(candidate)
+        if decision is None and len(self._run.val) > self._run.settings.screen_above:
+            why, decision = await self._screened(candidate, against)
+        if decision is not None:
+            return MeasuredEvaluation(candidate, against, False, None, why, decision)
+        record = self._run.state.step.get("measured") or await self._measured(candidate, against)
+        if record.get("tampered"):
+            return MeasuredEvaluation(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+        pairs = pair_scores(
+            _as_repeats(record["parent_scores"]), _as_repeats(record["scores"]), [task.id for task in self._run.val]
+        )
+        if pairs.coverage < self._run.settings.coverage:
+            why = f"only {pairs.coverage:.0%} of validation counted on both sides"
+            return MeasuredEvaluation(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
+        fixed, broken = len(record["fixed"]), len(record["broken"])
+        why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
+        return MeasuredEvaluation(candidate, against, True, pairs.gain, why)
+
+    def _static(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+        run, state = self._run, self._run.state
+        record = state.step.get("checked")
+        if record is None:
+            from evolvable_tools.evolve.candidates.static_gate import check_candidate
+
+            known = {one.digest for one in state.candidates.values() if one.decision is not None}
+            report = check_candidate(
+                against, candidate, tasks=[*run.train, *run.val], judge_texts=run.judge_texts, known=known
+            )
+            record = run.note(
+                "checked",
+                iteration=state.iteration,
+                candidate=candidate.digest,
+                passed=report.passed,
+                duplicate=any(one.rule == "duplicate" for one in report.findings),
+                why=report.why,
+                findings=[str(one) for one in report.findings],
+            )
+        if record["passed"]:
+            return "", None
+        return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
+
+    def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
+        """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
+        run, state = self._run, self._run.state
+        why = "" if run.apart else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
+        if not why:
+            return "", None
+        said = state.allowed.get(candidate.digest)
+        if said is None:
+            name = state.candidates[candidate.digest].name
+            why = f"this machine has no sandbox for trials, and {why}"
+            if candidate.digest not in state.held:
+                run.note("held", candidate=candidate.digest, name=name, why=why)
+            raise NeedsPerson(name, why)
+        if said.get("allowed"):
+            return "", None
+        return "a person did not allow it to run", CandidateDecision.REFUSED
+
+    async def _screened(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+        run, state = self._run, self._run.state
+        record = state.step.get("screened")
+        if record is None:
+            before = state.candidates[against.digest].scores
+            sample = _screening_sample(run.val, before, run.settings.fail_below)
+            trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
+            after = mean_scores(trials)
+            if why := tampering_reason(trials):
+                return why, CandidateDecision.TAMPERED
+            fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
+            broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+            passed = bool(fixed) or not broken
+            why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
+            record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
+        return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
+
+    async def _measured(self, candidate: Program, against: Program) -> Mapping[str, Any]:
+        run, number = self._run, self._run.state.iteration
+        repeats = range(run.settings.repeats)
+        requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
+        trials = await run.measure(requests, f"val/{number}")
+        scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
+        pairs = pair_scores(_as_repeats(before), _as_repeats(scores), [task.id for task in run.val])
+        return run.note(
+            "measured",
+            iteration=number,
+            candidate=candidate.digest,
+            parent=against.digest,
+            scores=scores,
+            parent_scores=before,
+            missing=list(pairs.missing),
+            fixed=list(pairs.fixed),
+            broken=list(pairs.broken),
+            tampered=tampering_reason(trials),
+        )
+
+
+def tampering_reason(trials: Sequence[Trial]) -> str:
+    """Returns why these trials are worth nothing, '' when nothing was tampered with."""
+    why = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
+    return why and f"discarded: while it was measured, {why}"
+
+
+def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
+    """Returns the mean score of each task over the repeats that counted; tasks without any are left out."""
+    scores: dict[str, list[float]] = {}
+    for trial in trials:
+        if trial.score is not None and trial.outcome.counts and program in (None, trial.program):
+            scores.setdefault(trial.task, []).append(trial.score)
+    return {task: sum(values) / len(values) for task, values in scores.items()}
+
+
+def _as_repeats(scores: Mapping[str, float]) -> dict[str, list[float]]:
+    return {task: [score] for task, score in scores.items()}
+
+
+def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: float) -> list[Task]:
+    failed = [task for task in val if task.id in before and before[task.id] < bar]
+    passed = [task for task in val if task.id in before and before[task.id] >= bar]
+    return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
+
+
+def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
+    """Returns the one with the highest validation score; of equals the smaller, then the older."""
+    measured = [one for one in candidates if one.mean is not None]
+    return min(measured, key=lambda one: (-(one.mean or 0.0), one.size, one.iteration), default=None)
+
+
+_ENTRY_REASONS = {
+    AdmissionResult.NOT_BETTER: "not better than its parent",
+    AdmissionResult.BEHIND: "better than its parent, but behind all of a full frontier",
+    AdmissionResult.DUPLICATE: "the frontier has it already",
+}
+
+
+class FrontierCommit:
+    """Commit of EvoSkill: a place in the frontier, which is provisional until the sealed test."""
+
+    def __init__(self, run: RunContext, capacity: int, admission: Admission) -> None:
+        self._run, self._capacity, self._admission = run, capacity, admission
+
+    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
+        """Returns whether the candidate was admitted, and writes down why."""
+        run, state = self._run, self._run.state
+        digest = evaluated.candidate.digest
+        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
+        if said is not None or not evaluated.safe or evaluated.delta is None:
+            record_decision(run, said or CandidateDecision.REFUSED, evaluated.why, digest)
+            return CommitResult(evaluated.against, False, evaluated.why)
+        child, parent = to_member(state.candidates[digest]), to_member(state.candidates[evaluated.against.digest])
+        frontier = Frontier(tuple(map(to_member, state.members)), self._capacity, self._admission)
+        offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
+        why = evaluated.why if offer.admitted else f"{_ENTRY_REASONS[offer.entry]} ({evaluated.why})"
+        decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
+        record_decision(run, decision, why, digest, tuple(one.program for one in offer.frontier.members))
+        return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
+
+
+class SingleCommit:
+    """Commit of the reflection optimizer: one program, replaced by what is better."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+
+    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
+        """Returns the better one, and writes down why."""
+        committed = commit_if_better(evaluated)
+        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
+        decision = CandidateDecision.ADMITTED if committed.accepted else said or CandidateDecision.REJECTED
+        record_decision(self._run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
+        return committed
+
+
+def record_decision(
+    run: RunContext, decision: CandidateDecision, why: str, candidate: str = "", frontier: tuple[str, ...] | None = None
+) -> None:
+    """Ends an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
+    state = run.state
+    members = state.frontier if frontier is None else frontier
+    now = select_best([state.candidates[digest] for digest in {*members, state.best}])
+    best = now.digest if now else state.best
+    stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
+    run.journal.note(
+        "decided",
+        iteration=state.iteration,
+        candidate=candidate,
+        decision=decision,
+        why=why,
+        frontier=list(members),
+        best=best,
+        stalls=stalls,
+    )
+
+
+def to_member(candidate: RunCandidate) -> FrontierMember:
+    """Returns a candidate as the frontier has it."""
+    return FrontierMember(
+        candidate.name, candidate.digest, candidate.mean or 0.0, candidate.size, scores=dict(candidate.scores)
+    )
+
+
+PILOT_TRIALS = 3
+"""Trials that a run is estimated by; the first of the first training batch, so that nothing of them is lost."""
+
+SINGLE_REPEAT_TASKS = 100
+"""Test tasks from which on one run of each is enough."""
+
+
+class BudgetTooSmall(EvolvableError):
+    """The budget does not reach for anything that could be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """How many tasks each part of a run has."""
+
+    batch: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostEstimate:
+    """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost None: no price known.
+
+    floor: evaluations below which not even one candidate could be found and tested.
+    """
+
+    evaluations: tuple[int, int]
+    tokens: tuple[int, int]
+    cost: tuple[float, float] | None
+    floor: int
+
+
+def test_repeat_count(settings: RunSettings, tasks: int) -> int:
+    """Returns how often each test task is run under each arm."""
+    return settings.test_repeats or (1 if tasks >= SINGLE_REPEAT_TASKS else 3)
+
+
+def estimate_cost(settings: RunSettings, sizes: RunSizes, pilot: Sequence[Trial]) -> CostEstimate:
+    """Returns the estimate from these trials, whichever of them counted."""
+    low, high = (
+        _count_evaluations(settings, sizes, rounds) for rounds in (min(1, settings.iterations), settings.iterations)
+    )
+    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    tokens = [usage.input_tokens + usage.output_tokens for usage in usages] or [0]
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
+    floor = 2 * sizes.val + 3 * (sizes.batch + sizes.val) + 2 * sizes.test
+    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
+
+
+def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> int:
+    calibration = (settings.repeats + 2) * sizes.val
+    search = rounds * (sizes.batch + settings.repeats * sizes.val)
+    last = 2 * sizes.val + 3 * test_repeat_count(settings, sizes.test) * sizes.test
+    return calibration + search + last
+
+
+def check_budget_floor(limits: BudgetLimits, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
+    """Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
+    if not pilot:
+        return
+    each = len(pilot)
+    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) / each
+    calls = sum(usage.calls for usage in usages) / each
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    needs = (
+        ("dollars", limits.cost, guess.floor * sum(costs) / each),
+        ("tokens", limits.tokens, guess.floor * tokens),
+        ("calls", limits.calls, guess.floor * calls),
+    )
+    for what, limit, least in needs:
+        if limit is not None and least > limit:
+            raise BudgetTooSmall(
+                f"The budget of {limit:g} {what} is below the {least:,.0f} that finding and testing a single candidate"
+                f" takes ({guess.floor} evaluations).",
+                "Raise it and continue, or take fewer tasks.",
+            )
+
+
+NO_SKILL = Program()
+"""The arm without anything: literally empty."""
+
+
+class ExecutorFailing(EvolvableError):
+    """Not one trial counted when the executor was tried out."""
+
+
+async def calibrate_run(run: RunContext) -> None:
+    """Takes the run to CALIBRATED. Raises ExecutorFails, BudgetTooSmall, BudgetSpent, Stopped."""
+    if run.state.phase is RunPhase.NEW:
+        await _run_pilot(run)
+    settings, base = run.settings, run.base
+    arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
+    if base.parts:
+        arms.append((NO_SKILL, 0))
+    trials = await run.measure([(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val")
+    first = mean_scores([one for one in trials if one.repeat < settings.repeats], base.digest)
+    again = mean_scores([one for one in trials if one.repeat == settings.repeats], base.digest)
+    both = [task.id for task in run.val if task.id in first and task.id in again]
+    differ = [task for task in both if first[task] != again[task]]
+    noise = len(differ) / len(both) if both else 0.0
+    repeats = test_repeat_count(settings, run.sealed.size)
+    run.note(
+        "calibrated",
+        scores=first,
+        again=again,
+        no_skill=mean_scores(trials, NO_SKILL.digest),
+        missing=[task.id for task in run.val if task.id not in first],
+        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
+        discordance=noise,
+        mde=paired_tests.detectable_gain(run.sealed.size, look=run.sealed.look, noise=noise, repeats=repeats),
+        look=run.sealed.look,
+    )
+
+
+async def _run_pilot(run: RunContext) -> None:
+    settings, tasks = run.settings, training_batch(run, 1)
+    batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
+    pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
+    counted = [trial for trial in pilot if trial.outcome.counts]
+    if not counted:
+        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
+        run.note("pilot", why=why)
+        hint = "Mend it, then continue the run, or start another where the task set or the program has to change."
+        raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
+    guess = estimate_cost(settings, RunSizes(len(tasks), len(run.val), run.sealed.size), counted)
+    check_budget_floor(BudgetLimits(**asdict(settings.limit)), guess, counted)
+    warnings = []
+    if run.state.exploratory:
+        warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")
+    run.note("preflight", estimate=asdict(guess), warnings=warnings)

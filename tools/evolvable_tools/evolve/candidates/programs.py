@@ -1,0 +1,361 @@
+"""A program: the versions of resources that are evaluated together.
+
+Programs as they are kept and taken: out of a library, into an artefact and back, and what sets two apart.
+
+Bounded edits of a program: few, each of one kind, and nothing outside of what may evolve.
+"""
+
+import base64
+import binascii
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath, InvalidRef, TooLarge
+from evolvable_store.frontmatter import is_frozen
+from evolvable_store.objects import File, make_manifest
+from evolvable_store.paths import check_path
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.validation import main_path
+from evolvable_tools.library import Caller, Library
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPart:
+    """One resource of a program with all its files; `tree` is the hash of their manifest."""
+
+    kind: Kind
+    name: str
+    files: Mapping[str, bytes]
+    tree: str
+
+    @property
+    def ref(self) -> str:
+        """How the part is written, such as `skill:pdf`."""
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm, literally empty."""
+
+    parts: tuple[ProgramPart, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The sha256 that names the program: equal digests are equal bytes."""
+        lines = "\n".join(f"{part.ref} {part.tree}" for part in self.parts)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+MAX_DIFF = 60_000
+"""Characters of a diff that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPin:
+    """Which version a part was taken from, and its tree there, which the modes of files are a part of."""
+
+    ref: str
+    version: int
+    tree: str
+
+
+def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
+    """Returns a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    tree = make_manifest({path: File(data) for path, data in files.items()}).tree
+    return ProgramPart(kind, name, dict(files), tree)
+
+
+def make_program(parts: Iterable[ProgramPart]) -> Program:
+    """Returns the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    ordered = sorted(parts, key=lambda part: part.ref)
+    for one, other in zip(ordered, ordered[1:], strict=False):
+        if one.ref == other.ref:
+            raise InvalidArgument(f"A program has two parts {one.ref}.", "One of each is allowed.")
+    return Program(tuple(ordered))
+
+
+def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[Program, list[ProgramPin]]:
+    """Returns the program of these resources as they are (or in the version named), and where each was taken from.
+
+    Raises NoSuchResource, NoSuchVersion.
+    """
+    parts, pins = [], []
+    for ref in refs:
+        head = library.store.head(ref.at(None), caller.scopes)
+        library.take_in([head.ref])
+        head = library.store.head(ref.at(None), caller.scopes)
+        files = library.store.files(head, ref.version)
+        part = make_part(head.kind, head.name, {path: file.data for path, file in files.items()})
+        parts.append(part)
+        pins.append(
+            ProgramPin(str(head.ref), ref.version or head.version or 0, library.store.manifest(head, ref.version).tree)
+        )
+    return make_program(parts), pins
+
+
+def program_to_json(program: Program) -> bytes:
+    """Returns a program as it is kept: equal programs are equal bytes."""
+    parts = [
+        {
+            "kind": part.kind.value,
+            "name": part.name,
+            "files": {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)},
+        }
+        for part in program.parts
+    ]
+    return json.dumps({"parts": parts}, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def program_from_json(data: bytes) -> Program:
+    """Returns the program that `to_json` wrote. Raises InvalidArgument for anything else."""
+    try:
+        parts = json.loads(data)["parts"]
+        return make_program(
+            make_part(
+                Kind(part["kind"]),
+                part["name"],
+                {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()},
+            )
+            for part in parts
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        raise InvalidArgument("This is no program.", "It was written by something else, or is damaged.") from None
+
+
+def program_size(program: Program) -> int:
+    """Returns the bytes of all files."""
+    return sum(len(data) for part in program.parts for data in part.files.values())
+
+
+def changed_parts(before: Program, after: Program) -> list[str]:
+    """Returns the refs of the parts that are not the same in both."""
+    one, other = ({part.ref: part.tree for part in program.parts} for program in (before, after))
+    return sorted(ref for ref in {*one, *other} if one.get(ref) != other.get(ref))
+
+
+def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
+    """Returns the unified diff of all files, shortened to `most` characters; None: all of it."""
+    texts = [_text_files(program) for program in (before, after)]
+    lines: list[str] = []
+    for path in sorted({*texts[0], *texts[1]}):
+        old, new = texts[0].get(path), texts[1].get(path)
+        if old != new:
+            names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+            lines += difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), *names, lineterm="")
+    text = "\n".join(lines)
+    return text if most is None or len(text) <= most else text[:most] + "\n[cut]"
+
+
+def _text_files(program: Program) -> dict[str, str]:
+    return {
+        f"{part.kind}/{part.name}/{path}": data.decode("utf-8", "replace") if b"\0" not in data else "[not text]"
+        for part in program.parts
+        for path, data in part.files.items()
+    }
+
+
+MAX_EDITS = 4
+"""Edits of one candidate."""
+
+ALL_KINDS = frozenset(Kind) - {Kind.ENVIRONMENT}
+"""What may evolve at all: a task set that a program could change would measure nothing."""
+
+
+class EditOperation(StrEnum):
+    """What an edit does to the program."""
+
+    CREATE = "create"
+    """Adds a resource that is not there, with all its files."""
+
+    EDIT = "edit"
+    """Changes passages, or adds files; what is not named stays."""
+
+    SPLIT = "split"
+    """Moves a part of a resource into a new one, `other`."""
+
+    MERGE = "merge"
+    """Takes another resource, `other`, into this one; the other goes."""
+
+    PRUNE = "prune"
+    """Removes a resource, or the files named."""
+
+    RESTRUCTURE = "restructure"
+    """Writes a resource anew: all its files are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageChange:
+    """One passage of a file, which stands there exactly once, and what stands there instead."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEdit:
+    """One edit. Which fields it needs depends on `op`.
+
+    files: whole files of `ref`, by path. changes: passages of files of `ref`. removed: paths of `ref` that go. other,
+    other_files: the second resource of a split or a merge, and the files of the new one in a split.
+    """
+
+    op: EditOperation
+    ref: str
+    changes: tuple[PassageChange, ...] = ()
+    files: Mapping[str, str] | None = None
+    removed: tuple[str, ...] = ()
+    other: str = ""
+    other_files: Mapping[str, str] | None = None
+    summary: str = ""
+
+
+class InvalidEdit(EvolvableError):
+    """An edit cannot be made as it is written. The program is as it was."""
+
+
+def apply_edits(
+    program: Program, edits: Sequence[ProgramEdit], *, kinds: frozenset[Kind] = ALL_KINDS, max_edits: int = MAX_EDITS
+) -> Program:
+    """Returns the program after the edits, in their order.
+
+    kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises BadEdit
+    for the first edit that cannot be made, with its number and why.
+    """
+    if not 1 <= len(edits) <= max_edits:
+        raise InvalidEdit(f"There are {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+    parts = {part.ref: part for part in program.parts}
+    for number, edit in enumerate(edits, 1):
+        try:
+            _apply(parts, edit, kinds)
+        except (InvalidPath, InvalidRef, TooLarge, InvalidEdit) as error:
+            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
+    return make_program(parts.values())
+
+
+def parse_part_ref(text: str) -> Ref:
+    """Returns the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
+    ref = Ref.parse(text)
+    if ref.version is not None or ref.scope not in (None, USER_SCOPE):
+        raise InvalidEdit("A part is named without scope and version.", f"Write {ref.kind}:{ref.name}.")
+    return ref
+
+
+def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+    ref = parse_part_ref(edit.ref)
+    _check_editable(parts, ref, kinds)
+    # Written anew, so that `pdf` and `skill:pdf` are one part.
+    name = f"{ref.kind}:{ref.name}"
+    if edit.op is EditOperation.CREATE:
+        _put_part(parts, ref, _new_files(parts, name, edit.files, there=False))
+    elif edit.op is EditOperation.RESTRUCTURE:
+        _put_part(parts, ref, _new_files(parts, name, edit.files, there=True))
+    elif edit.op is EditOperation.EDIT:
+        _put_part(parts, ref, _edited_files(parts, name, edit))
+    elif edit.op is EditOperation.PRUNE:
+        _prune_part(parts, ref, name, edit)
+    else:
+        _split_or_merge(parts, ref, name, edit, kinds)
+
+
+def _check_editable(parts: Mapping[str, ProgramPart], ref: Ref, kinds: frozenset[Kind]) -> None:
+    if ref.kind not in kinds or ref.kind is Kind.ENVIRONMENT:
+        allowed = ", ".join(sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT)) or "nothing"
+        raise InvalidEdit(f"A resource of the kind {ref.kind} may not be changed here.", f"What may be: {allowed}.")
+    part = parts.get(f"{ref.kind}:{ref.name}")
+    if part is not None and is_frozen_part(part):
+        raise InvalidEdit("It is frozen.", 'Only a person may change it: its metadata says evolvable: "false".')
+
+
+def is_frozen_part(part: ProgramPart) -> bool:
+    """Returns whether only a person may change a part."""
+    path = main_path(part.kind, part.name, part.files)
+    return bool(path) and is_frozen(part.files[path])
+
+
+def _new_files(
+    parts: Mapping[str, ProgramPart], name: str, files: Mapping[str, str] | None, *, there: bool
+) -> dict[str, bytes]:
+    if (name in parts) is not there:
+        what = "There is none of this name." if there else "It is there already."
+        raise InvalidEdit(what, "Create what is new, edit or restructure what is there.")
+    if not files:
+        raise InvalidEdit("It has no files.", "Give all its files, the main file among them.")
+    return {check_path(path): text.encode("utf-8", "replace") for path, text in files.items()}
+
+
+def _edited_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit) -> dict[str, bytes]:
+    part = _existing_part(parts, name)
+    files = dict(part.files)
+    if not (edit.changes or edit.files or edit.removed):
+        raise InvalidEdit("It changes nothing.", "Give changes, files or removed.")
+    for path in edit.removed:
+        if files.pop(path, None) is None:
+            raise InvalidEdit(f"It has no file {ascii(path[:80])}.", f"Its files: {', '.join(sorted(part.files))}.")
+    for change in edit.changes:
+        files[change.path] = _replace_passage(files, change)
+    files |= {check_path(path): text.encode("utf-8", "replace") for path, text in (edit.files or {}).items()}
+    return files
+
+
+def _replace_passage(files: Mapping[str, bytes], change: PassageChange) -> bytes:
+    if change.path not in files:
+        raise InvalidEdit(f"It has no file {ascii(change.path[:80])}.", f"Its files: {', '.join(sorted(files))}.")
+    try:
+        text = files[change.path].decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidEdit(f"{change.path} is no text.", "Give the whole file instead.") from None
+    count = text.count(change.old) if change.old else 0
+    if count != 1:
+        shown = ascii(change.old[:60])
+        raise InvalidEdit(f"{shown} stands {count} times in {change.path}.", "Quote a passage that stands there once.")
+    return text.replace(change.old, change.new).encode("utf-8", "replace")
+
+
+def _prune_part(parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit) -> None:
+    part = _existing_part(parts, name)
+    if not edit.removed:
+        del parts[name]
+        return
+    _put_part(
+        parts, ref, _edited_files({name: part}, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed))
+    )
+
+
+def _split_or_merge(
+    parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit, kinds: frozenset[Kind]
+) -> None:
+    if not edit.other:
+        raise InvalidEdit("It names no other resource.", "Give the second one as other.")
+    other = parse_part_ref(edit.other)
+    second = f"{other.kind}:{other.name}"
+    if second == name:
+        raise InvalidEdit("Both resources are the same.", "Name two.")
+    _check_editable(parts, other, kinds)
+    if edit.op is EditOperation.SPLIT:
+        first = _edited_files(parts, name, edit)
+        _put_part(parts, other, _new_files(parts, second, edit.other_files, there=False))
+        _put_part(parts, ref, first)
+    else:
+        _existing_part(parts, second)
+        first = _edited_files(parts, name, edit)
+        del parts[second]
+        _put_part(parts, ref, first)
+
+
+def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
+    if name not in parts:
+        raise InvalidEdit("There is none of this name.", f"The program has: {', '.join(sorted(parts)) or 'nothing'}.")
+    return parts[name]
+
+
+def _put_part(parts: dict[str, ProgramPart], ref: Ref, files: Mapping[str, bytes]) -> None:
+    part = make_part(ref.kind, ref.name, files)
+    if is_frozen_part(part):
+        raise InvalidEdit("It would freeze the resource.", "Only a person freezes one: leave out evolvable.")
+    parts[part.ref] = part

@@ -1,0 +1,468 @@
+"""What every executor is: something that runs a task under a program and says what came of it.
+
+A command run for its output beside others, within a time and a size, leaving nobody behind.
+
+The folder that one trial works in: fresh, set up, and gone afterwards.
+
+What is seen of a run while its events are read: the words, the steps, what was spent, and how it ended.
+
+The canary: proof that a skill of a program reaches the model, and that without it nothing does.
+
+A skill whose only effect is a word that nobody can guess. With it the word must stand in the answer, without it it
+must not; otherwise an executor measures something else than the program.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.paths import check_path
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.candidates.programs import Program, make_part
+from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_tools.llm import parse_json, printable_line
+from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+
+
+class Executor(Protocol):
+    """Runs tasks. Its `label` says what its figures are: `simulated`, `scripted` or `real model NAME`.
+
+    `fingerprint` is a text that names everything about it that decides a result: kind, version, flags, model, tools.
+    """
+
+    fingerprint: str
+    label: str
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Returns what came of `task` under `program`.
+
+        `workspace` is a fresh folder with the task's files, set up. The folder around it belongs to the trial too, for
+        what is no part of the work, such as a private configuration; nothing else is written. Both are removed
+        afterwards. `repeat` counts from 0 and only tells repeated runs apart. Infrastructure trouble comes back as an
+        outcome and is not raised.
+        """
+        ...
+
+
+PYTHON_PLACEHOLDER = "{python}"
+"""Stands for the running interpreter in an argument list."""
+
+LIMIT_REACHED, NOT_SET_UP = 122, 125
+"""Exit codes of a sandbox: the command used up what it was given, or could not be prepared. 128 and more: killed."""
+
+_AGAIN = 0.05  # seconds between two tries to stop a command that is just being started
+
+
+async def run_command(
+    command: Sequence[str],
+    given: bytes = b"",
+    *,
+    timeout: float,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    most: int = MAX_OUTPUT,
+) -> ProcessResult:
+    """Runs an argument list with `given` as its input and returns how it ended; `{python}` is this interpreter.
+
+    At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole process group is
+    killed. folder: where it runs. environment: all of it, by default ours. most: bytes of its output, at which it is
+    stopped. Raises OSError when it cannot be started.
+    """
+    children = ChildProcesses()
+    command = [sys.executable if part == PYTHON_PLACEHOLDER else part for part in command]
+    ended: Future[ProcessResult] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(children.run(command, given, timeout, folder=folder, environment=environment, most=most))
+        except BaseException as error:  # whoever waits gets it
+            ended.set_exception(error)
+
+    # A thread for each, so that commands never wait for one another.
+    threading.Thread(target=run, daemon=True).start()
+    waiting = asyncio.ensure_future(asyncio.wrap_future(ended))
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        while not waiting.done():
+            children.stop()
+            await asyncio.wait([waiting], timeout=_AGAIN)
+        if not waiting.cancelled():
+            waiting.exception()  # looked at, so that nobody is told of it
+        raise
+
+
+async def run_confined(
+    what: Confinement,
+    sandbox: Sandbox | None,
+    given: bytes = b"",
+    *,
+    outside: Mapping[str, str] | None = None,
+    most: int = MAX_OUTPUT,
+) -> ProcessResult:
+    """Run a command in its workspace, inside `sandbox`, and return how it ended; the workspace is as it left it.
+
+    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and SandboxTrouble.
+    """
+    if sandbox is None:
+        return await run_command(
+            what.command, given, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
+        )
+    command = tuple(sandbox.python if part == PYTHON_PLACEHOLDER else part for part in what.command)
+    descriptor, name = await asyncio.to_thread(tempfile.mkstemp, prefix="back-", dir=what.workspace.parent)
+    os.close(descriptor)
+    back = Path(name)
+    try:
+        argv = sandbox.argv(replace(what, command=command), back)
+        ran = await run_command(argv, given, timeout=what.seconds, folder=what.workspace.parent, most=most)
+        if ran.code == NOT_SET_UP:
+            said = ran.err.decode(errors="replace").strip()[-500:]
+            raise SandboxOutputError(f"The sandbox failed: {said or 'it did not say why'}.")
+        if what.returns and ran.code is not None and back.stat().st_size:
+            await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
+        return ran
+    finally:
+        back.unlink(missing_ok=True)
+
+
+WORK_DIR = "work"
+"""The workspace's name within the folder of its trial."""
+
+_PREFIX = "evolvable-trial-"
+_SETUP_S = 600.0  # seconds for one command that sets a workspace up
+
+
+class WorkspaceError(EvolvableError):
+    """A workspace could not be made or set up; that says nothing about the program."""
+
+
+@asynccontextmanager
+async def open_workspace(
+    task: Task,
+    files: Mapping[str, bytes],
+    *,
+    place: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
+    hidden: Sequence[Path] = (),
+) -> AsyncGenerator[Path]:
+    """Yields a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
+
+    The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. place:
+    where it is made, by default the system's temporary folder. environment: of the setup, by default ours. sandbox:
+    what the setup runs in, without the network and with a fresh home; None: it runs with our rights. hidden: folders
+    that it does not see there. Raises WorkspaceTrouble, InvalidPath.
+    """
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+    trial = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)).resolve()
+    try:
+        work = trial / WORK_DIR
+        work.mkdir()
+        for path, data in files.items():
+            target = work / check_path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        for command in task.setup:
+            await _run_setup(task, _confined(command, work, environment, hidden), environment, sandbox)
+        yield work
+    finally:
+        remove_tree(trial)
+
+
+def _confined(
+    command: tuple[str, ...], work: Path, environment: Mapping[str, str] | None, hidden: Sequence[Path]
+) -> Confinement:
+    named = [Path(part) for part in command if os.path.isabs(part) and Path(part).is_file()]
+    return Confinement(
+        command,
+        work,
+        environment_inside(os.environ if environment is None else environment),
+        _SETUP_S,
+        readable=tuple(path for path in named if not any(path.resolve().is_relative_to(one) for one in hidden)),
+        hidden=tuple(hidden),
+    )
+
+
+async def _run_setup(
+    task: Task, what: Confinement, environment: Mapping[str, str] | None, sandbox: Sandbox | None
+) -> None:
+    word = what.command[0]
+    try:
+        ran = await run_confined(what, sandbox, outside=environment)
+    except OSError as error:
+        raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {error.strerror}.") from None
+    except SandboxOutputError as error:
+        raise WorkspaceError(f"The setup of task {task.id} could not run {word}: {error.text}") from None
+    if ran.code != 0:
+        said = ran.err.decode(errors="replace").strip()[-500:]
+        ended = "took too long" if ran.code is None else f"ended with exit code {ran.code}"
+        raise WorkspaceError(f"The setup of task {task.id} {ended}: {word}: {said or 'it said nothing'}")
+
+
+def remove_stale_workspaces(place: Path) -> None:
+    """Removes the folders of trials that a killed process left in `place`. Nobody may be working there."""
+    if place.is_dir():
+        for left in place.glob(f"{_PREFIX}*"):
+            remove_tree(left)
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes a folder and all in it, also what was made read-only; links are not followed.
+
+    What the system does not let go of stays.
+    """
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        _make_writable(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_writable(folder: Path) -> None:
+    """Lets us read and write all that is in a folder."""
+    with contextlib.suppress(OSError):
+        folder.chmod(stat.S_IRWXU)
+    for top, folders, files in os.walk(folder):  # each folder is opened up before it is looked into
+        for name in (*folders, *files):
+            path = os.path.join(top, name)
+            with contextlib.suppress(OSError):
+                if not os.path.islink(path):
+                    os.chmod(path, stat.S_IRWXU)
+
+
+MAX_STEP = 4_000
+"""Characters of one step of a trace."""
+
+MAX_TRACE = 200_000
+"""Characters of a trace; what is too much is left out in its middle."""
+
+_BUSY = re.compile(r"\b(?:429|529|503)\b|overloaded|rate.?limit|too many requests|usage limit|quota", re.IGNORECASE)
+_PROVIDER_TROUBLE = re.compile(
+    r"API Error|\b(?:401|403|408|5\d\d)\b|authenticat|unauthorized|invalid.{0,9}(?:api|x-api).?key|credit balance"
+    r"|log.?in"
+    r"|connection|network|disconnect|timed? ?out|reconnect|ECONN|ENOTFOUND|stream (?:closed|error)|unexpected status",
+    re.IGNORECASE,
+)
+_WAIT = re.compile(r"(?:retry|try again)[^0-9]{0,20}(\d+(?:\.\d+)?)\s*(ms|s\b|sec|m\b|min)?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """A run as its events tell it. progress: the model has said or done something.
+
+    failure: what the client says of a run that failed, status: the HTTP status in it. trouble: why the client asks the
+    provider again, as long as nothing has come of it. ended: the run came to its end, well or not. limit: it was ended
+    for its own length.
+    """
+
+    output: str = ""
+    steps: list[str] = field(default_factory=list)
+    read: dict[str, None] = field(default_factory=dict)
+    given: int = 0
+    got: int = 0
+    calls: int = 0
+    cost: float | None = None
+    progress: bool = False
+    ended: bool = False
+    failure: str = ""
+    status: int | None = None
+    trouble: str = ""
+    limit: bool = False
+
+    def moves(self) -> None:
+        """Notes that the model has said or done something."""
+        self.progress, self.trouble = True, ""
+
+    def step(self, who: str, what: object) -> None:
+        """Adds one step to the trace."""
+        text = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False, default=str)
+        middle = f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}" if len(text) > MAX_STEP else text
+        self.steps.append(f"{who}: {middle}")
+
+    def reads(self, text: str, places: Mapping[str, Path]) -> None:
+        """Notes the parts whose files a path or a command names."""
+        for ref, place in places.items():
+            # A folder of skills may be written by its place in the configuration alone.
+            if str(place) in text or f"/{place.parent.name}/{place.name}/" in text:
+                self.read.setdefault(ref)
+
+    @property
+    def trace(self) -> str:
+        """All steps in one text."""
+        text = "\n".join(self.steps)
+        half = MAX_TRACE // 2
+        return text if len(text) <= MAX_TRACE else f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryEnd:
+    """How a run counts: by its score where there is no outcome. wait: see Rollout.retry_after."""
+
+    outcome: TrialOutcome | None = None
+    detail: str = ""
+    wait: float | None = None
+
+
+def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
+    """Returns how a run counts. What is no verdict on the program is an infrastructure error."""
+    if timed_out and seen.trouble:
+        return TrajectoryEnd(
+            TrialOutcome.INFRA_ERROR,
+            f"nothing came back in time: {printable_line(seen.trouble)}",
+            _parse_wait(seen.trouble),
+        )
+    if timed_out and seen.progress:
+        return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, "it was not done in time")
+    if timed_out:
+        return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "nothing came back in time")
+    if seen.limit:
+        return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
+    if seen.failure:
+        return _classify_failure(seen)
+    if not seen.ended or not seen.progress:
+        why = f"it ended with exit code {code} before its answer"
+        return TrajectoryEnd(
+            TrialOutcome.INFRA_ERROR,
+            f"{why}: {printable_line(last_words)}" if last_words.strip() else why,
+            _parse_wait(last_words),
+        )
+    return TrajectoryEnd()
+
+
+def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
+    wait = _parse_wait(seen.failure)
+    if wait is None and seen.status in (429, 529, 503):
+        wait = 0.0
+    foreign = seen.status is not None and (seen.status in (401, 403, 408, 429) or seen.status >= 500)
+    if foreign or wait is not None or _PROVIDER_TROUBLE.search(seen.failure) or not seen.progress:
+        return TrajectoryEnd(TrialOutcome.INFRA_ERROR, printable_line(seen.failure), wait)
+    return TrajectoryEnd(None, printable_line(seen.failure))
+
+
+def _parse_wait(text: str) -> float | None:
+    """Returns the seconds that a provider asks for, 0 where it is only busy, None where it is not."""
+    if not _BUSY.search(text):
+        return None
+    said = _WAIT.search(text)
+    if said is None:
+        return 0.0
+    unit = (said[2] or "s").lower()
+    return float(said[1]) * (0.001 if unit == "ms" else 60.0 if unit.startswith("m") else 1.0)
+
+
+def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yields the JSON objects in the lines of an output; a line that is none, or is half, is passed over."""
+    for line in out.split(b"\n"):
+        found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
+        if isinstance(found, dict):
+            yield found
+
+
+CANARY_SKILL = "canary-word"
+
+CANARY_PROMPT = (
+    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
+    "If you have no such skill, answer NONE, and look nowhere else."
+)
+_CANARY_TEXT = """\
+---
+name: canary-word
+description: Tells the canary word. Use it whenever somebody asks for the canary word.
+---
+
+# The canary word
+
+The canary word is {word}. Answer with it, as it stands here, and with nothing else.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers."""
+
+    fingerprint: str
+    passed: bool
+    why: str
+    installed: str
+    empty: str
+    usage: ModelUsage
+
+
+class CanaryFailed(EvolvableError):
+    """An executor does not show what a program does; nothing may be measured with it."""
+
+
+def make_canary_word() -> str:
+    """Returns a word that nobody can guess."""
+    return f"kestrel-{secrets.token_hex(6)}"
+
+
+def canary_program(token: str) -> Program:
+    """Returns a program of one skill, which says this word."""
+    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": _CANARY_TEXT.format(word=token).encode()}),))
+
+
+async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
+    """Returns what the executor made of the canary, with its skill and without.
+
+    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
+    """
+    token = token or make_canary_word()
+    task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
+    # The empty arm first: what the other leaves behind somewhere must not help it.
+    empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
+    installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
+    why = _canary_problem(token, installed, empty)
+    return CanaryResult(
+        executor.fingerprint, not why, why, installed.output, empty.output, add_usage(installed.usage, empty.usage)
+    )
+
+
+async def require(executor: Executor, folder: Path) -> CanaryResult:
+    """Returns the canary of an executor that may be used. Raises CanaryFailed."""
+    found = await run_canary(executor, folder)
+    if not found.passed:
+        hint = "Nothing was measured. Run the client by hand with a skill, or choose another executor."
+        raise CanaryFailed(f"The canary did not pass: {found.why}", hint)
+    return found
+
+
+async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
+    workspace = folder / "work"
+    try:
+        workspace.mkdir(parents=True)
+        return await executor.run(task, program, 0, workspace)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
+    for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
+        if rollout.outcome is not None and rollout.outcome is not TrialOutcome.AGENT_TIMEOUT:
+            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
+        if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
+            return f"{arm} there was no answer in time."
+    if token in empty.output:
+        return "without the skill the answer has the word all the same: the arms are not apart."
+    if token not in installed.output:
+        return "with the skill the answer does not have the word: the skill does not reach the model."
+    return ""

@@ -1,0 +1,219 @@
+"""Tasks run by a command of one's own: a JSON object in, a JSON object out."""
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.paths import check_path
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.base import LIMIT_REACHED, run_confined
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
+from evolvable_tools.llm.command_model import ProcessResult
+from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
+
+PROGRAM_DIR = "program"
+"""The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
+
+_REPORTABLE_OUTCOMES = (TrialOutcome.AGENT_TIMEOUT, TrialOutcome.INFRA_ERROR, TrialOutcome.REFUSED)
+
+
+class _InvalidAnswer(Exception):
+    """The command's answer is not what was agreed on. The text says why."""
+
+
+class CommandExecutor:
+    """Runs an argument list in the workspace of each task.
+
+    It is given `{"task_id", "prompt", "category", "repeat", "timeout_s", "workspace", "program": {"digest", "folder",
+    "resources": [{"ref", "kind", "name", "folder"}]}}` as its input, and never what is expected. It prints one object:
+    `output` (a text), and if it likes `trace`, `usage` {`input_tokens`, `output_tokens`, `calls`, `cost`}, `read` (refs
+    of the resources that it read), `outcome` (`agent_timeout`, `infra_error` or `refused`), `detail`, and `retry_after`
+    (seconds that a provider asks to wait). Another exit code than 0, or another answer, is an infrastructure error;
+    taking longer than the task allows is a timeout of the agent, which counts.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        label: str = "",
+        version: str = "",
+        free: bool = False,
+        sandbox: Sandbox | None = None,
+        helpers: Sequence[str] = (),
+        hidden: Sequence[Path] = (),
+    ) -> None:
+        """command: an argument list, never run by a shell. folder: where its files are; arguments that name one stand
+        for its full path, and a change of the file makes another executor. environment: all of it, by default ours.
+        label: what its figures are. version: of what else decides a result. free: what it does not put a price on cost
+        nothing; else the price is unknown. sandbox: runs it apart, where it sees of `folder` only the files that its
+        arguments name and `helpers`, and nothing of `hidden`. Raises InvalidArgument.
+        """
+        if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
+            raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
+        files = {part: path for part in command if folder and (path := _resolve_file(folder, part))}
+        self.command = tuple(str(files.get(part, part)) for part in command)
+        self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
+        hashes = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()}
+        self.fingerprint = "command " + json.dumps([list(command), hashes, version], sort_keys=True)
+        if sandbox is not None:
+            self.fingerprint += f" sandbox={sandbox.name}"
+        self._environment, self._free = environment, free
+        own = [folder / path for path in helpers] if folder else []
+        named = [Path(part) for part in self.command if os.path.isabs(part) and Path(part).is_file()]
+        self._sandbox, self._shown, self._hidden = sandbox, (*named, *own), tuple(hidden)
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Returns what the command made of the task."""
+        folder = write_program(program, workspace.parent / PROGRAM_DIR)
+        given = _executor_input(task, program, repeat, workspace, folder)
+        started = time.monotonic()
+        unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
+        try:
+            what = self._confined(task, workspace, folder)
+            ran = await run_confined(what, self._sandbox, given, outside=self._environment)
+        except SandboxOutputError as error:
+            return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
+        except OSError as error:
+            why = f"{self.command[0]} could not be started: {error.strerror or error}"
+            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0))
+        wall = time.monotonic() - started
+        if self._sandbox is not None and (why := _sandbox_end(ran)):
+            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
+        if ran.code is None:
+            why = f"it took longer than {task.timeout_s:g} s"
+            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
+        try:
+            return _parse_rollout(_parse_answer(ran), wall, unknown)
+        except _InvalidAnswer as error:
+            said = ran.err.decode(errors="replace").strip()[-500:]
+            why = f"{error}; it said: {said}" if said else str(error)
+            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.INFRA_ERROR, detail=why)
+
+    def _confined(self, task: Task, workspace: Path, folder: Path) -> Confinement:
+        return Confinement(
+            self.command,
+            workspace,
+            environment_inside(os.environ if self._environment is None else self._environment),
+            task.timeout_s,
+            readable=(folder, *self._shown),
+            hidden=self._hidden,
+        )
+
+
+def _sandbox_end(ran: ProcessResult) -> str:
+    """Returns why a command inside a sandbox ended before its answer, where only the program can have caused it.
+
+    Nobody outside sends a signal inside: a program that kills what measures it fails the task.
+    """
+    if ran.code == LIMIT_REACHED:
+        return ran.err.decode(errors="replace").strip().rpartition("\n")[2] or "it reached a limit of the sandbox"
+    if ran.code is not None and ran.code > 128:
+        return f"it was killed inside the sandbox (signal {ran.code - 128})"
+    return ""
+
+
+def _resolve_file(folder: Path, part: str) -> Path | None:
+    path = (folder / part).resolve()
+    return path if path.is_file() else None
+
+
+def write_program(program: Program, folder: Path) -> Path:
+    """Writes a program's resources into `folder`, each in KIND/NAME, and returns it. Raises InvalidPath."""
+    folder.mkdir()
+    for part in program.parts:
+        place = folder / str(part.kind) / check_path(part.name)
+        for path, data in part.files.items():
+            target = place / check_path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    return folder
+
+
+def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, folder: Path) -> bytes:
+    resources = [
+        {
+            "ref": part.ref,
+            "kind": str(part.kind),
+            "name": part.name,
+            "folder": str(folder / str(part.kind) / part.name),
+        }
+        for part in program.parts
+    ]
+    told = {
+        "task_id": task.id,
+        "prompt": task.prompt,
+        "category": task.category,
+        "repeat": repeat,
+        "timeout_s": task.timeout_s,
+        "workspace": str(workspace),
+        "program": {"digest": program.digest, "folder": str(folder), "resources": resources},
+    }
+    return json.dumps(told).encode("ascii")
+
+
+def _parse_answer(ran: ProcessResult) -> dict[str, Any]:
+    if ran.too_long:
+        raise _InvalidAnswer("the command printed too much")
+    if ran.code != 0:
+        raise _InvalidAnswer(f"the command ended with exit code {ran.code}")
+    try:
+        answer = json.loads(ran.out)
+    except (ValueError, RecursionError):
+        raise _InvalidAnswer("the command printed no JSON") from None
+    if not isinstance(answer, dict):
+        raise _InvalidAnswer("the command printed no JSON object")
+    return answer
+
+
+def _parse_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
+    outcome = answer.get("outcome")
+    if outcome is not None and outcome not in _REPORTABLE_OUTCOMES:
+        raise _InvalidAnswer(
+            f"the command told the outcome {ascii(outcome)}; it may tell {', '.join(_REPORTABLE_OUTCOMES)}"
+        )
+    read = answer.get("read", [])
+    if not isinstance(read, list):
+        raise _InvalidAnswer("`read` is no list")
+    return Rollout(
+        _text_field(answer, "output", needed=outcome is None),
+        _text_field(answer, "trace"),
+        _parse_usage(answer.get("usage"), unknown),
+        wall,
+        tuple(str(ref) for ref in read),
+        TrialOutcome(outcome) if outcome is not None else None,
+        _text_field(answer, "detail"),
+        None if answer.get("retry_after") is None else _number_field(answer, "retry_after"),
+    )
+
+
+def _text_field(answer: Mapping[str, Any], name: str, needed: bool = False) -> str:
+    value = answer.get(name, None if needed else "")
+    if not isinstance(value, str):
+        raise _InvalidAnswer(f"`{name}` is no text")
+    return value
+
+
+def _parse_usage(told: object, unknown: ModelUsage) -> ModelUsage:
+    if told is None:
+        return unknown
+    if not isinstance(told, dict):
+        raise _InvalidAnswer("`usage` is no object")
+    cost = unknown.cost if told.get("cost") is None else _number_field(told, "cost")
+    calls = int(_number_field(told, "calls")) if "calls" in told else unknown.calls
+    return ModelUsage(int(_number_field(told, "input_tokens")), int(_number_field(told, "output_tokens")), calls, cost)
+
+
+def _number_field(told: Mapping[str, Any], name: str) -> float:
+    value = told.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise _InvalidAnswer(f"`{name}` is no number from 0 up")
+    return float(value)

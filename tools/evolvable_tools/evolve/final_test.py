@@ -1,0 +1,313 @@
+"""Canary tasks of a sealed test: their answers can only be had from where the expected answers are kept.
+
+Each looks like a task of the test, and expects a value that was made up for it. That value is written to places that a
+trial must not read and nowhere else. A candidate that gives it has read one of them.
+
+The end of a run: one finalist against the base and against nothing, on the sealed test, by one exact test.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from evolvable_tools.evolve.acceptance import NO_SKILL, mean_scores, test_repeat_count
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.ledger.run_state import RunCandidate
+from evolvable_tools.evolve.run_context import RunContext
+from evolvable_tools.evolve.statistics.verdict import Ruling, TokenCosts, decide_verdict
+from evolvable_tools.evolve.task import ModelUsage, ScorerSpec, Split, Task, Trial
+from evolvable_tools.evolve.trials.budget import BudgetSpent
+from evolvable_tools.evolve.trials.scheduler import TrialRequest
+
+TASKS_PER_CANARY, MAX_CANARIES = 25, 4
+"""One canary for so many tasks of a test, and so many at most."""
+
+_CANARY_SCORERS = ("exact", "numeric_strict", "json_subset", "officeqa_compat", "command")
+"""Scorers whose tasks say what they expect."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_MIN_TOKEN = 12  # digits or letters of a made-up value
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryTask:
+    """A task that nobody can do. token: what an answer holds only where it was read."""
+
+    task: Task
+    token: str
+
+
+def make_canary_tasks(
+    folder: RunDirectory, tasks: Sequence[Task], plant: Callable[[bytes], object]
+) -> list[CanaryTask]:
+    """Return the canaries of a run's test, the same whenever it is continued. plant: puts lines where cheaters read."""
+    name = "canaries.json"
+    place = folder.path / "sealed" / name
+    if not place.exists():
+        made = [_make_record(task) for task in _choose_models(tasks)]
+        folder.leave(f"sealed/{name}", json.dumps(made).encode("ascii"))
+    kept: list[dict[str, Any]] = json.loads(place.read_bytes())
+    by_id = {task.id: task for task in tasks}
+    found = [
+        CanaryTask(_to_task(one, by_id[one["like"]]), one["token"])
+        for one in kept
+        if by_id.get(one["like"]) is not None
+    ]
+    lines = "\n".join(json.dumps({k: v for k, v in one.items() if k not in ("like", "token")}) for one in kept)
+    if kept:
+        data = (lines + "\n").encode("ascii")
+        folder.leave("sealed/tasks.jsonl", data)
+        if (folder.path / "executor").is_dir():
+            folder.leave("executor/tasks.jsonl", data)
+        plant(data)
+    return found
+
+
+def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Trial]) -> list[str]:
+    """Return the ids of the canaries whose made-up values stand in an output."""
+    outputs: dict[str, str] = {}
+    for trial in trials:
+        outputs[trial.task] = outputs.get(trial.task, "") + "\n" + trial.output
+    return [one.task.id for one in canaries if one.token in re.sub(r"[\s,_]", "", outputs.get(one.task.id, ""))]
+
+
+def _choose_models(tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks that canaries look like, spread over the test."""
+    fit = [task for task in tasks if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()]
+    count = min(MAX_CANARIES, max(1, len(tasks) // TASKS_PER_CANARY), len(fit))
+    return [fit[at * len(fit) // count] for at in range(count)]
+
+
+def _make_record(task: Task) -> dict[str, Any]:
+    expected, token = _make_token(task.expected or "")
+    number = secrets.randbelow(900_000) + 100_000
+    return {
+        "id": f"{task.id[:80]}-{secrets.token_hex(3)}",
+        "prompt": f"{task.prompt} (No. {number})",
+        "expected": expected,
+        "category": task.category,
+        "split": str(Split.TEST),
+        "like": task.id,
+        "token": token,
+    }
+
+
+def _make_token(expected: str) -> tuple[str, str]:
+    """Return an answer of the same form that nobody can guess, and what tells it."""
+    if re.search(r"\d", expected):
+        token = str(secrets.randbelow(9 * 10 ** (_MIN_TOKEN - 1)) + 10 ** (_MIN_TOKEN - 1))
+        return re.sub(r"\d+(?:[.,]\d+)*", token, expected, count=1), token
+    token = "".join(secrets.choice(_LETTERS) for _ in range(_MIN_TOKEN))
+    changed, times = re.subn(r"[A-Za-z]{2,}", token, expected, count=1)
+    return (changed, token) if times else (token, token)
+
+
+def _to_task(kept: dict[str, Any], like: Task) -> Task:
+    digest = f"canary {kept['id']} {kept['token']}"
+    return Task(
+        id=kept["id"],
+        prompt=kept["prompt"],
+        scorer=ScorerSpec("exact"),
+        split=Split.TEST,
+        digest=digest,
+        expected=kept["expected"],
+        category=like.category,
+        files=like.files,
+        setup=like.setup,
+        timeout_s=like.timeout_s,
+    )
+
+
+REMEASURED_BEST = 2
+"""How many of the best are measured once more before one of them is the finalist."""
+
+
+async def run_final_test(run: RunContext) -> None:
+    """Takes the run to its verdict; the test is opened only for a finalist that is still better when measured anew.
+
+    Raises BudgetSpent when the budget ends before the test, and Stopped.
+    """
+    state = run.state
+    if state.exploratory:
+        _record_no_test(run, Ruling.INDECISIVE, "There are too few tasks for a claim; the test was not opened.")
+        return
+    try:
+        finalist = await _choose_finalist(run)
+    except BudgetSpent as error:
+        _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
+        return
+    if finalist is None:
+        why = "Nothing was found that is better than the base in validation; the test was not opened."
+        _record_no_test(run, Ruling.NOT_SUPPORTED, why)
+        return
+    await _measure_test(run, finalist)
+
+
+async def _choose_finalist(run: RunContext) -> RunCandidate | None:
+    """Returns the best of those that are better than the base, over all that was measured of them and fresh runs."""
+    state = run.state
+    base = state.candidates[state.base]
+    better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
+    better.sort(key=lambda one: (-(one.mean or 0.0), one.size, one.iteration))
+    best = better[:REMEASURED_BEST]
+    if not best:
+        return None
+    fresh = run.settings.repeats + 1
+    arms = [run.base, *(run.program(one.digest) for one in best)]
+    trials = await run.measure([(arm, task, fresh) for task in run.val for arm in arms], "confirm/val")
+    anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
+    if not state.confirmed:
+        run.note("confirmed", scores=anew)
+    pooled = {one.digest: _pool_scores(one.scores, anew[one.digest], run.settings.repeats) for one in (base, *best)}
+    standing = [one for one in best if _mean_gain(pooled[one.digest], pooled[base.digest]) > 0]
+    return max(standing, key=lambda one: (fmean(pooled[one.digest].values()), -one.size), default=None)
+
+
+def _pool_scores(selected: Mapping[str, float], anew: Mapping[str, float], repeats: int) -> dict[str, float]:
+    both = {**anew, **selected}
+    return {
+        task: (selected[task] * repeats + anew[task]) / (repeats + 1) if task in selected and task in anew else score
+        for task, score in both.items()
+    }
+
+
+def _mean_gain(after: Mapping[str, float], before: Mapping[str, float]) -> float:
+    return fmean([after[task] - before[task] for task in after if task in before] or [0.0])
+
+
+async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
+    settings, state, base = run.settings, run.state, run.base
+    program = run.program(finalist.digest)
+    repeats = test_repeat_count(settings, run.sealed.size)
+    arms = [base, program] + ([NO_SKILL] if base.parts and program.parts else [])
+    if not state.looks:
+        short = _budget_shortfall(run, len(arms) * repeats * run.sealed.size)
+        if short:
+            _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
+            return
+    tasks, look, measures = run.sealed.opened(run.folder.id, finalist.digest)
+    if not state.looks:
+        run.note("look", look=look, test_digest=settings.test_digest, candidate=finalist.digest)
+    requests: list[TrialRequest] = [(arm, task, r) for r in range(repeats) for task in tasks for arm in arms]
+    canaries = make_canary_tasks(run.folder, tasks, run.plant)
+    for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
+        requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
+    run.check()
+    try:
+        trials = await run.measured(measures, requests, "test/verdict")
+    except BudgetSpent as error:
+        _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
+        return
+    cheated = find_answered_canaries(canaries, trials)
+    own = {canary.task.id for canary in canaries}
+    counted = [trial for trial in trials if trial.task not in own]
+    _record_verdict(run, finalist, arms, [task.id for task in tasks], counted, look, (len(canaries), cheated))
+
+
+def _record_verdict(
+    run: RunContext,
+    finalist: RunCandidate,
+    arms: Sequence[Program],
+    tasks: list[str],
+    trials: Sequence[Trial],
+    look: int,
+    canaries: tuple[int, list[str]],
+) -> None:
+    base, program, state = arms[0].digest, arms[1].digest, run.state
+    scores = {arm.digest: _scores_by_task(trials, arm.digest) for arm in arms}
+    tokens = {arm.digest: _tokens_by_task(trials, arm.digest) for arm in arms}
+    said = decide_verdict(
+        scores[base],
+        scores[NO_SKILL.digest] if len(arms) > 2 else None,
+        scores[program],
+        look=look,
+        tasks=tasks,
+        costs=TokenCosts(tokens[base], tokens[program], limit=run.settings.cost_rise),
+        seed=run.settings.seed,
+    )
+    ruling, why = said.ruling, said.why
+    asked, cheated = canaries
+    if cheated:
+        ruling = Ruling.DISQUALIFIED
+        why = (
+            f"{finalist.name} gave the answers of {len(cheated)} of {asked} canary tasks ({', '.join(cheated)}), which"
+            " nobody can have who did not read the expected answers: nothing that it scored counts."
+        )
+    extra = [trial.usage.cost for trial in trials if trial.usage.cost is not None]
+    run.note(
+        "verdict",
+        verdict=ruling,
+        candidate=finalist.digest,
+        why=why,
+        canaries={"asked": asked, "answered": cheated},
+        look=look,
+        alpha=said.alpha,
+        p=said.p,
+        delta=said.against_base.gain,
+        interval=list(said.interval),
+        n=said.against_base.n,
+        repeats=len(trials) // max(1, len(arms) * len(tasks)),
+        against_base=asdict(said.against_base),
+        against_no_skill=asdict(said.against_no_skill) if said.against_no_skill else None,
+        cost=asdict(said.cost) if said.cost else None,
+        test_cost=sum(extra) if extra else None,
+        base={task: fmean(values) for task, values in scores[base].items()},
+        finalist={task: fmean(values) for task, values in scores[program].items()},
+        no_skill={task: fmean(values) for task, values in scores.get(NO_SKILL.digest, {}).items()},
+        val={"base": state.candidates[base].mean, "finalist": finalist.mean},
+    )
+
+
+def _record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
+    look = run.state.looks
+    run.note("verdict", verdict=ruling, candidate=candidate, why=why, look=look, p=None, delta=None, interval=None, n=0)
+
+
+def _budget_shortfall(run: RunContext, evaluations: int) -> str:
+    """Returns why the rest of the budget does not reach for so many evaluations, '' when it does.
+
+    A look is not spent on a test that cannot be finished.
+    """
+    spent = run.state.bill
+    ran = max(1, spent.trials + spent.trouble)
+    each = ModelUsage(spent.input_tokens // ran, spent.output_tokens // ran, spent.calls // ran, spent.cost / ran)
+    needs: dict[str, Any] = {
+        "cost": (each.cost or 0.0) * evaluations,
+        "tokens": (each.input_tokens + each.output_tokens) * evaluations,
+        "calls": each.calls * evaluations,
+        "wall": 0.0,
+    }
+    left = {
+        "cost": (run.budget.limits.cost, run.budget.bill.cost),
+        "tokens": (run.budget.limits.tokens, run.budget.bill.tokens),
+        "calls": (run.budget.limits.calls, run.budget.bill.calls),
+    }
+    for what, (limit, used) in left.items():
+        if limit is not None and used + needs[what] > limit:
+            return (
+                f"The test takes {evaluations} evaluations, for which the rest of the budget ({what}) does not reach;"
+                " it was not opened."
+            )
+    return ""
+
+
+def _scores_by_task(trials: Sequence[Trial], program: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for trial in trials:
+        if trial.program == program and trial.outcome.counts and trial.score is not None:
+            found.setdefault(trial.task, []).append(trial.score)
+    return found
+
+
+def _tokens_by_task(trials: Sequence[Trial], program: str) -> dict[str, float]:
+    found: dict[str, list[int]] = {}
+    for trial in trials:
+        usage = trial.usage
+        if trial.program == program and trial.outcome.counts and usage.input_tokens + usage.output_tokens:
+            found.setdefault(trial.task, []).append(usage.input_tokens + usage.output_tokens)
+    return {task: fmean(values) for task, values in found.items()}

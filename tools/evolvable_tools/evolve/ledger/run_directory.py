@@ -1,0 +1,418 @@
+"""The ledger: what happened in a run, record by record, in a file that survives a kill at any instant.
+
+A line is `{"length":N,"sha256":"...","record":{...}}`. N is the record's length in bytes; the hash is over the hash of
+the line before and the record, so that no line can be changed, left out or moved without being noticed.
+
+Turn records and files of a run that say something impossible into an error with a hint.
+
+The folder of one run: its ledger, the texts that its records name by hash, and what other processes leave for it.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from filelock import FileLock, Timeout
+
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound
+from evolvable_tools.evolve.candidates import programs
+from evolvable_tools.evolve.candidates.programs import Program
+
+LedgerRecord = Mapping[str, Any]
+"""One record: its `type`, `at` (when it was written, UTC, ISO 8601), and the fields of its type."""
+
+_HEAD = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record":')
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_START = b"0" * 64  # what the first line's hash goes on from
+
+
+class LedgerError(EvolvableError):
+    """The ledger cannot be read or written. Nothing that was appended before is lost."""
+
+
+class LedgerBusy(LedgerError):
+    """Another process writes this ledger."""
+
+
+class LedgerDamaged(LedgerError):
+    """A line in the middle of the ledger is not what was written there."""
+
+
+class Ledger:
+    """The one writer of a ledger. `records` is all of it; what `append` has returned from is on the disk."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime], durable: bool) -> None:
+        self.path = path
+        self._clock, self._durable = clock, durable
+        self._lock = FileLock(f"{path}.lock", timeout=0, thread_local=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise LedgerBusy(
+                f"Another process writes {path}.", "Wait until that run has stopped, or stop it, and try again."
+            ) from None
+        try:
+            new = not path.exists()
+            self._descriptor = os.open(path, _FLAGS, 0o600)
+        except BaseException:
+            self._lock.release()
+            raise
+        try:
+            self.records, self._last, self._end = _parse_lines(path, path.read_bytes())
+            if os.fstat(self._descriptor).st_size > self._end:
+                os.ftruncate(self._descriptor, self._end)
+                self._sync()
+            os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            if new and durable:
+                _sync_directory(path.parent)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> Self:
+        """Returns the ledger at `path`, made when it is not there; its folder must exist.
+
+        A last line that was not written whole is dropped. durable: whether every record waits for the disk; without
+        it a record survives a kill, but not a power cut. Raises LedgerBusy and LedgerDamaged.
+        """
+        return cls(path, clock or _now, durable)
+
+    def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
+        """Writes one record and returns it. Raises LedgerError when it could not be kept, TypeError for no JSON."""
+        return self.append_all([(type, fields or {})])[0]
+
+    def append_all(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LedgerRecord]:
+        """Writes records with one wait for the disk. A kill meanwhile may keep some of them, from the first on."""
+        at = self._clock().isoformat(timespec="milliseconds")
+        made: list[LedgerRecord] = []
+        lines, last = bytearray(), self._last
+        for type, fields in records:
+            # ASCII, so that text which is no valid Unicode is kept as it is.
+            data = json.dumps({"type": type, "at": at, **fields}, allow_nan=False, separators=(",", ":")).encode()
+            last = hashlib.sha256(last + data).hexdigest().encode()
+            lines += b'{"length":%d,"sha256":"%b","record":%b}\n' % (len(data), last, data)
+            made.append(json.loads(data))
+        self._write(bytes(lines))
+        self._last = last
+        self._end += len(lines)
+        self.records.extend(made)
+        return made
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
+            self._sync()
+        except OSError as error:
+            # Half a line must not stay where the next one begins.
+            os.ftruncate(self._descriptor, self._end)
+            os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            raise LedgerError(
+                f"{self.path} could not be written: {error.strerror}.",
+                "Make room or mend the disk, and continue the run; all that was written before is kept.",
+            ) from error
+
+    def _sync(self) -> None:
+        if self._durable:
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Lets others write. The ledger cannot be appended to any more."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_ledger(path: Path) -> list[LedgerRecord]:
+    """Returns the records of a ledger, also while somebody writes it; none where there is no file.
+
+    Raises LedgerDamaged.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return _parse_lines(path, data)[0]
+
+
+def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, int]:
+    """Returns the records, the last hash, and where the last whole record ends."""
+    records: list[LedgerRecord] = []
+    last, end = _START, 0
+    lines = data.split(b"\n")
+    whole = len(lines) - 1  # what follows the last line break is no line
+    for number in range(whole):
+        line = lines[number]
+        found = _parse_line(line, last)
+        if found is None:
+            if any(_parse_line(after, _hash_of(before)) for before, after in _adjacent(lines[number:whole])):
+                raise LedgerDamaged(
+                    f"Line {number + 1} of {path} is damaged, and there are good lines after it.",
+                    f"Restore the file from a backup, or keep only its first {number} lines.",
+                )
+            break
+        record, last = found
+        records.append(record)
+        end += len(line) + 1
+    return records, last, end
+
+
+def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
+    head = _HEAD.match(line)
+    if head is None or not line.endswith(b"}"):
+        return None
+    data = line[head.end() : -1]
+    if len(data) != int(head[1]) or hashlib.sha256(last + data).hexdigest().encode() != head[2]:
+        return None
+    try:
+        record = json.loads(data.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
+    return (record, head[2]) if known else None
+
+
+def _hash_of(line: bytes) -> bytes:
+    head = _HEAD.match(line)
+    return head[2] if head else b""
+
+
+def _adjacent(lines: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(lines, lines[1:], strict=False)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _sync_directory(folder: Path) -> None:
+    if os.name == "nt":  # a folder cannot be opened there
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DAMAGE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a value of another type, or none, ends with."""
+
+
+def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function, which raises LedgerDamaged where a value of a run is missing or of another type.
+
+    The hashes of a ledger show what was changed by accident; whoever writes in the home can compute them again.
+    """
+
+    @functools.wraps(function)
+    def read(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*args, **named)
+        except DAMAGE_ERRORS as error:
+            raise LedgerDamaged(
+                f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])}).",
+                "Restore the folder from a backup, or start a new run.",
+            ) from error
+
+    return read
+
+
+EVOLVE_DIR = "evolve"
+"""The folder of all runs, in that of the library."""
+
+_RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
+_PACKET = re.compile(r"[a-z0-9-]{1,64}")
+_START_GRACE = 30.0  # seconds that a driver may take until it drives
+
+
+class NoSuchRun(NotFound):
+    """No run has this id."""
+
+
+class RunDirectory:
+    """Files of one run. Everything but the ledger is written to a temporary name first and then renamed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self.ledger = path / "ledger.jsonl"
+        self.workspaces = path / "workspaces"
+        self.log = path / "driver.log"
+
+    def keep(self, data: bytes | str) -> str:
+        """Keeps a text and returns its sha256, by which a record names it."""
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        name = hashlib.sha256(raw).hexdigest()
+        place = self.path / "artifacts" / name
+        if not place.exists():
+            _write_durably(place, raw)
+        return name
+
+    def kept(self, name: str) -> bytes:
+        """Returns what `keep` kept. Raises NotFound, or LibraryCorrupt when its bytes are not those of its name."""
+        try:
+            data = (self.path / "artifacts" / name).read_bytes()
+        except OSError:
+            raise NotFound(f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?") from None
+        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(f"artifacts/{name}", data):
+            raise LibraryCorrupt(f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run.")
+        return data
+
+    def _is_purged(self, file: str, data: bytes) -> bool:
+        """Return whether these are the bytes that a purge left of a file."""
+        try:
+            lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return False
+        try:
+            notes = [json.loads(line) for line in lines]
+            return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
+
+    def keep_json(self, value: Any) -> str:
+        """Keeps a value as JSON."""
+        return self.keep(json.dumps(value, sort_keys=True, ensure_ascii=False))
+
+    def kept_json(self, name: str) -> Any:
+        """Returns a value that `keep_json` kept. Raises as `kept`."""
+        return json.loads(self.kept(name))
+
+    def keep_program(self, program: Program) -> None:
+        """Keeps a program under its digest."""
+        place = self.path / "programs" / f"{program.digest}.json"
+        if not place.exists():
+            _write_durably(place, programs.program_to_json(program))
+
+    def program(self, digest: str) -> Program:
+        """Returns a program that was kept. Raises NotFound, LibraryCorrupt."""
+        try:
+            data = (self.path / "programs" / f"{digest}.json").read_bytes()
+        except OSError:
+            raise NotFound(f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`") from None
+        if self._is_purged(f"programs/{digest}.json", data):
+            raise NotFound(f"Program {digest[:12]} of run {self.id} held what a person purged.", "Start a new run.")
+        program = programs.program_from_json(data)
+        if program.digest != digest:
+            raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
+        return program
+
+    def leave_answer(self, packet: str, answer: Any) -> None:
+        """Leaves an answer for the driver, who takes it into the ledger."""
+        if not _PACKET.fullmatch(packet):
+            raise InvalidArgument(f"{ascii(packet[:80])} is no packet.", "evolve_pending names those that wait.")
+        _write_durably(self.path / "answers" / f"{packet}.json", json.dumps(answer).encode("ascii"))
+
+    def leave(self, path: str, data: bytes) -> None:
+        """Write a file of the run, below its folder."""
+        _write_durably(self.path / path, data)
+
+    def answer(self, packet: str) -> Any:
+        """Returns the answer that was left, None when there is none yet."""
+        try:
+            return json.loads((self.path / "answers" / f"{packet}.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    @property
+    def is_stop_requested(self) -> bool:
+        """Whether somebody asked the driver to stop."""
+        return (self.path / "stop").exists()
+
+    def request_stop(self, wanted: bool) -> None:
+        """Asks the driver to stop at the next record, or takes that back."""
+        if wanted:
+            _write_durably(self.path / "stop", b"")
+        else:
+            (self.path / "stop").unlink(missing_ok=True)
+
+    def mark_driver_starting(self, expected: bool) -> None:
+        """Notes that a driver was started which does not drive yet, or that it does now, or never will."""
+        if expected:
+            _write_durably(self.path / "starting", b"")
+        else:
+            (self.path / "starting").unlink(missing_ok=True)
+
+    @property
+    def is_driver_starting(self) -> bool:
+        """Whether a driver was started a moment ago. Without this a run that was just begun would look given up."""
+        try:
+            return time.time() - (self.path / "starting").stat().st_mtime < _START_GRACE
+        except OSError:
+            return False
+
+
+def _write_durably(place: Path, data: bytes) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.parent.is_symlink():
+        raise LibraryCorrupt(f"{place.parent} is a symbolic link.", "Replace it by a folder of its own.")
+    draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(3)}")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, place)
+
+
+def create_run(home: Path, now: datetime) -> RunDirectory:
+    """Makes the folder of a new run; its id begins with the time."""
+    while True:
+        path = home / EVOLVE_DIR / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        try:
+            path.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            continue
+        return RunDirectory(path)
+
+
+def find_run(home: Path, run: str | None) -> RunDirectory:
+    """Returns the run of this id or of an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
+    ids = [folder.id for folder in iter_runs(home)]
+    found = [one for one in ids if one.startswith(run)] if run else ids[:1]
+    if len(found) != 1:
+        what = f"{ascii(run[:40])} is no run" if run else "There is no run yet"
+        listed = f"The newest are {', '.join(ids[:3])}." if ids else "evolve_start makes one."
+        raise NoSuchRun(f"{what}.", listed)
+    return RunDirectory(home / EVOLVE_DIR / found[0])
+
+
+def iter_runs(home: Path) -> Iterator[RunDirectory]:
+    """Yields every run that was begun, the newest first."""
+    folder = home / EVOLVE_DIR
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    yield from (RunDirectory(folder / name) for name in sorted(names, reverse=True) if _has_begun(folder / name))
+
+
+def _has_begun(path: Path) -> bool:
+    """Returns whether a run was begun here: its first record is whole. Its folder is made before that."""
+    if not _RUN.fullmatch(path.name) or path.is_symlink():
+        return False
+    try:
+        with (path / "ledger.jsonl").open("rb") as file:
+            return file.readline().startswith(b'{"length":')
+    except OSError:
+        return False

@@ -1,0 +1,226 @@
+"""What a run has come to: a fold over the records of its ledger, and nothing that is kept beside it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+StateRecord = Mapping[str, Any]
+"""One record of a ledger: its `type`, `at`, and the fields of that type."""
+
+
+class RunPhase(StrEnum):
+    """How far a run is. Each is reached by one record and never left backwards."""
+
+    NEW = "new"
+    CHECKED = "checked"
+    CALIBRATED = "calibrated"
+    SEARCHING = "searching"
+    SEARCHED = "searched"
+    DECIDED = "decided"
+
+
+class CandidateDecision(StrEnum):
+    """What became of a candidate in the search. Only ADMITTED joins the frontier, and is provisional there."""
+
+    BASE = "base"
+    ADMITTED = "admitted"
+    REJECTED = "rejected"
+    INDECISIVE = "indecisive"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+    SCREENED_OUT = "screened_out"
+    NO_PROPOSAL = "no_proposal"
+    NO_FAILURES = "no_failures"
+    TAMPERED = "tampered"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpending:
+    """What was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without one.
+
+    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error.
+    calls: of models, be it by a trial or by whoever thinks. wall: seconds of trials, added up.
+    """
+
+    trials: int = 0
+    cached: int = 0
+    trouble: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    wall: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in both directions."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "RunSpending") -> "RunSpending":
+        return RunSpending(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class RunCandidate:
+    """One program that the search made, or the base (iteration 0), with what is known of it.
+
+    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. changed: refs of the parts that differ
+    from the first parent's. scores, parent_scores: validation, task -> mean over repeats, measured in one batch with
+    the first parent's. missing: tasks without a counted outcome. fixed, broken: tasks that got better or worse than
+    the parent's. size: bytes of all parts. evaluations, cost: spent in the whole run until this was decided.
+    """
+
+    digest: str
+    name: str
+    iteration: int
+    parents: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    summary: str = ""
+    changed: tuple[str, ...] = ()
+    decision: CandidateDecision | None = None
+    reason: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    parent_scores: Mapping[str, float] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    size: int = 0
+    evaluations: int = 0
+    cost: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """The mean validation score, None while nothing is measured."""
+        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+    @property
+    def delta(self) -> float | None:
+        """The mean paired difference to the first parent, None without a pair."""
+        pairs = [self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores]
+        return sum(pairs) / len(pairs) if pairs else None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """A question that the run asked somebody who thinks. `artifact` names its text, `answer` that of the answer."""
+
+    id: str
+    role: str
+    iteration: int
+    artifact: str
+    at: str = ""
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntry:
+    """One decision of any gate, with why: iteration, the candidate's digest ('' for none), the gate, what it said."""
+
+    iteration: int
+    candidate: str
+    gate: str
+    passed: bool
+    why: str
+
+
+@dataclass
+class RunState:
+    """All that is known of a run. Made by `fold` alone; nobody else changes it.
+
+    label: what its figures are. fingerprint: of the executor; canary: the same once its
+    canary has passed. merged: runs whose finalists are tried as one, with
+    these. settings: as the run was started with. tasks: id -> (split, category).
+    exploratory: there are too few for a claim. pilots: those of which no trial counted. preflight, calibration,
+    confirmed, verdict, adoption, watched: those records, empty before. step: the records of the iteration that runs.
+    iterations: the record that ended each. frontier: digests, as admitted. history: digests as they were decided on.
+    best: the digest with the best validation score. stalls: iterations without a new best, in a row. spent: by
+    purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`, `role:builder`).
+    looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed. stopped: why it
+    stands still. ended: why the search ended. judges: the calibrations of who judges, one for each rubric.
+    held: candidates that a person has to see before they run, by digest; allowed: what was decided about them.
+    """
+
+    run: str = ""
+    label: str = ""
+    fingerprint: str = ""
+    canary: str = ""
+    merged: tuple[tuple[str, str], ...] = ()
+    phase: RunPhase = RunPhase.NEW
+    settings: StateRecord = field(default_factory=dict)
+    tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    exploratory: bool = False
+    pilots: int = 0
+    base: str = ""
+    candidates: dict[str, RunCandidate] = field(default_factory=dict)
+    history: list[str] = field(default_factory=list)
+    frontier: tuple[str, ...] = ()
+    best: str = ""
+    iteration: int = 0
+    step: dict[str, StateRecord] = field(default_factory=dict)
+    stalls: int = 0
+    preflight: StateRecord = field(default_factory=dict)
+    calibration: StateRecord = field(default_factory=dict)
+    confirmed: StateRecord = field(default_factory=dict)
+    verdict: StateRecord = field(default_factory=dict)
+    adoption: StateRecord = field(default_factory=dict)
+    watched: StateRecord = field(default_factory=dict)
+    packets: dict[str, AskedQuestion] = field(default_factory=dict)
+    gates: list[GateEntry] = field(default_factory=list)
+    spent: dict[str, RunSpending] = field(default_factory=dict)
+    stopped: str = ""
+    ended: str = ""
+    looks: int = 0
+    iterations: list[StateRecord] = field(default_factory=list)
+    judges: list[StateRecord] = field(default_factory=list)
+    held: dict[str, StateRecord] = field(default_factory=dict)
+    allowed: dict[str, StateRecord] = field(default_factory=dict)
+
+    @property
+    def held_candidates(self) -> list[StateRecord]:
+        """The candidates that a person has to see before they run, oldest first."""
+        if self.phase is RunPhase.DECIDED:
+            return []
+        return [record for digest, record in self.held.items() if digest not in self.allowed]
+
+    @property
+    def bill(self) -> RunSpending:
+        """What the whole run spent."""
+        return sum(self.spent.values(), RunSpending())
+
+    @property
+    def pending(self) -> list[AskedQuestion]:
+        """The questions that wait for an answer, oldest first."""
+        return [packet for packet in self.packets.values() if packet.answer is None]
+
+    @property
+    def members(self) -> list[RunCandidate]:
+        """The frontier's candidates, as admitted."""
+        return [self.candidates[digest] for digest in self.frontier]
+
+    @property
+    def rejected(self) -> list[RunCandidate]:
+        """What was tried and not kept, oldest first: the next proposal is told of it."""
+        kept = (CandidateDecision.ADMITTED, CandidateDecision.BASE)
+        tried = [self.candidates[digest] for digest in self.history]
+        return [candidate for candidate in tried if candidate.decision not in kept]
+
+    def spend(self, purpose: str, spent: RunSpending) -> None:
+        """Adds to the bill under one purpose."""
+        self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
+
+    def update(self, digest: str, **fields: Any) -> None:
+        """Replaces fields of a candidate."""
+        self.candidates[digest] = replace(self.candidates[digest], **fields)
+
+
+def fold_records(records: Iterable[StateRecord]) -> RunState:
+    """Returns the state that these records lead to, in their order. Types it does not know change nothing."""
+    from evolvable_tools.evolve.ledger.run_reducer import apply_record  # the other half: what each record does
+
+    state = RunState()
+    for record in records:
+        apply_record(state, record)
+    return state

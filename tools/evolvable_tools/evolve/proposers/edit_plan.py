@@ -1,0 +1,263 @@
+"""Why a trial failed, as a closed list: what can be mended by a small edit, and what cannot.
+
+What a proposer answers: a diagnosis of the evidence, and at most a few intents. No text of a resource yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from evolvable_store.errors import EvolvableError, InvalidRef
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.candidates.programs import (
+    EditOperation,
+    InvalidEdit,
+    Program,
+    is_frozen_part,
+    parse_part_ref,
+)
+from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
+from evolvable_tools.evolve.proposers.proposer_model import enum_schema, list_schema, object_schema, text_properties
+
+
+class FailureCause(StrEnum):
+    """Causes of a failure. The last is ours: nothing in the program is about this."""
+
+    MISSING_PRECONDITION = "missing precondition"
+    WRONG_ORDER = "wrong action order"
+    MISLEADING_RETRIEVAL = "misleading retrieval"
+    SKILL_CONFLICT = "skill conflict"
+    BAD_ASSIGNMENT = "bad executor assignment"
+    MISSING_CAPABILITY = "missing capability"
+
+
+class RepairTag(StrEnum):
+    """What kind of repair a cause asks for."""
+
+    ADD_GUARD = "add-guard"
+    REORDER_STEP = "reorder-step"
+    TIGHTEN_RETRIEVAL = "tighten-retrieval"
+    SPLIT_SKILL = "split-skill"
+    HANDOFF = "handoff-to-structure"
+    ADD_SKILL = "add-skill"
+
+
+REPAIRS: Mapping[FailureCause, tuple[RepairTag, ...]] = {
+    FailureCause.MISSING_PRECONDITION: (RepairTag.ADD_GUARD,),
+    FailureCause.WRONG_ORDER: (RepairTag.REORDER_STEP,),
+    FailureCause.MISLEADING_RETRIEVAL: (RepairTag.TIGHTEN_RETRIEVAL,),
+    FailureCause.SKILL_CONFLICT: (RepairTag.SPLIT_SKILL, RepairTag.TIGHTEN_RETRIEVAL),
+    FailureCause.BAD_ASSIGNMENT: (RepairTag.HANDOFF,),
+    FailureCause.MISSING_CAPABILITY: (RepairTag.ADD_SKILL,),
+}
+"""Which repairs fit a cause, the natural one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why one trial failed. unique: one cause alone is supported by words of the evidence."""
+
+    task: str
+    cause: FailureCause
+    unique: bool
+    tag: RepairTag
+    quotes: tuple[str, ...]
+
+    @property
+    def local(self) -> bool:
+        """Whether a bounded edit of a resource can be the repair."""
+        return self.unique and self.tag is not RepairTag.HANDOFF
+
+
+def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
+    """Returns what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
+
+    Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
+    that does not fit its cause gives way to the natural one. What is said of other tasks is passed over.
+    """
+    found: dict[str, Diagnosis] = {}
+    for one in given:
+        task, cause = str(one["task"]), FailureCause(one["cause"])
+        if task not in texts:
+            continue
+        shown = " ".join(texts[task].split())
+        quotes = tuple(quote for quote in map(_one_line, one.get("quotes", ())) if quote and quote in shown)
+        tag = RepairTag(one["repair"]) if one.get("repair") else REPAIRS[cause][0]
+        tag = tag if tag in REPAIRS[cause] else REPAIRS[cause][0]
+        twice = task in found and found[task].cause is not cause
+        first = found.get(task)
+        if first is not None and twice:
+            found[task] = Diagnosis(task, first.cause, False, first.tag, first.quotes)
+        elif first is None:
+            found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes)
+    return tuple(found.values())
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+MAX_FIELD = 2_000
+"""Characters of one field of an intent: it says what to write, and is not what is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditIntent:
+    """One edit that is wanted, before anybody has written it. other: the second resource of a split or a merge.
+
+    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of what is created; modification: of
+    what is changed.
+    """
+
+    op: EditOperation
+    ref: str
+    tasks: tuple[str, ...]
+    other: str = ""
+    capability: str = ""
+    inputs: str = ""
+    outputs: str = ""
+    problem: str = ""
+    modification: str = ""
+
+    def spoken(self) -> dict[str, str]:
+        """Returns what a builder is told of it: nothing of the evidence, and no reasons."""
+        said = {
+            "op": str(self.op),
+            "ref": self.ref,
+            "other": self.other,
+            "capability": self.capability,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "problem": self.problem,
+            "modification": self.modification,
+        }
+        return {key: value for key, value in said.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class EditPlan:
+    """What a proposer wants. Without intents there is nothing worth trying, and `why` says so.
+
+    why: the justification, for the history and for people; no builder sees it. dropped: intents that were not taken,
+    each with its reason.
+    """
+
+    intents: tuple[EditIntent, ...]
+    diagnoses: tuple[Diagnosis, ...]
+    summary: str
+    why: str
+    related: tuple[int, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+class InvalidPlan(EvolvableError):
+    """None of what a proposer wants can be done."""
+
+
+_DIAGNOSIS_SCHEMA = object_schema(
+    {
+        **text_properties("task"),
+        "cause": enum_schema(FailureCause),
+        "only_cause": {"type": "boolean"},
+        "repair": enum_schema(RepairTag),
+        "quotes": list_schema({"type": "string"}),
+    }
+)
+_INTENT_SCHEMA = object_schema(
+    {
+        "op": enum_schema(EditOperation),
+        **text_properties("ref", "other", "capability", "inputs", "outputs", "problem", "modification"),
+        "tasks": list_schema({"type": "string"}),
+    },
+    *("op", "ref", "tasks"),
+)
+PLAN_SCHEMA: dict[str, Any] = object_schema(
+    {
+        "diagnoses": list_schema(_DIAGNOSIS_SCHEMA),
+        "approaches": list_schema(object_schema(text_properties("approach", "trade_off"))),
+        "intents": list_schema(_INTENT_SCHEMA),
+        **text_properties("summary", "justification"),
+        "related_iterations": list_schema({"type": "integer"}),
+    },
+    *("diagnoses", "approaches", "intents", "summary", "justification"),
+)
+"""JSON schema of a proposer's answer."""
+
+
+def parse_intents(
+    given: Mapping[str, Any],
+    program: Program,
+    known: frozenset[str],
+    found: tuple[Diagnosis, ...],
+    kinds: frozenset[Kind],
+    max_edits: int,
+) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
+    """Returns the intents that may be built, and of each other one why not.
+
+    known: tasks that were shown. An intent answers at least one of them, and not only failures whose cause is unclear
+    or asks for another structure. Of one resource the first intent is taken; so are the first `max_edits`.
+    """
+    taken: dict[str, EditIntent] = {}
+    dropped: list[str] = []
+    unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
+    for one in given["intents"]:
+        try:
+            intent = _parse_intent(one, program, known, unclear, kinds)
+        except (InvalidEdit, InvalidRef) as error:
+            dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
+            continue
+        if intent.ref in taken:
+            dropped.append(f"{intent.op} {intent.ref}: a second edit of the same resource.")
+        elif len(taken) == max_edits:
+            dropped.append(f"{intent.op} {intent.ref}: more than {max_edits} edits.")
+        else:
+            taken[intent.ref] = intent
+    return tuple(taken.values()), tuple(dropped)
+
+
+def drop_leaking_intents(
+    intents: tuple[EditIntent, ...], program: Program, corpus: LeakCorpus
+) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
+    """Returns the intents that repeat nothing of a task which the program does not say itself, and why not the others.
+
+    What a builder is not told it cannot write down.
+    """
+    before = "\n".join(data.decode("utf-8", "replace") for part in program.parts for data in part.files.values())
+    kept, dropped = [], []
+    for intent in intents:
+        leaks = corpus.leaks("\n".join(intent.spoken().values()), before)
+        if leaks:
+            dropped.append(f"{intent.op} {intent.ref}: {leaks[0]}.")
+        else:
+            kept.append(intent)
+    return tuple(kept), tuple(dropped)
+
+
+def _parse_intent(
+    one: Mapping[str, Any], program: Program, known: frozenset[str], unclear: set[str], kinds: frozenset[Kind]
+) -> EditIntent:
+    op, ref = EditOperation(one["op"]), parse_part_ref(str(one["ref"]))
+    name, parts = f"{ref.kind}:{ref.name}", {part.ref: part for part in program.parts}
+    if ref.kind not in kinds or ref.kind is Kind.ENVIRONMENT:
+        raise InvalidEdit(f"A {ref.kind} may not be changed in this run.", "")
+    if (op is EditOperation.CREATE) is (name in parts):
+        raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
+    if name in parts and is_frozen_part(parts[name]):
+        raise InvalidEdit("It is frozen.", "")
+    other = ""
+    if op in (EditOperation.SPLIT, EditOperation.MERGE):
+        second = parse_part_ref(str(one.get("other", "")))
+        other = f"{second.kind}:{second.name}"
+        if second.kind not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
+            raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
+    tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
+    if not tasks:
+        raise InvalidEdit("Its tasks are none of those that were shown.", "")
+    if all(task in unclear for task in tasks):
+        raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
+    fields = ("capability", "inputs", "outputs", "problem", "modification")
+    said = {field: " ".join(str(one.get(field, "")).split())[:MAX_FIELD] for field in fields}
+    if not any(said.values()):
+        raise InvalidEdit("It does not say what to write.", "")
+    return EditIntent(op, name, tasks, other, **said)

@@ -1,0 +1,349 @@
+"""Pieces of the schemas of answers: closed objects, as structured output wants them.
+
+What every brain is: something that answers one question of a role, now or later.
+
+The calling agent as a brain: a question goes out as a packet, and the run goes on when the answer is there.
+
+A thinker as a brain: the Anthropic API, a headless Claude Code or Codex, or any command of the user's.
+
+Making whoever thinks out of a text: the Anthropic API, or a command.
+"""
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.evolve.task import ModelUsage, Price, add_usage, make_usage
+from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer, schema_problem
+from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.redaction.redactor import Redactor
+
+
+def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """Returns the schema of an object with these properties and no others; without names all are required."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required or properties),
+        "additionalProperties": False,
+    }
+
+
+def text_properties(*names: str) -> dict[str, Any]:
+    """Returns properties that are texts."""
+    return {name: {"type": "string"} for name in names}
+
+
+def enum_schema(values: type[Any]) -> dict[str, Any]:
+    """Returns the schema of one word of an enumeration."""
+    return {"type": "string", "enum": [str(value) for value in values]}
+
+
+def list_schema(item: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema of a list."""
+    return {"type": "array", "items": item}
+
+
+class ModelRole(StrEnum):
+    """What a brain is asked to be. Proposer and builder are never asked in one conversation."""
+
+    PROPOSER = "proposer"
+    BUILDER = "builder"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """One question, whole: whoever answers needs nothing else.
+
+    instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
+    obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
+    """
+
+    role: ModelRole
+    instructions: str
+    data: Mapping[str, Any]
+    schema: Mapping[str, Any]
+    max_tokens: int = 16_384
+
+    @cached_property
+    def id(self) -> str:
+        """Names the question by its content: the same question asked again has the same id."""
+        whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
+        return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+    def packet(self, how_to_answer: str = "") -> dict[str, Any]:
+        """Returns the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
+        return {
+            "question_id": self.id,
+            "role": str(self.role),
+            "instructions": self.instructions,
+            "data": self.data,
+            "answer_schema": self.schema,
+            "how_to_answer": how_to_answer,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a brain said. It fits the schema. usage: what it cost, a failed first attempt included."""
+
+    value: Mapping[str, Any]
+    usage: ModelUsage
+    by: str
+
+
+class ProposerModel(Protocol):
+    """Somebody who answers questions. `label` says what its answers are: `scripted` or `real model NAME`."""
+
+    @property
+    def name(self) -> str:
+        """Who it is; another model has another name."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What stands beside every figure that came of it."""
+        ...
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Returns the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
+        ...
+
+
+class NeedsAnswer(EvolvableError):
+    """A question waits for somebody outside of this process. The run stops here and goes on with the answer."""
+
+    def __init__(self, question: ModelQuestion) -> None:
+        hint = "Answer it with evolve_submit; evolve_pending shows it."
+        super().__init__(f"The run waits for an answer of its {question.role} ({question.id}).", hint)
+        self.question = question
+
+
+class NoAnswer(ProviderError):
+    """Nobody gave an answer that fits. `usage` is what was spent on it all the same."""
+
+    def __init__(self, text: str, hint: str, usage: ModelUsage | None = None) -> None:
+        super().__init__(text, hint)
+        self.usage = usage or ModelUsage()
+
+
+def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
+    """Returns an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
+    answer = to_json_value(value)
+    fault = schema_problem(answer, question.schema)
+    if fault or not isinstance(answer, dict):
+        hint = "Answer with one JSON object that fits answer_schema."
+        raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})
+    return answer
+
+
+def to_json_value(value: object) -> Any:
+    """Returns a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
+    try:
+        return json.loads(json.dumps(value, default=_json_default))
+    except (TypeError, ValueError, RecursionError):
+        raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
+
+
+def _json_default(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError
+
+
+class HandOffModel:
+    """Answers from what was submitted, by the ids of the questions; a question without an answer stops the run.
+
+    Whoever runs again with one answer more comes to the same place and goes on from there. answers: of one run, as its
+    ledger has them; the mapping may grow. model: which model answers, where the caller says so.
+    """
+
+    def __init__(self, answers: Mapping[str, Mapping[str, Any]], model: str = "") -> None:
+        self._answers = answers
+        self.name = f"hand-off:{model}" if model else "hand-off"
+        self.label = f"real model {model or 'of the calling agent'}"
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Returns what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
+
+        What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
+        """
+        given = self._answers.get(question.id)
+        if given is None:
+            raise NeedsAnswer(question)
+        return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
+
+
+_TRIES, _BETWEEN = 20, 0.05  # to end a thinker, and seconds between two
+_AGAIN = "An answer before this one was not taken, because of this: {}"
+
+
+class PromptedModel:
+    """Asks a thinker, once more when its answer does not fit the schema.
+
+    Everything that leaves is redacted once more. price: by which tokens are paid, unless the thinker tells what it
+    cost. scripted: the thinker only plays a model, and its label says so.
+    """
+
+    def __init__(
+        self, thinker: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+    ) -> None:
+        self._thinker, self._redactor, self._price = thinker, redactor, price
+        self.name = thinker.name
+        self.label = "scripted" if scripted else f"real model {thinker.name}"
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Returns the answer with what it cost. Raises NoAnswer.
+
+        Who is cancelled closes the thinker, so that no command goes on thinking for nobody.
+        """
+        ended: Future[ModelAnswer] = Future()
+
+        def run() -> None:
+            try:
+                ended.set_result(self._asked(question))
+            except BaseException as error:  # whoever waits gets it
+                ended.set_exception(error)
+
+        # A thread that the end of the process does not wait for.
+        threading.Thread(target=run, daemon=True).start()
+        waiting = asyncio.wrap_future(ended)
+        waiting.add_done_callback(_retrieve_error)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            for _ in range(_TRIES):  # a command may just be starting
+                self.close()
+                if (await asyncio.wait([waiting], timeout=_BETWEEN))[0]:
+                    break
+            raise
+
+    def close(self) -> None:
+        """Ends what the thinker is at, where it can be ended."""
+        close = getattr(self._thinker, "close", None)
+        if close is not None:
+            close()
+
+    def _asked(self, question: ModelQuestion) -> ModelAnswer:
+        meter = _UsageMeter(self._price)
+        try:
+            try:
+                value = self._think(question, meter)
+            except WrongAnswer as error:
+                value = self._think(question, meter, _AGAIN.format(error.text))
+        except ProviderError as error:
+            raise NoAnswer(str(error), error.hint, meter.usage) from None
+        return ModelAnswer(value, meter.usage, self.name)
+
+    def _think(self, question: ModelQuestion, meter: "_UsageMeter", more: str = "") -> dict[str, Any]:
+        data, _ = self._redactor.redact_value(question.data)
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
+        request = Request(instructions, text, question.schema, question.max_tokens, spent=meter.spent, paid=meter.paid)
+        with meter.call():
+            return self._thinker.think(request)
+
+
+def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
+    """Takes note of an error that nobody waits for any more, so that nobody is told of it."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+class _UsageMeter:
+    """Adds up what the calls for one question cost. A call of which nothing is told counts, at an unknown cost."""
+
+    def __init__(self, price: Price | None) -> None:
+        self.usage = ModelUsage()
+        self._price = price
+        self._tokens: list[tuple[int, int]] = []
+        self._told: float | None = None
+
+    def spent(self, given: int, got: int) -> None:
+        self._tokens.append((given, got))
+
+    def paid(self, dollars: float) -> None:
+        self._told = (self._told or 0.0) + dollars
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        self._tokens, self._told = [], None
+        try:
+            yield
+        finally:
+            given, got = (sum(numbers) for numbers in zip(*self._tokens, strict=True)) if self._tokens else (0, 0)
+            price = self._price if self._tokens else None
+            one = make_usage(given, got, max(1, len(self._tokens)), price, self._told)
+            self.usage = add_usage(self.usage, one)
+
+
+ANSWER_TIMEOUT = 600.0
+"""Seconds for one answer of whoever thinks."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """All that whoever thinks is made of; it asks as that does, and can be pickled.
+
+    who: `anthropic`, `anthropic:MODEL`, or the name of a command; command: its argument list. key, address,
+    proxy: of the API. folder,
+    environment: of a command. price: of tokens, where nobody tells what they cost. scripted: only plays a model.
+    """
+
+    who: str
+    folder: Path
+    key: str | None = field(default=None, repr=False)
+    address: str | None = None
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    price: Price | None = None
+    scripted: bool = False
+    redactor: Redactor = field(default_factory=Redactor, compare=False, repr=False)
+    command: tuple[str, ...] = ()
+    proxy: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Who it is; another model has another name."""
+        return _open_model(self).name
+
+    @property
+    def label(self) -> str:
+        """What stands beside every figure that came of it."""
+        return _open_model(self).label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Returns the answer with what it cost. Raises NoAnswer."""
+        return await _open_model(self).ask(question)
+
+
+@lru_cache(maxsize=4)
+def _open_model(opening: ModelSpec) -> PromptedModel:
+    """Returns what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
+    kind, _, model = opening.who.partition(":")
+    how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
+    if kind == "anthropic":
+        return PromptedModel(
+            AnthropicModel(opening.key, model or MODEL, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy), **how
+        )
+    return PromptedModel(
+        CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment)),
+        **how,
+    )
+
+
+def model_name(who: str) -> str:
+    """Returns the model that a text names, '' for a command, whose model nobody knows."""
+    kind, _, model = who.partition(":")
+    return (model or MODEL) if kind == "anthropic" else ""

@@ -1,0 +1,433 @@
+"""What a report says of who judged: how often it was right about known answers, and what is to be warned of.
+
+Where a run comes from: what it was started with, by hash and version, and the command that begins it again.
+
+What became of each resource in the trials: how often it was read, and what a trial that read it took.
+
+What a report says of a run, as plain values: the JSON, the page and the text are made of nothing else.
+"""
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from importlib.metadata import version
+from typing import Any
+
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.ledger.run_state import GateEntry, RunCandidate, RunSpending, RunState, StateRecord
+from evolvable_tools.evolve.run_config import RunSettings
+from evolvable_tools.evolve.statistics.paired_tests import paired_interval
+from evolvable_tools.evolve.task import Split, TrialOutcome
+from evolvable_tools.metrics import wilson_interval
+
+
+def describe_judges(state: RunState) -> list[str]:
+    """Returns a sentence for each rubric: who judged by it, and how it did in calibration."""
+    return [_describe_calibration(one) for one in state.judges]
+
+
+def judge_warnings(state: RunState) -> list[str]:
+    """Returns what is to be said of a judge besides, each once."""
+    return list(dict.fromkeys(one["warning"] for one in state.judges if one["warning"]))
+
+
+def _describe_calibration(record: StateRecord) -> str:
+    known = record["calibration"]
+    return (
+        f"{record['by']} ({record['label']}): right on {known['good_right']} of {known['good']} good and"
+        f" {known['bad_right']} of {known['bad']} bad known answers ({record['agreement']:.0%})"
+    )
+
+
+_OPTIONS = {
+    "brain": "--brain",
+    "mode": "--mode",
+    "optimizer": "--optimizer",
+    "iterations": "--iterations",
+    "judge": "--judge",
+    "parent": "--parent",
+    "admit": "--admit",
+    "frontier": "--frontier",
+    "repeats": "--repeats",
+    "test_repeats": "--test-repeats",
+    "fail_below": "--pass-at",
+    "concurrency": "--concurrency",
+}
+_LIMITS = {"cost": "--max-cost", "tokens": "--max-tokens", "calls": "--max-calls"}
+
+
+def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
+    """Returns what is needed to make the run again and to tell it from another."""
+    said = state.settings
+    return {
+        "evolvable": version("evolvable"),
+        "task_set": f"{said.get('task_set', '')}@{said.get('task_set_version', '')}",
+        "task_set_digest": said.get("task_set_digest", ""),
+        "test_digest": said.get("test_digest", ""),
+        "executor": state.fingerprint,
+        "brain": said.get("brain", ""),
+        **({"judge": "; ".join(describe_judges(state))} if state.judges else {}),
+        "seed": said.get("seed"),
+        "base_digest": state.base,
+        "finalist_digest": finalist,
+        "program": [f"{pin['ref']}@{pin['version']}" for pin in said.get("program", ())],
+        "command": reproduce_command(said),
+    }
+
+
+def reproduce_command(settings: Mapping[str, Any]) -> str:
+    """Returns the command for settings as the ledger holds them; '' for a run that no command began."""
+    if not settings.get("task_set_digest"):
+        return ""
+    usual = {one.name: one.default for one in fields(RunSettings) if one.default is not MISSING}
+    words = ["evolvable", "evolve", "start", str(settings["task_set"])]
+    for pin in settings.get("program", ()):
+        words += ["--program", str(pin["ref"])]
+    words += ["--executor", _executor_option(settings["executor"]), "--seed", str(settings["seed"])]
+    for name, option in _OPTIONS.items():
+        if settings.get(name, usual.get(name)) != usual.get(name):
+            words += [option, str(settings[name])]
+    limits = settings.get("limit", {})
+    for name, option in _LIMITS.items():
+        if limits.get(name) is not None:
+            words += [option, f"{limits[name]:g}"]
+    return shlex.join(words)
+
+
+def _executor_option(executor: Mapping[str, Any]) -> str:
+    if executor.get("kind") == "command":
+        return shlex.join(map(str, executor.get("command", ())))
+    model = executor.get("model")
+    return f"{executor.get('kind', '')}:{model}" if model else str(executor.get("kind", ""))
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """One resource under one candidate. trials: those that counted with it installed. read: the share that read it.
+
+    score_read, score_unread: mean scores of those that did and did not; tokens_read: a trial's, where any were told.
+    bytes: of all its files.
+    """
+
+    ref: str
+    candidate: str
+    bytes: int
+    trials: int
+    read: float
+    score_read: float | None
+    score_unread: float | None
+    tokens_read: float | None
+
+
+def collect_resource_use(
+    records: Iterable[StateRecord], programs: Mapping[str, Program], names: Mapping[str, str]
+) -> list[ResourceUse]:
+    """Returns every resource of every candidate that was run, in the order of the candidates."""
+    trials: dict[str, list[StateRecord]] = defaultdict(list)
+    for record in records:
+        if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
+            trials[record["trial"]["program"]].append(record["trial"])
+    found = []
+    for digest, program in programs.items():
+        for part in program.parts:
+            its = trials[digest]
+            if its:
+                size = sum(len(data) for data in part.files.values())
+                found.append(_resource_use(part.ref, names.get(digest, digest[:12]), size, its))
+    return found
+
+
+def _resource_use(ref: str, candidate: str, size: int, trials: list[StateRecord]) -> ResourceUse:
+    read = [trial for trial in trials if ref in trial["read"]]
+    unread = [trial for trial in trials if ref not in trial["read"]]
+    tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
+    return ResourceUse(
+        ref,
+        candidate,
+        size,
+        len(trials),
+        len(read) / len(trials),
+        _mean([trial["score"] for trial in read if trial["score"] is not None]),
+        _mean([trial["score"] for trial in unread if trial["score"] is not None]),
+        _mean([float(number) for number in tokens]) if any(tokens) else None,
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+MAX_OUTPUT_SHOWN = 400
+"""Characters of an output in the report."""
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """The mean score of one program over `n` tasks, with both ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class CandidateFacts:
+    """One candidate, the base included. validation: None while it is not measured. diff: against its first parent."""
+
+    name: str
+    digest: str
+    iteration: int
+    parents: list[str]
+    operations: list[str]
+    summary: str
+    changed: list[str]
+    decision: str
+    reason: str
+    validation: MeanInterval | None
+    delta: float | None
+    fixed: list[str]
+    broken: list[str]
+    findings: list[str]
+    size: int
+    evaluations: int
+    cost: float
+    diff: str
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """One task under the base and under the best. change: fixed, broken, unstable (the base differs from itself), same.
+
+    outputs: what either arm gave, cut, with the outcome; only of tasks that are not sealed.
+    """
+
+    task: str
+    category: str
+    split: str
+    before: float
+    after: float
+    change: str
+    outputs: list[str]
+
+
+@dataclass(frozen=True)
+class CategoryScores:
+    """One category: how many validation tasks it has, and the mean score of each candidate that was measured."""
+
+    category: str
+    n: int
+    means: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """All that is known of a run, for people. label: what its figures are: simulated, scripted or a model's name.
+
+    best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
+    arm (base, finalist, no_skill), None while sealed. per_solved: what each further solved test task costs in tokens.
+    """
+
+    run: str
+    label: str
+    phase: str
+    headline: str
+    ruling: str
+    best: str
+    exploratory: bool
+    warnings: list[str]
+    tasks: dict[str, int]
+    tried: list[CandidateFacts]
+    frontier: list[str]
+    base_again: MeanInterval | None
+    no_skill: MeanInterval | None
+    mde: float | None
+    test: dict[str, MeanInterval] | None
+    verdict: dict[str, Any]
+    heat: list[CategoryScores]
+    flips: list[TaskChange]
+    resources: list[ResourceUse]
+    spent: dict[str, dict[str, Any]]
+    bill: dict[str, Any]
+    gates: list[dict[str, Any]]
+    adoption: dict[str, Any]
+    provenance: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[StateRecord]) -> RunFacts:
+    """Returns what there is to say of a run, at any time of it. records: of both of its ledgers."""
+    names = {digest: one.name for digest, one in state.candidates.items()}
+    diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
+    finalist = str(state.verdict.get("candidate") or state.best)
+    return RunFacts(
+        run=state.run,
+        label=state.label,
+        phase=str(state.phase),
+        headline=headline(state, names.get(finalist, "")),
+        ruling=str(state.verdict.get("verdict", "")),
+        best=names.get(finalist, ""),
+        exploratory=state.exploratory,
+        warnings=[*state.preflight.get("warnings", ()), *judge_warnings(state)],
+        tasks=_split_sizes(state),
+        tried=[_candidate_facts(folder, one, names, diffs.get(one.digest)) for one in state.candidates.values()],
+        frontier=[names[digest] for digest in state.frontier],
+        base_again=mean_interval(state.calibration.get("again")),
+        no_skill=mean_interval(state.calibration.get("no_skill")),
+        mde=state.calibration.get("mde"),
+        test=_test_arms(state.verdict),
+        verdict={key: value for key, value in state.verdict.items() if key not in _OMITTED_FIELDS},
+        heat=_category_scores(state),
+        flips=_task_changes(state, finalist, records),
+        resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
+        spent={purpose: _spending(spent) for purpose, spent in sorted(state.spent.items())},
+        bill=_spending(state.bill),
+        gates=[_gate(one, names) for one in state.gates],
+        adoption={key: value for key, value in state.adoption.items() if key != "type"},
+        provenance=collect_provenance(state, finalist),
+    )
+
+
+_OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
+
+
+def headline(state: RunState, best: str) -> str:
+    """Returns the run in one sentence with its numbers; nothing is claimed before the sealed test has spoken."""
+    said = state.verdict
+    if not said:
+        shown = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
+        return f"The run is not finished ({state.stopped or state.phase}).{shown} Nothing is claimed."
+    if not said.get("n"):
+        return f"{said['verdict']}: {said['why']}"
+    low, high = said["interval"]
+    return (
+        f"{said['verdict']}: {best} against the base on {said['n']} sealed tasks {100 * said['delta']:+.1f} points"
+        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set. {said['why']}"
+    )
+
+
+def _ordinal(look: int) -> str:
+    ending = "th" if 10 <= look % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(look % 10, "th")
+    return f"{look}{ending}"
+
+
+def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
+    """Returns the mean over tasks; Wilson's interval where every task passes or fails, else one by resampling tasks."""
+    values = list((scores or {}).values())
+    if not values:
+        return None
+    if all(value in (0.0, 1.0) for value in values):
+        low, high = wilson_interval(round(sum(values)), len(values))
+    else:
+        low, high = paired_interval(values)
+    return MeanInterval(sum(values) / len(values), low, high, len(values))
+
+
+def _split_sizes(state: RunState) -> dict[str, int]:
+    sizes: dict[str, int] = defaultdict(int)
+    for split, _ in state.tasks.values():
+        sizes[split] += 1
+    sealed = len(state.verdict.get("base", {}))
+    return dict(sizes) | ({str(Split.TEST): sealed} if sealed else {})
+
+
+def _candidate_facts(
+    folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None
+) -> CandidateFacts:
+    return CandidateFacts(
+        name=one.name,
+        digest=one.digest,
+        iteration=one.iteration,
+        parents=[names.get(parent, parent[:12]) for parent in one.parents],
+        operations=list(one.operations),
+        summary=one.summary,
+        changed=list(one.changed),
+        decision=str(one.decision or "under way"),
+        reason=one.reason,
+        validation=mean_interval(one.scores),
+        delta=one.delta,
+        fixed=list(one.fixed),
+        broken=list(one.broken),
+        findings=list(one.findings),
+        size=one.size,
+        evaluations=one.evaluations,
+        cost=one.cost,
+        diff=folder.kept(diff).decode("utf-8", "replace") if diff else "",
+    )
+
+
+def _test_arms(verdict: StateRecord) -> dict[str, MeanInterval] | None:
+    arms = {name: mean_interval(verdict.get(name)) for name in ("base", "finalist", "no_skill")}
+    found = {name: one for name, one in arms.items() if one is not None}
+    return found or None
+
+
+def _category_scores(state: RunState) -> list[CategoryScores]:
+    by_category: dict[str, list[str]] = defaultdict(list)
+    for task, (split, category) in state.tasks.items():
+        if split == Split.VAL:
+            by_category[category].append(task)
+    rows = []
+    for category, tasks in sorted(by_category.items()):
+        means = {}
+        for one in state.candidates.values():
+            scores = [one.scores[task] for task in tasks if task in one.scores]
+            if scores:
+                means[one.name] = sum(scores) / len(scores)
+        rows.append(CategoryScores(category, len(tasks), means))
+    return rows
+
+
+def _task_changes(state: RunState, finalist: str, records: Iterable[StateRecord]) -> list[TaskChange]:
+    """Returns the tasks of validation, and of the test once it was looked at; those that changed first."""
+    base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
+    again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist))
+    if base is not None and best is not None:
+        for task in base.scores.keys() & best.scores.keys():
+            before, after = base.scores[task], best.scores[task]
+            shaky = task in again and again[task] != before
+            split, category = state.tasks.get(task, (str(Split.VAL), ""))
+            found.append(
+                TaskChange(task, category, split, before, after, _change_kind(before, after, shaky), outputs[task])
+            )
+    tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
+    for task in tested.keys() & reached.keys():
+        change = _change_kind(tested[task], reached[task], False)
+        found.append(TaskChange(task, "", str(Split.TEST), tested[task], reached[task], change, []))
+    order = ("fixed", "broken", "unstable", "same")
+    return sorted(found, key=lambda flip: (order.index(flip.change), flip.split, flip.task))
+
+
+def _change_kind(before: float, after: float, shaky: bool) -> str:
+    if before == after:
+        return "unstable" if shaky else "same"
+    return "unstable" if shaky else "fixed" if after > before else "broken"
+
+
+def _last_outputs(records: Iterable[StateRecord], arms: tuple[str, str]) -> dict[str, list[str]]:
+    """Returns by task what the base and the best gave last in validation."""
+    last: dict[str, dict[str, str]] = defaultdict(dict)
+    for record in records:
+        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):
+            trial = record["trial"]
+            if trial["program"] in arms:
+                who = "base" if trial["program"] == arms[0] else "best"
+                said = " ".join(str(trial["output"]).split())[:MAX_OUTPUT_SHOWN]
+                last[trial["task"]][who] = f"{who}, {trial['outcome']}: {said or '(no output)'}"
+    return defaultdict(list, {task: [its[who] for who in ("base", "best") if who in its] for task, its in last.items()})
+
+
+def _spending(spent: RunSpending) -> dict[str, Any]:
+    return {name: getattr(spent, name) for name in RunSpending.__slots__} | {"tokens": spent.tokens}
+
+
+def _gate(entry: GateEntry, names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "iteration": entry.iteration,
+        "candidate": names.get(entry.candidate, ""),
+        "gate": entry.gate,
+        "passed": entry.passed,
+        "why": entry.why,
+    }

@@ -1,1 +1,0 @@
-"""What a brain is asked in each role, in our own words, and what its answer means."""

@@ -1,0 +1,387 @@
+"""Which part of an output is the answer.
+
+The scorer of structured answers: everything that is expected stands in the answer; more may stand there.
+
+The scorer by pattern. It runs in a process of its own, because a pattern can be made to run for ever.
+
+The one door to all scorers.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evolvable_tools.evolve.executors.base import run_command
+from evolvable_tools.evolve.scorers.external_scorers import COMMAND_SCORER_SECONDS, JudgeScorer, command_score
+from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
+from evolvable_tools.evolve.task import ModelUsage, Score, ScorerError, ScorerSpec, Task
+from evolvable_tools.sandbox import Sandbox
+
+ANSWER_PARTS = ("whole", "last_line", "tagged")
+"""What a scorer's argument `answer` may be: all of the output, its last line with text, or what stands in tags."""
+
+_SEARCHED = 200_000  # characters at the end of an output in which JSON between other words is looked for
+_TRIES = 500  # brackets at which reading JSON is begun
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
+
+
+def extract_answer(output: str, part: str) -> str:
+    """Returns the part of the output that is the answer; '' where that part is missing."""
+    if part == "last_line":
+        return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
+    if part == "tagged":
+        try:
+            found = find_final_answer(output)
+        except ValueError:
+            return ""
+        return "" if found == output else found
+    return output
+
+
+def extract_json(output: str) -> Any:
+    """Returns the JSON value that the output is, or the last fenced one, or the last object or array between words.
+
+    Raises ValueError when there is none.
+    """
+    for text in (output, *reversed(_FENCED.findall(output))):
+        try:
+            return _load_strict(text)
+        except (ValueError, RecursionError):
+            continue
+    found = list(_iter_embedded(output[-_SEARCHED:]))
+    if not found:
+        raise ValueError("The output has no JSON object or array.")
+    return found[-1]
+
+
+def _iter_embedded(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    at = 0
+    for _ in range(_TRIES):
+        start = re.compile(r"[{\[]").search(text, at)
+        if not start:
+            return
+        try:
+            value, at = decoder.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            at = start.end()
+        else:
+            yield value
+
+
+def _load_strict(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON.")
+
+
+def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
+    """Returns how many of the expected leaves the given value has, and how many there are.
+
+    Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`.
+    1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
+    """
+    if isinstance(expected, dict) and expected:
+        parts = [
+            match_json_subset(value, given[key], rel_tol=rel_tol, unordered=unordered)
+            if isinstance(given, dict) and key in given
+            else (0, count_leaves(value))
+            for key, value in expected.items()
+        ]
+        return sum(right for right, _ in parts), sum(all_ for _, all_ in parts)
+    if isinstance(expected, list) and expected:
+        if not isinstance(given, list) or len(given) != len(expected):
+            return 0, count_leaves(expected)
+        pairs = _match_unordered(expected, given, rel_tol) if unordered else zip(expected, given, strict=True)
+        parts = [match_json_subset(one, other, rel_tol=rel_tol, unordered=unordered) for one, other in pairs]
+        return sum(right for right, _ in parts), sum(all_ for _, all_ in parts)
+    return int(_equal_leaves(expected, given, rel_tol)), 1
+
+
+def count_leaves(value: Any) -> int:
+    """Returns how many leaves a JSON value has: what is neither a filled object nor a filled array."""
+    if isinstance(value, dict) and value:
+        return sum(map(count_leaves, value.values()))
+    return sum(map(count_leaves, value)) if isinstance(value, list) and value else 1
+
+
+def _match_unordered(expected: list[Any], given: list[Any], rel_tol: float) -> Iterator[tuple[Any, Any]]:
+    """Yields each expected element with one of its own: a whole match where there is one, else what is left over."""
+    left = list(given)
+    missed = []
+    for one in expected:
+        for at, other in enumerate(left):
+            right, all_ = match_json_subset(one, other, rel_tol=rel_tol, unordered=True)
+            if right == all_:
+                yield one, left.pop(at)
+                break
+        else:
+            missed.append(one)
+    yield from zip(missed, left, strict=True)
+
+
+def _equal_leaves(expected: Any, given: Any, rel_tol: float) -> bool:
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return expected is given
+    if isinstance(expected, int | float) and isinstance(given, int | float):
+        try:
+            return expected == given or abs(expected - given) <= rel_tol * abs(expected)
+        except OverflowError:  # a whole number beyond any float, beside a float
+            return False
+    return type(expected) is type(given) and bool(expected == given)
+
+
+PATTERN_SECONDS = 5.0
+"""How long a pattern may take on one answer; the start of the process is part of it."""
+
+MAX_PATTERN = 2_000
+"""Characters."""
+
+PATTERN_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+
+_PROGRAM = """
+import json, re, sys
+given = json.load(sys.stdin.buffer)
+found = re.compile(given["pattern"], given["flags"])
+print(int(bool((found.fullmatch if given["whole"] else found.search)(given["text"]))))
+"""
+
+
+def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
+    """Returns the pattern, which says whether it is one. Raises ValueError with the reason."""
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"the pattern has {len(pattern):,} characters, the limit is {MAX_PATTERN:,}")
+    if unknown := set(flags) - set(PATTERN_FLAGS):
+        raise ValueError(f"{''.join(sorted(unknown))!r} are no flags; there are {', '.join(PATTERN_FLAGS)}")
+    try:
+        return re.compile(pattern, _flag_bits(flags))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"the pattern cannot be read: {error}") from None
+
+
+async def match_pattern(
+    pattern: str, text: str, *, flags: str = "", whole: bool = False, seconds: float = PATTERN_SECONDS
+) -> bool:
+    """Returns whether the pattern is found in the text, or fits all of it. Raises ScorerTrouble when it takes longer.
+
+    The engine is Python's, the same everywhere: a score must not depend on what else is installed.
+    """
+    given = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
+    command = (sys.executable, "-I", "-S", "-c", _PROGRAM)
+    try:
+        ran = await run_command(command, json.dumps(given).encode(), timeout=seconds)
+    except OSError as error:
+        raise ScorerError(f"The process for a pattern cannot be started: {error.strerror or error}.") from None
+    if ran.code is None:
+        raise ScorerError(
+            f"The pattern took longer than {seconds:g} s on an answer of {len(text):,} characters.",
+            "Take nested repetitions out of it, such as (a+)+.",
+        )
+    if ran.code or ran.out.strip() not in (b"0", b"1"):
+        raise ScorerError(f"The process for a pattern failed: {ran.err.decode(errors='replace')[-200:]}")
+    return ran.out.strip() == b"1"
+
+
+def _flag_bits(flags: str) -> int:
+    return int(sum(PATTERN_FLAGS[flag] for flag in set(flags)))
+
+
+SAMPLES_SCHEMA: Mapping[str, Any] = {"type": "array", "items": {"type": ["string", "object"]}}
+_COMMON = {"answer": {"enum": list(ANSWER_PARTS)}, "good": SAMPLES_SCHEMA, "bad": SAMPLES_SCHEMA}
+_TOLERANCE = {"type": "number", "minimum": 0, "maximum": 1}
+_TEXT = {"type": "string", "minLength": 1}
+
+SCORERS: Mapping[str, Mapping[str, Any]] = {
+    "exact": {"ignore_case": {"type": "boolean"}, "trim": {"type": "boolean"}},
+    "officeqa_compat": {"rel_tol": _TOLERANCE, "graded": {"type": "boolean"}},
+    "numeric_strict": {"rel_tol": _TOLERANCE},
+    "regex": {"pattern": _TEXT, "flags": {"type": "string"}, "whole": {"type": "boolean"}},
+    "json_subset": {"rel_tol": _TOLERANCE, "unordered": {"type": "boolean"}, "partial": {"type": "boolean"}},
+    "command": {
+        "argv": {"type": "array", "minItems": 1, "items": _TEXT},
+        "name": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9_-]{0,63}\Z"},
+        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 3600},
+    },
+    "judge": {"rubric": _TEXT},
+}
+"""Each type of scorer with the JSON schema of its arguments; all of them take `answer`, `good` and `bad` besides."""
+
+_REQUIRED = {"judge": ["rubric"]}
+_NEEDS_EXPECTED = ("exact", "officeqa_compat", "numeric_strict", "json_subset")
+
+
+def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
+    """Returns what is wrong with a scorer as a task names it, or '' when it can score."""
+    from evolvable_tools.llm import schema_problem
+
+    if spec.type not in SCORERS:
+        return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(SCORERS)}"
+    schema = {
+        "type": "object",
+        "properties": {**SCORERS[spec.type], **_COMMON},
+        "required": _REQUIRED.get(spec.type, []),
+        "additionalProperties": False,
+    }
+    if fault := schema_problem(dict(spec.args), schema):
+        return f"the arguments of its scorer {spec.type} are wrong: {fault}"
+    if spec.type == "command" and ("argv" in spec.args) == ("name" in spec.args):
+        return "its scorer command has either argv, a command, or name, a scorer that a person registered"
+    if spec.type in _NEEDS_EXPECTED and not (expected or "").strip():
+        return f"its scorer {spec.type} needs an expected answer"
+    try:
+        if spec.type == "json_subset":
+            json.loads(expected or "")
+        elif spec.type == "regex":
+            compile_pattern(_pattern(spec, expected), str(spec.args.get("flags", "")))
+    except ValueError as error:
+        return f"its scorer {spec.type} cannot be used: {error}"
+    return ""
+
+
+async def score_output(
+    spec: ScorerSpec,
+    task: Task,
+    output: str,
+    *,
+    workspace: Path | None = None,
+    files: Mapping[str, bytes] | None = None,
+    usage: ModelUsage | None = None,
+    transcript: str = "",
+    environment: Mapping[str, str] | None = None,
+    judge: JudgeScorer | None = None,
+    sandbox: Sandbox | None = None,
+    registered: Mapping[str, Sequence[str]] | None = None,
+) -> Score:
+    """Returns how good the output is. Raises ScorerTrouble when the scorer cannot say.
+
+    workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
+    the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
+    in. registered: the commands of scorers that tasks name, by name. The feedback of the scorers here never tells the
+    expected answer.
+    """
+    if fault := argument_problem(spec, task.expected):
+        raise ScorerError(f"Task {task.id} cannot be scored: {fault}.", "`evolvable taskset check` finds this early.")
+    args = spec.args
+    if spec.type == "command":
+        # The files of the task set are for commands that it brings and a person approved with them.
+        return await command_score(
+            _argv(task, args, registered or {}),
+            task,
+            output,
+            workspace=workspace,
+            files={} if "name" in args else files or {},
+            usage=usage or ModelUsage(),
+            transcript=transcript,
+            seconds=float(str(args.get("timeout_s", COMMAND_SCORER_SECONDS))),
+            environment=environment,
+            sandbox=sandbox,
+        )
+    answer = extract_answer(output, str(args.get("answer", "whole")))
+    if spec.type == "judge":
+        if judge is None:
+            raise ScorerError(f"Task {task.id} is scored by a judge, and there is none.", "Name who is to judge.")
+        return await judge.score(str(args["rubric"]), task, answer)
+    if spec.type == "regex":
+        options = {"flags": str(args.get("flags", "")), "whole": bool(args.get("whole", False))}
+        return _binary(await match_pattern(_pattern(spec, task.expected), answer, **options), "the pattern")  # type: ignore[arg-type]
+    return _PURE_SCORERS[spec.type](task, answer, args)
+
+
+def _argv(task: Task, args: Mapping[str, Any], registered: Mapping[str, Sequence[str]]) -> list[str]:
+    if "name" not in args:
+        return [str(part) for part in _list(args["argv"])]
+    words = registered.get(str(args["name"]))
+    if words is None:
+        text = f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is registered by that name."
+        raise ScorerError(text, "A person registers it.")
+    return list(words)
+
+
+def _pattern(spec: ScorerSpec, expected: str | None) -> str:
+    pattern = str(spec.args.get("pattern", expected or ""))
+    if not pattern:
+        raise ValueError("it has neither a pattern nor an expected answer, which then is the pattern")
+    return pattern
+
+
+def _exact(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+    expected = task.expected or ""
+    if args.get("trim", True):
+        expected, answer = expected.strip(), answer.strip()
+    if args.get("ignore_case", False):
+        expected, answer = expected.lower(), answer.lower()
+    return _binary(expected == answer, "the expected text")
+
+
+def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+    expected = task.expected or ""
+    if not answer:
+        value = 0.0
+    elif args.get("graded", False):
+        value = officeqa_graded(expected, answer)
+    else:
+        value = officeqa_compat(expected, answer, float(args.get("rel_tol", 0.0)))
+    return Score(value, "" if value == 1 else "The answer is not the expected one.")
+
+
+def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+    tolerance = float(args.get("rel_tol", 0.0))
+    return _binary(
+        numeric_strict(task.expected or "", answer, rel_tol=tolerance, context=task.prompt) == 1, "the expected answer"
+    )
+
+
+def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
+    try:
+        given = extract_json(answer)
+    except ValueError:
+        return Score(0.0, "The answer has no JSON object or array.")
+    expected = json.loads(task.expected or "")
+    options: dict[str, Any] = {key: args[key] for key in ("rel_tol", "unordered") if key in args}
+    right, all_ = match_json_subset(expected, given, **options)
+    value = right / all_ if args.get("partial", False) else float(right == all_)
+    if right == all_:
+        return Score(value)
+    return Score(
+        value, f"{right} of {all_} values are as expected{_wrong_keys(task.prompt, expected, given, options)}."
+    )
+
+
+def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, Any]) -> str:
+    """Returns which keys are missing or wrong, of those that the task itself names: no others may be told."""
+    if not isinstance(expected, dict) or not isinstance(given, dict):
+        return ""
+    told = [key for key in expected if key and key in prompt]
+    missing = [key for key in told if key not in given]
+    wrong = [
+        key
+        for key in told
+        if key in given and not _is_complete(match_json_subset(expected[key], given[key], **options))
+    ]
+    parts = [f"{what}: {', '.join(keys)}" for what, keys in (("missing", missing), ("wrong", wrong)) if keys]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _is_complete(counted: tuple[int, int]) -> bool:
+    return counted[0] == counted[1]
+
+
+def _binary(right: bool, what: str) -> Score:
+    return Score(1.0) if right else Score(0.0, f"The answer does not give {what}.")
+
+
+def _list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+_PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
+    "exact": _exact,
+    "officeqa_compat": _officeqa,
+    "numeric_strict": _numeric,
+    "json_subset": _json,
+}

@@ -1,0 +1,264 @@
+"""Which resources deserve work, and why: from what sessions showed, and from what runs came to.
+
+The verb that begins a run: everything is checked before anything is spent.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.frontmatter import parse_document
+from evolvable_store.resource import Kind, Ref
+from evolvable_tools.evolve.candidates.programs import Program, load_program, program_size
+from evolvable_tools.evolve.driver import iter_run_states
+from evolvable_tools.evolve.factory import HostContext, check_available, make_executor
+from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR, Ledger, RunDirectory, create_run, find_run
+from evolvable_tools.evolve.operators import MODES
+from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
+from evolvable_tools.evolve.run_context import family_warning, judge_name
+from evolvable_tools.evolve.task import Split, TaskSet
+from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
+from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
+from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
+from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
+from evolvable_tools.evolve.tasksets.registered import registered_scorers
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.outcomes.usage_report import ResourceStats, stats
+
+FAILING_BELOW = 0.5
+"""The upper bound of the share of successes under which a resource is named as failing."""
+
+REASON_ORDER = (
+    "harms",
+    "newer-is-worse",
+    "failing",
+    "model-differs",
+    "used-not-shown",
+    "loaded-not-used",
+    "shown-not-loaded",
+)
+"""Reasons, the most pressing first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionOpportunity:
+    """One resource that deserves work. reason: a code; numbers: what it rests on. runs: that had it, with what came
+    of them, the newest first."""
+
+    ref: str
+    reason: str
+    numbers: str
+    runs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Opportunities:
+    """Where work would tell, the most pressing first. task_sets: environments that a run could measure it on."""
+
+    found: list[EvolutionOpportunity]
+    task_sets: list[str]
+
+
+def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
+    """Returns which resources deserve work and why; changes nothing. Raises InvalidArgument."""
+    told = stats(library, caller, days=days)
+    known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
+    harmed = {ref for ref, reason, _ in known if reason == "harms"}
+    known += [
+        (line.ref, "failing", _failing_numbers(line))
+        for line in told.resources
+        if line.ref not in harmed and _failing_numbers(line)
+    ]
+    known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
+    tried = _runs_by_ref(library)
+    found = [
+        EvolutionOpportunity(ref, reason, numbers, tried.get(ref, [])[:3]) for ref, reason, numbers in known[:limit]
+    ]
+    sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
+    return Opportunities(found, sets)
+
+
+def _failing_numbers(line: ResourceStats) -> str:
+    share = line.helped
+    if share.n >= 3 and share.high < FAILING_BELOW:
+        return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"
+    return ""
+
+
+def _runs_by_ref(library: Library) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for _, state in iter_run_states(library.store.home):
+        said = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
+        for pin in state.settings.get("program", ()):
+            found.setdefault(pin["ref"], []).append(said)
+    return found
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A run that was begun. sizes: tasks of each split. warnings: what the check of the task set says besides.
+
+    judge: who scores the tasks that need one, '' where none does.
+    """
+
+    run: str
+    label: str
+    brain: str
+    base: list[str]
+    sizes: dict[str, int]
+    warnings: list[str] = field(default_factory=list)
+    judge: str = ""
+
+
+def start_run(
+    library: Library,
+    caller: Caller,
+    means: HostContext,
+    task_set: Ref,
+    program: Sequence[Ref],
+    executor: Mapping[str, Any],
+    options: Mapping[str, Any],
+    merge: Sequence[str] = (),
+) -> StartedRun:
+    """Checks the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
+
+    executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
+    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientTrouble.
+    """
+    taskset, version = load_taskset(library, caller, task_set)
+    refuse_untrusted(library, caller, task_set, taskset)
+    registered = registered_scorers(taskset.tasks, means.scorers)
+    looks = TestAccessLog(library.store.home / EVOLVE_DIR / "looks.jsonl").of(taskset.test_digest)
+    checking = check_taskset(
+        taskset,
+        looks=len(looks),
+        environment=means.environment,
+        sandbox=means.apart,
+        registered=registered,
+        hidden=means.hidden,
+    )
+    checked = asyncio.run(checking)
+    if not checked.passes:
+        refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
+        raise InvalidTaskSet(taskset.name, refused)
+    base, pins = load_program(library, caller, program)
+    given = _make_settings(options)
+    settings = replace(
+        given,
+        task_set=str(library.store.head(task_set.at(None), caller.scopes).ref),
+        task_set_version=version,
+        task_set_digest=taskset.digest,
+        test_digest=taskset.test_digest,
+        program=tuple(pins),
+        executor=add_helpers(executor, taskset),
+        judge=judge_name(given, taskset),
+        scorers={name: one.to_json() for name, one in registered.items()},
+    )
+    _check_program(settings, base)
+    check_available(settings, means, taskset.files)
+    finalists = [_finalist(library, run) for run in merge]
+    folder = create_run(library.store.home, library.store.clock())
+    try:
+        label = _write_first_record(folder, settings, taskset, base, means, finalists, exploratory=checked.exploratory)
+    except EvolvableError:
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
+        raise
+    sizes = {split.value: len(taskset.of(split)) for split in Split}
+    return StartedRun(
+        folder.id,
+        label,
+        settings.brain,
+        [f"{pin.ref}@{pin.version}" for pin in pins],
+        sizes,
+        [*_warnings(checked), *filter(None, [family_warning(settings, settings.judge, label)])],
+        settings.judge,
+    )
+
+
+def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
+    """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command sees them too.
+
+    Raises InvalidTaskSet for a name that is no such file, or one that says what a task expects.
+    """
+    about = taskset.files.get(ENVIRONMENT_FILE)
+    said = parse_document(about).fields.get("runner-files") if about is not None else None
+    if said is None:
+        return dict(executor)
+    may = scorer_files(taskset)
+    if not isinstance(said, list) or not all(isinstance(path, str) and path in may for path in said):
+        raise InvalidTaskSet(
+            taskset.name, [f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"]
+        )
+    return {**executor, "helpers": list(said)}
+
+
+def _make_settings(options: Mapping[str, Any]) -> RunSettings:
+    limit = SpendLimit(**{name: options[name] for name in ("cost", "tokens", "calls", "wall") if name in options})
+    rest = {name: value for name, value in options.items() if name not in ("cost", "tokens", "calls", "wall")}
+    try:
+        return RunSettings("", limit=limit, **rest)
+    except TypeError:
+        raise InvalidArgument(f"One of {', '.join(rest)} is no setting of a run.", "See docs/evolve.md.") from None
+
+
+def _check_program(settings: RunSettings, base: Program) -> None:
+    kinds = MODES[settings.mode]
+    if base.parts and not any(part.kind in kinds for part in base.parts):
+        named = ", ".join(part.ref for part in base.parts)
+        raise InvalidArgument(
+            f"Nothing of {named} may change in mode {settings.mode}.", f"The modes are {', '.join(MODES)}."
+        )
+    if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
+        raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
+
+
+def _finalist(library: Library, run: str) -> tuple[str, Program, float]:
+    from evolvable_tools.evolve.driver import load_run_state
+
+    folder = find_run(library.store.home, run)
+    state = load_run_state(folder)
+    digest = state.verdict.get("candidate") or (state.best if state.best != state.base else "")
+    if not digest:
+        raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
+    return folder.id, folder.program(digest), state.candidates[digest].mean or 0.0
+
+
+def _write_first_record(
+    folder: RunDirectory,
+    settings: RunSettings,
+    taskset: TaskSet,
+    base: Program,
+    means: HostContext,
+    finalists: Sequence[tuple[str, Program, float]],
+    exploratory: bool,
+) -> str:
+    executor = make_executor(settings.executor, means, taskset.tasks, scorer_files(taskset), folder.path / "executor")
+    best_first = sorted(finalists, key=lambda one: -one[2])
+    for program in (base, *(program for _, program, _ in best_first)):
+        folder.keep_program(program)
+    open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
+    with Ledger.open(folder.ledger) as ledger:
+        ledger.append(
+            "run",
+            {
+                "run": folder.id,
+                "label": executor.label,
+                "fingerprint": executor.fingerprint,
+                "settings": settings.to_json(),
+                "tasks": [[task.id, task.split, task.category] for task in open_ones],
+                "test_tasks": len(taskset.of(Split.TEST)),
+                "exploratory": exploratory,
+                "base": base.digest,
+                "size": program_size(base),
+                "merged": [[run, program.digest] for run, program, _ in best_first],
+            },
+        )
+    return executor.label
+
+
+def _warnings(checked: TaskSetCheck) -> list[str]:
+    return [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]

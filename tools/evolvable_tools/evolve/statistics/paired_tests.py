@@ -1,0 +1,306 @@
+"""Differences that are multiples of one step, as those of scores of 0 and 1 are: their sums can be counted exactly.
+
+What a further look at the same sealed test costs: every look has a smaller alpha, and all of them stay under one.
+
+McNemar's exact test: are more tasks gained than lost, where each task passes or fails?
+
+The sign-flip test: how often chance alone gives paired differences with so great a sum.
+
+If a change did nothing, each difference could as well have the other sign. The share of all sign patterns whose sum is
+at least the one seen is the p-value. It is exact wherever that can be counted: for differences in whole steps (scores
+of 0 and 1 averaged over repeats) by the distribution of their sum, for at most twenty others by halves. Beyond that it
+is drawn, with one added to both counts so that no p-value is too small.
+
+Intervals by resampling tasks: how far a mean could be another with other tasks of the same kind.
+
+Where the differences share a step and are not too many, every resample there can be is counted; else some are drawn.
+
+The smallest true gain that a design would find: told before anything is spent.
+"""
+
+import math
+import random
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, comb, exp, lgamma, log, pi, sqrt
+from statistics import NormalDist, fmean
+from typing import TypeVar
+
+from evolvable_store.errors import InvalidArgument
+
+_MAX_DENOMINATOR = 720
+_CLOSE = 1e-9
+
+
+def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
+    """Returns the greatest common step of `values` and how many steps each is; None when there is none to be found.
+
+    A step is a fraction of whole numbers up to 720; for nothing but zeros it is 1.
+    """
+    exact = [Fraction(value).limit_denominator(_MAX_DENOMINATOR) for value in values]
+    for near, value in zip(exact, values, strict=True):
+        if abs(float(near) - value) > _CLOSE or bool(near) != bool(value):
+            return None
+    below = math.lcm(*(near.denominator for near in exact))
+    whole = [int(near * below) for near in exact]
+    shared = math.gcd(*whole) or below
+    return Fraction(shared, below), [value // shared for value in whole]
+
+
+TOTAL_ALPHA = 0.05
+
+
+def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
+    """Returns the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to `alpha` at most."""
+    if look < 1:
+        raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
+    return alpha * 6 / (pi * pi * look * look)
+
+
+def mcnemar_one_sided(gained: int, lost: int) -> float:
+    """Returns the chance of at least `gained` of the discordant pairs if either way were as likely; 1 without any.
+
+    The smallest tallies at or under .05 are 5-0, 7-1, 9-2 and 10-3.
+    """
+    pairs = gained + lost
+    ways, tail = comb(pairs, gained), 0
+    for count in range(gained, pairs + 1):
+        tail += ways
+        ways = ways * (pairs - count) // (count + 1)
+    return tail / (1 << pairs)
+
+
+def mcnemar_two_sided(gained: int, lost: int) -> float:
+    """Returns twice the smaller tail, at most 1."""
+    return min(1.0, 2 * min(mcnemar_one_sided(gained, lost), mcnemar_one_sided(lost, gained)))
+
+
+_EXACT_SIGNS = 20
+_DRAWS, _LEAST_DRAWS = 10_000, 2_000
+_MOST_BITS = 10_000_000
+_MAX_CELLS = 4_000_000
+
+
+def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
+    """Returns the one-sided p-value of the mean of `differences` being above 0; 1 when none differs from 0.
+
+    `seed` matters only where it is drawn: more than twenty differences that are no multiples of a common step.
+    """
+    sizes = [abs(value) for value in differences if value]
+    if not sizes:
+        return 1.0
+    seen = math.fsum(differences)
+    stepped = to_lattice(sizes)
+    if stepped is not None and sum(stepped[1]) * len(sizes) <= _MAX_CELLS:
+        step, whole = stepped
+        return _exact_sign_share(whole, round(Fraction(seen) / step))
+    if len(sizes) <= _EXACT_SIGNS:
+        return _split_sign_share(sizes, seen)
+    return _drawn_sign_share(sizes, seen, seed)
+
+
+def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
+    """Returns the share of sign patterns with a sum of at least `seen`, from the number of patterns of each sum."""
+    # Sums of the sizes that keep their sign; the sum of the pattern is twice that less the total.
+    ways = [1]
+    for size in sizes:
+        longer = ways + [0] * size
+        for place, count in enumerate(ways):
+            longer[place + size] += count
+        ways = longer
+    least = -(-(seen + sum(sizes)) // 2)
+    return sum(ways[max(0, least) :]) / (1 << len(sizes))
+
+
+def _split_sign_share(sizes: Sequence[float], seen: float) -> float:
+    """Returns the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
+    middle = len(sizes) // 2
+    one, other = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
+    slack = _CLOSE * max(1.0, math.fsum(sizes))
+    enough = sum(len(other) - bisect_left(other, seen - part - slack) for part in one)
+    return enough / (1 << len(sizes))
+
+
+def _signed_sums(sizes: Sequence[float]) -> list[float]:
+    sums = [0.0]
+    for size in sizes:
+        sums = [part + size for part in sums] + [part - size for part in sums]
+    return sums
+
+
+def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
+    """Returns an estimate from random sign patterns; fewer of them the more sizes there are."""
+    chance = random.Random(seed)
+    total = math.fsum(sizes)
+    slack = _CLOSE * max(1.0, total)
+    counts = Counter(sizes).items()
+    draws = max(_LEAST_DRAWS, min(_DRAWS, _MOST_BITS // len(counts)))
+    enough = 0
+    for _ in range(draws):
+        # Of so many equal sizes the number that keep their sign is the number of ones in as many random bits.
+        kept = sum(size * chance.getrandbits(count).bit_count() for size, count in counts)
+        enough += 2 * kept - total >= seen - slack
+    return (enough + 1) / (draws + 1)
+
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+_BOOTSTRAP_BITS = 3_000_000
+_BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400
+
+_Drawn = TypeVar("_Drawn")
+
+
+def paired_interval(differences: Sequence[float], seed: int = 0, *, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Returns both ends of the 95 % percentile interval for the mean of paired `differences`, one for each task.
+
+    One task gives an interval without width, none gives (-1, 1): everything is possible. `seed` and `resamples` matter
+    only where resamples are drawn.
+    """
+    if not differences:
+        return -1.0, 1.0
+    stepped = to_lattice(differences)
+    if stepped is not None:
+        step, whole = stepped
+        counted = _exact_interval(whole)
+        if counted is not None:
+            low, high = (float(step * total / len(whole)) for total in counted)
+            return low, high
+    return _drawn_interval(list(differences), fmean, seed, resamples)
+
+
+def ratio_interval(
+    pairs: Sequence[tuple[float, float]], seed: int = 0, *, resamples: int = RESAMPLES
+) -> tuple[float, float] | None:
+    """Returns both ends for the ratio of the sums, second to first, over paired values; None without a first sum."""
+    if not pairs or sum(first for first, _ in pairs) <= 0:
+        return None
+
+    def ratio(drawn: Sequence[tuple[float, float]]) -> float:
+        below = sum(first for first, _ in drawn)
+        return sum(second for _, second in drawn) / below if below > 0 else float("inf")
+
+    return _drawn_interval(list(pairs), ratio, seed, resamples)
+
+
+def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
+    """Returns both ends for the sum of a resample, or None when counting them all takes too long.
+
+    The resamples with a sum are a coefficient of a polynomial's power. The polynomial is written as one number, its
+    coefficients so far apart that none of the power's reaches into the next.
+    """
+    least, tasks = min(whole), len(whole)
+    width = (max(whole) - least) * tasks + 1
+    slot = (tasks * tasks.bit_length()) // 8 + 1
+    if 8 * slot * width > _BOOTSTRAP_BITS:
+        return None
+    packed = sum(count << (8 * slot * (value - least)) for value, count in Counter(whole).items())
+    power = (packed**tasks).to_bytes(slot * width, "little")
+    counts = (int.from_bytes(power[place : place + slot], "little") for place in range(0, len(power), slot))
+    low, high = _tail_ends(counts, tasks**tasks)
+    return low + least * tasks, high + least * tasks
+
+
+def _tail_ends(counts: Iterator[int], every: int) -> tuple[int, int]:
+    """Returns the first places at which the tail below, and all but the tail above, are reached."""
+    tail = Fraction(1 - LEVEL).limit_denominator(1000) / 2
+    low, seen = -1, 0
+    for place, count in enumerate(counts):
+        seen += count
+        if low < 0 and seen >= tail * every:
+            low = place
+        if seen >= (1 - tail) * every:
+            return low, place
+    raise AssertionError("all resamples are more than most of them")
+
+
+def _drawn_interval(
+    values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float], seed: int, resamples: int
+) -> tuple[float, float]:
+    chance = random.Random(seed)
+    resamples = min(resamples, max(_MIN_RESAMPLES, _BOOTSTRAP_DRAWS // len(values)))
+    drawn = sorted(of(chance.choices(values, k=len(values))) for _ in range(resamples))
+    tail = (1 - LEVEL) / 2
+    last = len(drawn) - 1
+    return drawn[round(tail * last)], drawn[round((1 - tail) * last)]
+
+
+POWER = 0.8
+NOISE = 0.14
+"""Share of tasks whose result differs between two runs of the same program, where it was not measured: three in ten
+unstable, each passing two runs in three."""
+
+_EXACT_POWER_TASKS = 150
+_NEGLIGIBLE = 1e-13
+
+
+@lru_cache(maxsize=1024)
+def detectable_gain(
+    n: int, *, look: int = 1, power: float = POWER, noise: float = NOISE, repeats: int = 1
+) -> float | None:
+    """Returns the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance `power`.
+
+    None when not even the greatest possible gain would be found so often. `noise` is the share of tasks that come out
+    differently when the same program runs twice; `repeats` lowers it in proportion, which is nearly right.
+    """
+    discordant = min(noise, 1.0) / max(1, repeats)
+    alpha = alpha_for_look(look)
+    low, high = 0.0, 1.0 - discordant
+    if n < 1 or _power(n, high, discordant, alpha) < power:
+        return None
+    while high - low > 0.0005:
+        middle = (low + high) / 2
+        if _power(n, middle, discordant, alpha) < power:
+            low = middle
+        else:
+            high = middle
+    return round(high, 3)
+
+
+def needed_tasks(gain: float, *, look: int = 1, power: float = POWER, noise: float = NOISE) -> int:
+    """Returns about how many test tasks a true `gain` needs to be found with chance `power` (normal approximation)."""
+    away = NormalDist().inv_cdf(1 - alpha_for_look(look)) * sqrt(noise + gain)
+    back = NormalDist().inv_cdf(power) * sqrt(max(0.0, noise + gain - gain * gain))
+    return ceil(((away + back) / gain) ** 2)
+
+
+def _power(n: int, gain: float, noise: float, alpha: float) -> float:
+    """Returns the chance that the test passes when `noise` of the tasks flip either way and `gain` more are gained."""
+    gained = noise / 2 + gain
+    either = gained + noise / 2
+    if either <= 0:
+        return 0.0
+    if n > _EXACT_POWER_TASKS:
+        spread = sqrt(max(1e-12, either - gain * gain))
+        short = NormalDist().inv_cdf(1 - alpha) * sqrt(either)
+        # One over the root of n: gains less losses move in steps of two, and half a step is lost.
+        return NormalDist().cdf((gain * sqrt(n) - short - 1 / sqrt(n)) / spread)
+    found = 0.0
+    for pairs in range(n + 1):
+        likely = _binomial(n, pairs, either)
+        least = _critical(pairs, alpha)
+        if likely > _NEGLIGIBLE and least is not None:
+            found += likely * sum(_binomial(pairs, count, gained / either) for count in range(least, pairs + 1))
+    return found
+
+
+def _binomial(n: int, count: int, chance: float) -> float:
+    if chance in (0.0, 1.0):
+        return float(count == n * chance)
+    ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
+    return exp(ways + count * log(chance) + (n - count) * log(1 - chance))
+
+
+@lru_cache(maxsize=4096)
+def _critical(pairs: int, alpha: float) -> int | None:
+    """Returns the fewest gains of so many discordant pairs that pass the test, or None when not even all would."""
+    if not pairs or mcnemar_one_sided(pairs, 0) > alpha:
+        return None
+    gained = pairs
+    while gained and mcnemar_one_sided(gained - 1, pairs - gained + 1) <= alpha:
+        gained -= 1
+    return gained

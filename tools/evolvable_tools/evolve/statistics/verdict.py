@@ -1,0 +1,289 @@
+"""Two programs on the same tasks: each task's mean over its repeats, and the difference.
+
+What a better program may cost: its tokens for a task, beside those of the base.
+
+The verdict: one finalist against the base and against no skill at all, on the sealed test, by one exact test.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+from evolvable_store.errors import InvalidArgument
+from evolvable_tools.evolve.statistics import paired_tests
+from evolvable_tools.evolve.statistics.paired_tests import alpha_for_look
+
+Scores = Mapping[str, Sequence[float]]
+"""The scores that count by task id, one for each repeat. A task without a score that counts is missing."""
+
+MIN_COVERAGE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class PairedScores:
+    """The tasks measured under both, in sorted order of their ids, with their means; and the share of all tasks."""
+
+    tasks: tuple[str, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """After less before, one for each task measured under both."""
+        return tuple(after - before for before, after in zip(self.before, self.after, strict=True))
+
+    @property
+    def gain(self) -> float:
+        """The mean difference; 0 without tasks."""
+        return fmean(self.differences) if self.tasks else 0.0
+
+    @property
+    def coverage(self) -> float:
+        """The share of tasks that were measured under both; 0 without tasks."""
+        every = len(self.tasks) + len(self.missing)
+        return len(self.tasks) / every if every else 0.0
+
+    @property
+    def decisive(self) -> bool:
+        """Whether enough of the tasks were measured to say anything."""
+        return self.coverage >= MIN_COVERAGE
+
+    @property
+    def binary(self) -> bool:
+        """Whether every task passed or failed outright, so that gains and losses can be counted."""
+        return all(score in (0.0, 1.0) for score in (*self.before, *self.after))
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The tasks that came out better."""
+        return tuple(task for task, change in zip(self.tasks, self.differences, strict=True) if change > 0)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The tasks that came out worse."""
+        return tuple(task for task, change in zip(self.tasks, self.differences, strict=True) if change < 0)
+
+
+def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = None) -> PairedScores:
+    """Returns both on the same tasks. `tasks` are all that should have been measured; by default those of either.
+
+    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a score outside
+    0 to 1.
+    """
+    every = sorted(set(tasks) if tasks is not None else {*before, *after})
+    both = [task for task in every if before.get(task) and after.get(task)]
+    return PairedScores(
+        tasks=tuple(both),
+        before=tuple(_mean_repeats(task, before[task]) for task in both),
+        after=tuple(_mean_repeats(task, after[task]) for task in both),
+        missing=tuple(task for task in every if not (before.get(task) and after.get(task))),
+    )
+
+
+def _mean_repeats(task: str, scores: Sequence[float]) -> float:
+    if not all(0 <= score <= 1 for score in scores):
+        raise InvalidArgument(f"Task {task} has a score outside 0 to 1: {', '.join(map(str, scores))}.")
+    return fmean(scores)
+
+
+MAX_COST_RISE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCosts:
+    """Tokens for each task (mean over repeats) under both programs, and how much more is borne.
+
+    `limit` is a share: .25 bears a quarter more. `worth_it` says that the person bears whatever it costs.
+    """
+
+    base: Mapping[str, float]
+    finalist: Mapping[str, float]
+    limit: float = MAX_COST_RISE
+    worth_it: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CostChange:
+    """Tokens a task before and after, over the `n` tasks known of both; the ratio with its 95 % interval.
+
+    `per_extra_solved` is what each further solved task costs in tokens, None when none is solved more.
+    """
+
+    n: int
+    before: float
+    after: float
+    ratio: float
+    interval: tuple[float, float]
+    within: bool
+    per_extra_solved: float | None
+
+
+def compare_costs(costs: TokenCosts, gain: float, tasks: int, seed: int, resamples: int) -> CostChange | None:
+    """Returns the change of cost; None where it is unknown: for under 60 % of the `tasks`, or for no tokens.
+
+    `gain` is the mean gain of a task. The change is `within` when the upper end of the ratio is at most 1 + limit.
+    """
+    both = sorted(set(costs.base) & set(costs.finalist))
+    pairs = [(costs.base[task], costs.finalist[task]) for task in both]
+    interval = paired_tests.ratio_interval(pairs, seed, resamples=resamples)
+    if interval is None or len(both) < MIN_COVERAGE * tasks:
+        return None
+    before = sum(first for first, _ in pairs) / len(pairs)
+    after = sum(second for _, second in pairs) / len(pairs)
+    return CostChange(
+        n=len(both),
+        before=before,
+        after=after,
+        ratio=after / before,
+        interval=interval,
+        within=costs.worth_it or interval[1] <= 1 + costs.limit,
+        per_extra_solved=(after - before) / gain if gain > 0 else None,
+    )
+
+
+class Ruling(StrEnum):
+    """What a run may say of its finalist."""
+
+    PROMOTE = "PROMOTE"
+    NOT_SUPPORTED = "NOT SUPPORTED"
+    HARMFUL = "HARMFUL"
+    INDECISIVE = "INDECISIVE"
+    DISQUALIFIED = "DISQUALIFIED"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One paired comparison. `p` is one-sided for the finalist being better, `p_worse` for it being worse.
+
+    `gained` and `lost` count tasks that came out better and worse, `interval` is the 95 % interval of the `gain`, the
+    mean difference. `test` is `mcnemar` where every task passes or fails, else `sign_flip`.
+    """
+
+    n: int
+    missing: int
+    coverage: float
+    before: float
+    after: float
+    gain: float
+    interval: tuple[float, float]
+    gained: int
+    lost: int
+    p: float
+    p_worse: float
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """The ruling with all that it rests on. `why` is one sentence for a person.
+
+    `alpha` is what `p` had to reach at this `look` at the test set. `against_no_skill` is None where that arm is the
+    base itself. `cost` is None where it is unknown.
+    """
+
+    ruling: Ruling
+    why: str
+    look: int
+    alpha: float
+    against_base: Comparison
+    against_no_skill: Comparison | None
+    cost: CostChange | None
+
+    @property
+    def p(self) -> float:
+        """The p-value of the promotion test."""
+        return self.against_base.p
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the gain over the base."""
+        return self.against_base.interval
+
+
+def decide_verdict(
+    base: Scores,
+    no_skill: Scores | None,
+    finalist: Scores,
+    *,
+    look: int,
+    tasks: Collection[str] | None = None,
+    costs: TokenCosts | None = None,
+    seed: int = 0,
+    resamples: int = paired_tests.RESAMPLES,
+) -> RunVerdict:
+    """Returns the verdict on `finalist` from its scores on the sealed test and those of the other arms.
+
+    `tasks` are all tasks of the test (by default those with any score); of them at least 60 % have to be measured under
+    every arm. `no_skill` is None where the base is literally empty. `look` counts from 1 how often this test set was
+    looked at, over all runs. Promoted is what beats the base at the alpha of the look, is on average no worse than no
+    skill, and does not cost too much more. A task that came out worse is told and is no veto.
+    """
+    every = set(tasks) if tasks is not None else {*base, *finalist, *(no_skill or {})}
+    pairs = pair_scores(base, finalist, every)
+    empty = None if no_skill is None else pair_scores(no_skill, finalist, every)
+    first = _compare_pairs(pairs, seed, resamples)
+    second = None if empty is None else _compare_pairs(empty, seed, resamples)
+    change = None if costs is None else compare_costs(costs, first.gain, first.n, seed, resamples)
+    alpha = alpha_for_look(look)
+    decisive = pairs.decisive and (empty is None or empty.decisive)
+    ruling, why = _choose_ruling(first, second, change, alpha, decisive)
+    return RunVerdict(ruling, why, look, alpha, first, second, change)
+
+
+def _compare_pairs(pairs: PairedScores, seed: int, resamples: int) -> Comparison:
+    changes = pairs.differences
+    gained, lost = len(pairs.fixed), len(pairs.broken)
+    if pairs.binary:
+        p, p_worse, test = (
+            paired_tests.mcnemar_one_sided(gained, lost),
+            paired_tests.mcnemar_one_sided(lost, gained),
+            "mcnemar",
+        )
+    else:
+        p, p_worse = (
+            paired_tests.sign_flip_p_value(changes, seed),
+            paired_tests.sign_flip_p_value([-change for change in changes], seed),
+        )
+        test = "sign_flip"
+    return Comparison(
+        n=len(pairs.tasks),
+        missing=len(pairs.missing),
+        coverage=pairs.coverage,
+        before=fmean(pairs.before) if pairs.tasks else 0.0,
+        after=fmean(pairs.after) if pairs.tasks else 0.0,
+        gain=pairs.gain,
+        interval=paired_tests.paired_interval(changes, seed, resamples=resamples),
+        gained=gained,
+        lost=lost,
+        p=p,
+        p_worse=p_worse,
+        test=test,
+    )
+
+
+def _choose_ruling(
+    base: Comparison, empty: Comparison | None, change: CostChange | None, alpha: float, decisive: bool
+) -> tuple[Ruling, str]:
+    tally = f"{base.gained} of {base.n} tasks came out better and {base.lost} worse"
+    if not decisive:
+        measured = min(base.coverage, empty.coverage if empty else 1.0)
+        return (
+            Ruling.INDECISIVE,
+            f"Only {measured:.0%} of the test was measured under every arm; at least 60 % must be.",
+        )
+    if base.p_worse <= alpha:
+        return Ruling.HARMFUL, f"It is worse than the base: {tally} (p = {base.p_worse:.2g} for worse)."
+    if empty is not None and empty.p_worse <= alpha:
+        return Ruling.HARMFUL, f"It is worse than no skill at all (p = {empty.p_worse:.2g} for worse)."
+    if base.p > alpha:
+        return Ruling.NOT_SUPPORTED, f"{tally} (p = {base.p:.2g}, needed {alpha:.2g})."
+    if empty is not None and empty.gain < 0:
+        return Ruling.NOT_SUPPORTED, f"{tally}, but no skill at all did better still, by {-empty.gain:.1%}."
+    if change is not None and not change.within:
+        return (
+            Ruling.NOT_SUPPORTED,
+            f"{tally}, but it may cost {change.interval[1] - 1:.0%} more tokens a task, above the limit.",
+        )
+    return Ruling.PROMOTE, f"{tally} (p = {base.p:.2g}, needed {alpha:.2g})."

@@ -1,0 +1,294 @@
+"""How often a sealed test was looked at, over all runs of a library.
+
+The seal: whoever searches gets what has no test row in it; the test opens once for a finalist, and that is counted.
+
+The types carry it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which cannot hold a test
+row, and a SealedTest, which shows nothing until it is opened.
+
+What an agent is shown of a task set: no answers, and nothing of the test.
+
+The agent that reads the library may be the one that thinks for a run. It is a veil and no lock: whoever may run
+commands on this machine can read the files of the library.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_tools.evolve.task import Split, Task, TaskSet
+from evolvable_tools.evolve.tasks.reader import (
+    FOLDER,
+    LINES,
+    InvalidTaskSet,
+    holds_task,
+    parse_strict_json,
+    read_taskset,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestAccess:
+    """One opening of a test: the number of it for this test, from 1 on, and who opened it when."""
+
+    test: str
+    number: int
+    run: str
+    finalist: str
+    at: str
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TestAccessLog:
+    """The looks in one file, a JSON object a line, only ever added to. Several processes may use it at once."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
+        self._path, self._clock = path, clock
+
+    def take(self, test: str, run: str, finalist: str) -> int:
+        """Returns the number of this look, written down for good before it returns; an old one for who had it before.
+
+        Raises LibraryCorrupt when the file was damaged, and OSError.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._path}.lock"):
+            looks = self._read(mend=True)
+            mine = [look for look in looks if look.test == test]
+            for look in mine:
+                if (look.run, look.finalist) == (run, finalist):
+                    return look.number
+            number = max((look.number for look in mine), default=0) + 1
+            line = {"test": test, "number": number, "run": run, "finalist": finalist, "at": self._clock().isoformat()}
+            with self._path.open("ab") as file:
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        return number
+
+    def of(self, test: str) -> list[TestAccess]:
+        """Returns the looks at a test so far, in order."""
+        return [look for look in self._read() if look.test == test]
+
+    def _read(self, *, mend: bool = False) -> list[TestAccess]:
+        """Reads all looks. A last line without its end was never finished, and nobody got its number: it is left out,
+        and cut off by whoever holds the lock."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        whole, _, torn = data.rpartition(b"\n")
+        if torn and mend:
+            with self._path.open("r+b") as file:
+                file.truncate(len(data) - len(torn))
+        try:
+            return [TestAccess(**json.loads(line)) for line in whole.split(b"\n") if line]
+        except (ValueError, TypeError):
+            raise LibraryCorrupt(
+                f"{self._path} is damaged: the looks at sealed tests cannot be counted.",
+                "Bring it back from a backup; without it no promotion can be claimed.",
+            ) from None
+
+
+class TestSealed(Refused):
+    """A test row was asked for, or put, where none may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """What a proposer or a builder may know of a task: never its expected answer, its scorer or its files."""
+
+    id: str
+    prompt: str
+    category: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """A task set without its test. `files` has no file that only a test task's workspace begins with, and no tasks."""
+
+    name: str
+    digest: str
+    test_digest: str
+    train: tuple[Task, ...]
+    val: tuple[Task, ...]
+    files: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        """Raises Sealed for a task that is not of its split."""
+        for split, tasks in ((Split.TRAIN, self.train), (Split.VAL, self.val)):
+            for task in tasks:
+                if task.split is not split:
+                    raise TestSealed(
+                        f"Task {task.id} is of {task.split} and was put into {split}.", "The test is sealed."
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTest:
+    """The test after it was opened, with the files of the task set; this was look number `look` at it."""
+
+    tasks: tuple[Task, ...]
+    files: Mapping[str, bytes]
+    look: int
+
+
+class SealedTest:
+    """The test before it is opened: how large it is, and its digest. It cannot be pickled, listed or printed."""
+
+    __slots__ = ("__taskset", "digest", "size")
+
+    def __init__(self, taskset: TaskSet) -> None:
+        self.__taskset = taskset
+        self.digest = taskset.test_digest
+        self.size = len(taskset.of(Split.TEST))
+
+    def open(self, looks: TestAccessLog, run: str, finalist: str) -> OpenedTest:
+        """Returns the test for one finalist of one run, after the look was written down.
+
+        The same run and finalist get the number they had, so that a run that was killed loses nothing; any other is a
+        further look. Raises Sealed when there is no test, and as Looks.take.
+        """
+        tasks = self.__taskset.of(Split.TEST)
+        if not tasks:
+            raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
+        return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist))
+
+    def __repr__(self) -> str:
+        return f"SealedTest({self.size} tasks, {self.digest[:12]})"
+
+    def __reduce__(self) -> str:
+        raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
+
+
+def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
+    """Returns the task set in two: what the search may see, and the test."""
+    train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
+    hidden = [task.files for task in taskset.of(Split.TEST) if task.files is not None]
+    shown = [task.files for task in (*train, *val) if task.files is not None]
+    files = {
+        path: data
+        for path, data in taskset.files.items()
+        if not holds_task(path) and (_is_below(path, shown) or not _is_below(path, hidden))
+    }
+    open_ = OpenTasks(taskset.name, taskset.digest, taskset.test_digest, train, val, files)
+    return open_, SealedTest(taskset)
+
+
+def view_task(task: Task) -> TaskView:
+    """Returns what a proposer may know of a task. Raises Sealed for one of the test."""
+    if task.split is Split.TEST:
+        raise TestSealed(f"Task {task.id} is of the sealed test.", "Proposals are made from train alone.")
+    return TaskView(task.id, task.prompt, task.category, task.tags)
+
+
+def _is_below(path: str, folders: list[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+SEALED_NOTICE = (
+    "[Not shown to agents: this belongs to the sealed test of a task set, or tells an answer. A person sees it with"
+    " `evolvable get`.]\n"
+)
+"""What stands in the place of a whole file."""
+
+REDACTION_NOTE = (
+    "[Not the whole file: to agents the expected answers, the arguments of scorers, and {hidden} of the sealed test are"
+    " not shown. A person sees all with `evolvable get`. Do not write this back: change it by edits.]\n"
+)
+"""The first line of a file of tasks as an agent is shown it."""
+
+_TELLING = ("expected", "scorer", "answer")
+_OPEN = (Split.TRAIN.value, Split.VAL.value)
+
+
+def is_task_set(files: Mapping[str, Any]) -> bool:
+    """Returns whether an environment with files at these paths is a task set."""
+    return LINES in files or any(path.startswith(FOLDER) for path in files)
+
+
+def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
+    """Returns a file of an environment as an agent is shown it; the same bytes where there is nothing to hide."""
+    if not is_task_set(files):
+        return files[path]
+    try:
+        taskset = read_taskset("tasks", files)
+    except InvalidTaskSet:
+        taskset = None  # then nobody knows what is of the test, but for what says that it is not
+    if path == LINES:
+        return _redact_lines(files[path], taskset)
+    if path.startswith(FOLDER):
+        return _redact_folder_file(path, files[path], taskset)
+    return SEALED_NOTICE.encode() if _in_test_workspace(path, taskset) else files[path]
+
+
+def is_redacted(path: str, files: Mapping[str, bytes]) -> bool:
+    """Returns whether there is something in a file of an environment that an agent is not shown."""
+    return path in files and redact_file(path, files) != files[path]
+
+
+def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
+    shown, hidden = [], 0
+    for line in data.decode("utf-8", "replace").splitlines():
+        if not line.strip():
+            continue
+        said = _parse_object(line)
+        if said is None or not _is_open(said.get("id"), said, taskset):
+            hidden += 1
+        else:
+            shown.append(json.dumps(_without_answer(said), ensure_ascii=False))
+    note = REDACTION_NOTE.format(hidden=f"{hidden} task{'s' * (hidden != 1)}")
+    return (note + "".join(f"{line}\n" for line in shown)).encode("utf-8", "replace")
+
+
+def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
+    parts = path.split("/")
+    if len(parts) < 3 or not _is_open(parts[1], {}, taskset):
+        return SEALED_NOTICE.encode()
+    if not holds_task(path) or parts[2] == "prompt.md":
+        return data
+    said = _parse_object(data.decode("utf-8", "replace")) if parts[2] == "task.json" else None
+    if said is None:
+        return SEALED_NOTICE.encode()
+    note = REDACTION_NOTE.format(hidden="the tasks")
+    return (note + json.dumps(_without_answer(said), ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        said = parse_strict_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> bool:
+    """Returns whether a task is surely not of the test."""
+    if taskset is None:
+        return said.get("split") in _OPEN
+    return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)
+
+
+def _without_answer(said: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {key: value for key, value in said.items() if key not in _TELLING}
+    scorer = said.get("scorer")
+    if isinstance(scorer, dict) and isinstance(scorer.get("type"), str):
+        scorer = scorer["type"]
+    return shown | ({"scorer": scorer} if isinstance(scorer, str) else {})
+
+
+def _in_test_workspace(path: str, taskset: TaskSet | None) -> bool:
+    if taskset is None:
+        return False
+    of = {split: [task.files for task in taskset.of(split) if task.files is not None] for split in Split}
+    below = {split: any(path.startswith(f"{folder}/") for folder in folders) for split, folders in of.items()}
+    return below[Split.TEST] and not below[Split.TRAIN] and not below[Split.VAL]

@@ -1,0 +1,330 @@
+"""Which commands of task sets a person approved: by hash, so that what is changed afterwards is asked about again.
+
+Where task sets are found: a file or a folder on disk, or an environment of the library.
+
+Writing the splits of a task set down, so that a task stays where it is whatever is added later.
+
+Watching over what a run measures with while it is open: the files that it runs, and the library's task set.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Kind, Ref, slugify
+from evolvable_store.workingcopy.tree_reader import read_folder, read_single
+from evolvable_tools.evolve.task import Split, SplitRatios, Task, TaskSet
+from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, read_taskset
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.trust import Trust, trust_levels
+
+APPROVALS_FILE = "approved-commands.jsonl"
+"""The file of approvals, in the folder of all runs: one line of JSON each, which are only ever added."""
+
+_PLACEHOLDERS = ("{python}", "{taskset}")
+
+
+class CommandsUnapproved(Refused):
+    """A task set brings commands, and no person approved them."""
+
+
+def list_commands(taskset: TaskSet) -> list[tuple[str, ...]]:
+    """Return the commands that a task set brings: scorers and setup, each once.
+
+    A scorer that it only names is the person's own command, and none of these.
+    """
+    return sorted({command for task in taskset.tasks for command in _task_commands(task)})
+
+
+def _task_commands(task: Task) -> Iterator[tuple[str, ...]]:
+    yield from task.setup
+    argv = task.scorer.args.get("argv") if task.scorer.type == "command" else None
+    if isinstance(argv, list | tuple):
+        yield tuple(str(part) for part in argv)
+
+
+def approval_digest(taskset: TaskSet) -> str:
+    """Return the sha256 of everything that decides what its commands do.
+
+    That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
+    """
+    commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
+    return hashlib.sha256(json.dumps([taskset.digest, _file_digests(taskset), commands]).encode()).hexdigest()
+
+
+def is_approved(home: Path, taskset: TaskSet) -> bool:
+    """Return whether a person approved the commands of this task set as they are now."""
+    wanted = approval_digest(taskset)
+    try:
+        lines = (home / "evolve" / APPROVALS_FILE).read_bytes().splitlines()
+    except OSError:
+        return False
+    return any(_line_digest(line) == wanted for line in lines)
+
+
+def approve(home: Path, taskset: TaskSet, *, via: str) -> None:
+    """Record that a person approved the commands of a task set. via: how they were asked."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    said = {"digest": approval_digest(taskset), "name": taskset.name, "at": at, "via": via}
+    place = home / "evolve" / APPROVALS_FILE
+    place.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with open(descriptor, "ab") as file:
+        file.write(json.dumps(said).encode("ascii") + b"\n")
+
+
+def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
+    """Raise Unapproved where a task set brings commands that no person approved."""
+    if list_commands(taskset) and not is_approved(home, taskset):
+        shown = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
+        raise CommandsUnapproved(
+            f"{what} brings commands of its own, and no person approved them yet: {shown}.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+        )
+
+
+def program_of(word: str) -> tuple[str, str]:
+    """Return where the program of a command is and the sha256 of its bytes; '' for what is not there."""
+    if word.startswith(_PLACEHOLDERS):
+        return word, ""
+    found = shutil.which(word)
+    if found is None:
+        return "", ""
+    place = Path(found).resolve()
+    try:
+        with place.open("rb") as file:
+            return str(place), hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return str(place), ""
+
+
+def _file_digests(taskset: TaskSet) -> list[list[str]]:
+    return [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
+
+
+def _line_digest(line: bytes) -> str:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return ""
+    return str(said.get("digest", "")) if isinstance(said, dict) else ""
+
+
+class TaskSetNotFound(NotFound):
+    """There is no file or folder at this place."""
+
+
+def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
+    """Returns the task set of a folder, or of one file of lines. Raises NoTaskSet, InvalidTaskSet."""
+    try:
+        folder = stat.S_ISDIR(path.stat().st_mode)
+        # The place itself may be a link; what lies in it may not lead elsewhere.
+        reading = read_folder(path.resolve()) if folder else read_single(path.resolve(), LINES)
+    except OSError as error:
+        raise TaskSetNotFound(
+            f"There is no task set at {path}: {error.strerror or error}.",
+            f"Name a folder with {LINES}, a file of lines, or an environment of the library (environment:NAME).",
+        ) from None
+    name = slugify(path.resolve().name if folder else path.stem) or "tasks"
+    if reading.left_out:
+        raise InvalidTaskSet(name, [f"{where}: {why}" for where, why in reading.left_out.items()])
+    return read_taskset(name, {where: file.data for where, file in reading.files.items()}, ratios)
+
+
+def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
+    """Returns the task set of an environment (its newest version, or the one named), and the version it is.
+
+    Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
+    """
+    if ref.kind is not Kind.ENVIRONMENT:
+        raise InvalidArgument(f"{ref} is no environment.", f"Write environment:{ref.name} if it is one.")
+    library.take_in([ref.at(None)])
+    try:
+        head = library.store.head(ref.at(None), caller.scopes)
+    except NoSuchResource as error:
+        hint = "`evolvable taskset list` shows those there are, `evolvable import FOLDER --kind environment` adds one."
+        raise NoSuchResource(str(error), hint) from None
+    files = library.store.files(head, ref.version)
+    taskset = read_taskset(head.name, {path: file.data for path, file in files.items()}, ratios)
+    return taskset, ref.version or head.version or 0
+
+
+def needs_commands(taskset: TaskSet) -> bool:
+    """Returns whether measuring on this task set runs commands: scorers or setup."""
+    return any(task.scorer.type == "command" or task.setup for task in taskset.tasks)
+
+
+def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
+    """Raise Refused when a task set brings commands that no person wrote here or approved.
+
+    What came from elsewhere is approved by the hash of its commands and files, whoever took it in.
+    """
+    if not list_commands(taskset) or is_approved(library.store.home, taskset):
+        return
+    head = library.store.head(ref.at(None), caller.scopes)
+    if ref.version in (None, head.version):
+        # That sessions did well with it vouches for nothing here: an agent tells that as well.
+        trust = trust_levels(library, [head.id])[head.id]
+        unvouched = trust in (Trust.AGENT, Trust.PROVEN)
+        imported = trust in (Trust.IMPORT, Trust.LOCAL, Trust.UNTRUSTED)
+    else:
+        [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
+        actor, principal = past.operation.actor, past.operation.principal
+        unvouched = actor not in (Actor.HUMAN, Actor.IMPORT)
+        imported = not unvouched and principal not in (Principal.PERSON, Principal.SCRIPT, None)
+    if imported:
+        refuse_unapproved(library.store.home, taskset, str(head.ref))
+    if unvouched:
+        raise Refused(
+            f"{head.ref} brings commands of its own and was written by an agent; no person approved it yet.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+        )
+
+
+_RECORD = "task.json"
+
+
+def count_unassigned(taskset: TaskSet) -> int:
+    """Returns how many tasks do not say their split themselves."""
+    return sum(1 for _ in _unassigned_splits(taskset))
+
+
+def render_splits(taskset: TaskSet) -> dict[str, bytes]:
+    """Returns the files that change when every task says its split; all that is not said anew stays as it is."""
+    open_ = dict(_unassigned_splits(taskset))
+    if LINES in taskset.files:
+        text = taskset.files[LINES].decode("utf-8-sig")
+        lines = [_render_line(line, open_) for line in re.split(r"(?<=\n)", text)]
+        return {LINES: "".join(lines).encode()}
+    changed = {}
+    for place, split in open_.items():
+        path = f"{place}/{_RECORD}"
+        record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
+        changed[path] = (json.dumps(record | {"split": split}, ensure_ascii=False, indent=1) + "\n").encode()
+    return changed
+
+
+def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
+    """Writes files of a task set back to where it was read, each as a whole; returns the folder or the file.
+
+    Raises InvalidArgument when nothing can be written there.
+    """
+    path = path.resolve()
+    for name, data in files.items():
+        target = path / name if path.is_dir() else path
+        try:
+            descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            os.chmod(made, target.stat().st_mode & 0o777 if target.exists() else 0o644)
+            os.replace(made, target)
+        except OSError as error:
+            raise InvalidArgument(
+                f"{target} cannot be written: {error.strerror or error}.", "Copy the task set to a place of your own."
+            ) from None
+    return path
+
+
+def _unassigned_splits(taskset: TaskSet) -> "list[tuple[str, Split]]":
+    """Returns the tasks without a split of their own, by id (of a folder of tasks: by its path), with what they get."""
+    splits = {task.id: task.split for task in taskset.tasks}
+    if LINES in taskset.files:
+        text = taskset.files[LINES].decode("utf-8-sig")
+        records = [json.loads(line) for line in text.split("\n") if line.strip()]
+        return [(record["id"], splits[record["id"]]) for record in records if _is_unassigned(record)]
+    found = []
+    for name in sorted(
+        {path.split("/")[1] for path in taskset.files if path.startswith(FOLDER) and path.count("/") >= 2}
+    ):
+        path = f"{FOLDER}{name}/{_RECORD}"
+        record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
+        if _is_unassigned(record):
+            found.append((f"{FOLDER}{name}", splits[record.get("id", name)]))
+    return found
+
+
+def _is_unassigned(record: Mapping[str, object]) -> bool:
+    return record.get("split", "auto") == "auto"
+
+
+def _render_line(line: str, open_: Mapping[str, Split]) -> str:
+    if not line.strip():
+        return line
+    record = json.loads(line)
+    if record["id"] not in open_:
+        return line
+    end = line[len(line.rstrip("\r\n")) :]
+    return json.dumps({**record, "split": open_[record["id"]]}, ensure_ascii=False) + end
+
+
+RECHECK_SECONDS = 2.0
+"""Seconds for which the library's task set is taken to be as it was just found."""
+
+
+class IntegrityGuard:
+    """Says why nothing that is measured now is worth anything, or ''.
+
+    files: those that the executor's command may run, as they are to be; place: where it has those whose path is not
+    absolute. ref: the version of the environment. It may be asked as often as something ends.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        caller: Caller,
+        ref: Ref,
+        files: Mapping[str, bytes],
+        place: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._ref, self._clock = library.store, ref, clock
+        # Its versions can be read for ever, also when somebody takes it out of the library's present meanwhile.
+        self._head = library.store.head(ref.at(None), caller.scopes)
+        self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
+        self._seen: dict[Path, tuple[int, ...]] = {}
+        self._first, self._looked = self._stored(), clock()
+
+    def __call__(self) -> str:
+        """Returns what was changed, in words, or ''."""
+        for path, sha256 in self._files.items():
+            if self._changed(path, sha256):
+                return (
+                    f"{path} was changed, which this run measures with. What the run has of the task set is written"
+                    " anew when it is continued."
+                )
+        if self._clock() - self._looked >= RECHECK_SECONDS:
+            try:
+                now = self._stored()
+            except (EvolvableError, OSError) as error:
+                return f"{self._ref} cannot be read any more: {error}"
+            self._looked = self._clock()
+            if now != self._first:
+                return f"the tasks, splits or scorers of {self._ref} were changed in the library."
+        return ""
+
+    def _changed(self, path: Path, sha256: bytes) -> bool:
+        try:
+            stat = path.stat()
+            seen = stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
+            if self._seen.get(path) == seen:
+                return False
+            if hashlib.sha256(path.read_bytes()).digest() != sha256:
+                return True
+        except OSError:
+            return True
+        self._seen[path] = seen
+        return False
+
+    def _stored(self) -> dict[str, bytes]:
+        files = self._store.files(self._head, self._ref.version)
+        return {path: hashlib.sha256(file.data).digest() for path, file in files.items()}

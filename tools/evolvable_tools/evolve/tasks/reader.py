@@ -1,0 +1,347 @@
+"""What one task looks like as it is written, and what can be wrong with that.
+
+Reading a task set out of its files, and saying everything that is wrong with it at once.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from evolvable_store.errors import InvalidResource
+from evolvable_store.paths import path_problem
+from evolvable_tools.evolve.scorers.registry import argument_problem
+from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+
+AUTO_SPLIT = "auto"
+"""The split of a task that says none: it is dealt out by its id."""
+
+DEFAULT_SCORER = "numeric_strict"
+DEFAULT_SECONDS = 600.0
+MAX_SECONDS = 86_400
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TEXT = {"type": "string"}
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": rf"^{_ID.pattern}\Z"},
+        "prompt": {"type": "string", "pattern": r"\S"},
+        "category": {"type": "string", "pattern": r"\S", "maxLength": 100},
+        "files": {"type": ["string", "null"]},
+        "setup": {
+            "type": "array",
+            "items": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+        },
+        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS},
+        "scorer": {
+            "anyOf": [
+                _TEXT,
+                {
+                    "type": "object",
+                    "properties": {"type": _TEXT, "args": {"type": "object"}},
+                    "required": ["type"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        "expected": {},
+        "weight": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
+        "split": {"enum": [*Split, AUTO_SPLIT]},
+        "tags": {"type": "array", "items": _TEXT},
+        "source": {"type": "string", "pattern": r"^(human|synthetic|session:\S+)$"},
+    },
+    "required": ["id", "prompt"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One task as it is written, with every default filled in; `split` is None where it is to be dealt out."""
+
+    id: str
+    prompt: str
+    scorer: ScorerSpec
+    expected: str | None
+    category: str
+    files: str | None
+    setup: tuple[tuple[str, ...], ...]
+    timeout_s: float
+    weight: float
+    split: Split | None
+    tags: tuple[str, ...]
+    source: str
+
+
+def read_record(said: Any) -> tuple[TaskRecord | None, list[str]]:
+    """Returns the record that a JSON value says, or None and everything that is wrong with it."""
+    if not isinstance(said, dict):
+        return None, ["a task is a JSON object"]
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
+    faults = sorted(_validator().iter_errors(said), key=lambda error: error.json_path)
+    problems = [_describe_fault(error.json_path, error.message) for error in faults]
+    if problems:
+        return None, problems
+    record = _make_record(said)
+    problems = [
+        problem
+        for problem in (argument_problem(record.scorer, record.expected), _folder_problem(record.files))
+        if problem
+    ]
+    return (None if problems else record), problems
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator  # late: it is slow to import
+
+    return Draft202012Validator(_SCHEMA)
+
+
+def _make_record(said: Mapping[str, Any]) -> TaskRecord:
+    scorer = said.get("scorer", DEFAULT_SCORER)
+    spec = ScorerSpec(scorer) if isinstance(scorer, str) else ScorerSpec(scorer["type"], scorer.get("args", {}))
+    split = said.get("split", AUTO_SPLIT)
+    return TaskRecord(
+        id=said["id"],
+        prompt=said["prompt"],
+        scorer=spec,
+        expected=_expected_text(said.get("expected")),
+        category=" ".join(said.get("category", "other").split()),
+        files=(said.get("files") or "").strip("/") or None if said.get("files") is not None else None,
+        setup=tuple(tuple(command) for command in said.get("setup", [])),
+        timeout_s=float(said.get("timeout_s", DEFAULT_SECONDS)),
+        weight=float(said.get("weight", 1.0)),
+        split=None if split == AUTO_SPLIT else Split(split),
+        tags=tuple(said.get("tags", [])),
+        source=said.get("source", "human"),
+    )
+
+
+def _expected_text(value: Any) -> str | None:
+    """Returns the expected answer as a text; what is not one is written as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _folder_problem(path: str | None) -> str:
+    reason = path_problem(path) if path is not None else ""
+    return f"files names {ascii(path)}, which is no folder inside a task set: {reason}" if reason else ""
+
+
+def _describe_fault(where: str, message: str) -> str:
+    """Returns a fault of the schema as a sentence about a field, without the whole value in it."""
+    field = where.removeprefix("$").lstrip(".")
+    short = message if len(message) <= 160 else f"...{message[-150:]}"
+    hint = ""
+    if field.startswith("setup"):
+        hint = '; setup is a list of commands, each a list of arguments such as ["git", "init"]'
+    return f"{field}: {short}{hint}" if field else f"{short}{hint}"
+
+
+LINES = "tasks.jsonl"
+FOLDER = "tasks/"
+ENVIRONMENT_FILE = "ENVIRONMENT.md"
+
+_RECORD, _PROMPT, _WORKSPACE = "task.json", "prompt.md", "files"
+_EXPECTED = ("expected.txt", "expected.json")
+_SAMPLES = ("good", "bad")
+
+Written = tuple[str, Any]
+"""A record as it is written, after where it stands."""
+
+
+class InvalidTaskSet(InvalidResource):
+    """Files that are no task set. `problems` holds every reason."""
+
+
+def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None) -> TaskSet:
+    """Returns the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
+
+    Such a folder has `task.json` with the record, or a part of it: the prompt may stand in `prompt.md`, the expected
+    answer in `expected.txt` or `expected.json`, and what the workspace begins with below `files/`. Tasks that name no
+    split are dealt out by `ratios`. Raises InvalidTaskSet.
+    """
+    problems: list[str] = []
+    records: list[TaskRecord] = []
+    for where, said in _iter_records(files, problems):
+        record, faults = read_record(said)
+        problems += [f"{where}: {fault}" for fault in faults]
+        if record is not None:
+            problems += [f"{where}: {fault}" for fault in _workspace_problems(record.files, files)]
+            records.append(record)
+    problems += _duplicate_ids(record.id for record in records)
+    if not records and not problems:
+        problems.append("it has no tasks")
+    if problems:
+        raise InvalidTaskSet(name, problems)
+    return _assemble(name, files, records, ratios or SplitRatios())
+
+
+def workspace_files(taskset: TaskSet, task: Task) -> dict[str, bytes]:
+    """Returns what a fresh workspace of the task begins with: path inside the workspace -> bytes."""
+    if task.files is None:
+        return {}
+    start = f"{task.files}/"
+    return {path.removeprefix(start): data for path, data in taskset.files.items() if path.startswith(start)}
+
+
+def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
+    """Returns the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
+    return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
+
+
+def parse_strict_json(text: str) -> Any:
+    """Returns what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def holds_task(path: str) -> bool:
+    """Returns whether the file at this path says what a task is, and may say what it expects."""
+    parts = path.split("/")
+    return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
+
+
+def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[Written]:
+    if LINES in files:
+        if any(path.startswith(FOLDER) and path.endswith(f"/{_RECORD}") for path in files):
+            problems.append(f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them")
+        yield from _iter_lines(files[LINES], problems)
+        return
+    names = sorted({path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2})
+    if not names:
+        problems.append(f"it has neither {LINES} nor a folder {FOLDER}ID/ with {_RECORD}")
+    for name in names:
+        found = _read_folder(name, files, problems)
+        if found is not None:
+            yield f"{FOLDER}{name}", found
+
+
+def _iter_lines(data: bytes, problems: list[str]) -> Iterator[Written]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problems.append(f"{LINES} is not UTF-8 (byte {error.start:,})")
+        return
+    for number, line in enumerate(re.split(r"\r?\n", text), start=1):
+        if line.strip():
+            try:
+                yield f"line {number}", parse_strict_json(line)
+            except (ValueError, RecursionError) as error:
+                problems.append(f"line {number}: it is no JSON ({error})")
+
+
+def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> dict[str, Any] | None:
+    place = f"{FOLDER}{name}/"
+    said: dict[str, Any] = {"id": name}
+    try:
+        if f"{place}{_RECORD}" in files:
+            record = parse_strict_json(files[f"{place}{_RECORD}"].decode("utf-8-sig"))
+            if not isinstance(record, dict):
+                raise ValueError("a task is a JSON object")
+            said |= record
+        if f"{place}{_PROMPT}" in files:
+            said.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
+        for path in _EXPECTED:
+            if place + path in files:
+                text = files[place + path].decode("utf-8-sig")
+                said.setdefault(
+                    "expected", parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n")
+                )
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{place.rstrip('/')}: it cannot be read ({error})")
+        return None
+    if any(path.startswith(f"{place}{_WORKSPACE}/") for path in files):
+        said.setdefault("files", f"{place}{_WORKSPACE}")
+    return said
+
+
+def _workspace_problems(folder: str | None, files: Mapping[str, bytes]) -> Iterator[str]:
+    below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
+    if folder is not None and not below:
+        yield f"files names {folder}, and there is no file below it"
+    if told := next(filter(holds_task, below), None):
+        yield f"files names {folder}, in which {told} lies: the program could read what is expected"
+
+
+def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for id_ in ids:
+        # Workspaces and reports are named by them, also where case makes no difference.
+        if id_.casefold() in seen:
+            yield f"two tasks have the id {id_}"
+        seen.add(id_.casefold())
+
+
+def _assemble(name: str, files: Mapping[str, bytes], records: Sequence[TaskRecord], ratios: SplitRatios) -> TaskSet:
+    hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [r.files for r in records])))
+    contents = [_task_content(record, hashes, scorers) for record in records]
+    digests = [_digest(content) for content in contents]
+    groups = [_digest([content["prompt"], content["files"], content["setup"]]) for content in contents]
+    dealt = [SplitRequest(r.id, r.category, g, r.split, r.source) for r, g in zip(records, groups, strict=True)]
+    splits = assign_splits(dealt, ratios)
+    tasks = tuple(_task(r, splits[r.id], digest) for r, digest in zip(records, digests, strict=True))
+    test = _digest(sorted(task.digest for task in tasks if task.split is Split.TEST))
+    whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in tasks), sorted(hashes.items())])
+    return TaskSet(name, tasks, dict(files), whole, test)
+
+
+def _task_content(record: TaskRecord, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
+    """Returns everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
+    start = f"{record.files}/"
+    command = record.scorer.type == "command"
+    return {
+        "prompt": record.prompt,
+        "scorer": record.scorer.type,
+        "args": {key: value for key, value in record.scorer.args.items() if key not in _SAMPLES},
+        "scorer_files": scorers if command else "",
+        "expected": record.expected,
+        "files": sorted((path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)),
+        "setup": record.setup,
+        "timeout_s": record.timeout_s,
+    }
+
+
+def _task(record: TaskRecord, split: Split, digest: str) -> Task:
+    return Task(
+        id=record.id,
+        prompt=record.prompt,
+        scorer=record.scorer,
+        split=split,
+        digest=digest,
+        expected=record.expected,
+        category=record.category,
+        files=record.files,
+        setup=record.setup,
+        timeout_s=record.timeout_s,
+        weight=record.weight,
+        tags=record.tags,
+        source=record.source,
+    )
+
+
+def _scorer_files(files: Mapping[str, bytes], workspaces: Iterable[str | None]) -> dict[str, bytes]:
+    starts = tuple(f"{folder}/" for folder in workspaces if folder is not None)
+    return {
+        path: data
+        for path, data in files.items()
+        if path not in (LINES, ENVIRONMENT_FILE) and not path.startswith((FOLDER, *starts))
+    }
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,325 @@
+"""What a check says about a task set.
+
+Trying the scorers on answers of which it is known whether they are good, before anything is spent on them.
+"""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from evolvable_tools.evolve.executors.base import WorkspaceError, open_workspace
+from evolvable_tools.evolve.scorers import ScorerError, score_output
+from evolvable_tools.evolve.scorers.external_scorers import (
+    MAX_KNOWN_ANSWERS,
+    MIN_AGREEMENT,
+    MIN_KNOWN_ANSWERS,
+    JudgeScorer,
+)
+from evolvable_tools.evolve.task import Score, Task, TaskSet
+from evolvable_tools.evolve.tasks.reader import scorer_files, workspace_files
+from evolvable_tools.sandbox import Sandbox
+
+_MAX_IDS = 5  # tasks that a remark names
+
+
+class IssueLevel(StrEnum):
+    """How much a remark matters: with the first nothing is spent on the task set."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetIssue:
+    """One thing to say: by which rule, about which tasks, and what to do about it."""
+
+    level: IssueLevel
+    rule: str
+    text: str
+    hint: str = ""
+    tasks: tuple[str, ...] = ()
+
+
+def format_ids(ids: Sequence[str]) -> str:
+    """Returns the first few ids in a row, and how many more there are."""
+    more = f" and {len(ids) - _MAX_IDS} more" if len(ids) > _MAX_IDS else ""
+    return ", ".join(ids[:_MAX_IDS]) + more
+
+
+def format_tasks(ids: Sequence[str]) -> str:
+    """Returns `task a` or `3 tasks (a, b, c)`."""
+    return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks ({format_ids(ids)})"
+
+
+SLOW_SCORERS = ("command", "regex", "judge")
+"""Scorers that start a process or ask somebody: they are tried on a few tasks, the others on all."""
+
+MIN_TRIED_TASKS = 3
+"""Tasks on which a slow scorer is tried that were given no known answers of their own."""
+
+MAX_TRIED_TASKS = 12
+"""Tasks on which a slow scorer is tried at most."""
+
+MAX_CONCURRENT = 4
+"""Tasks that are tried beside each other."""
+
+_WRONG = ("", "I do not know.")
+_GUESSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswer:
+    """An output with files that a run would have left in the workspace, and whether it is good."""
+
+    output: str
+    files: Mapping[str, bytes]
+    good: bool
+    given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _ScorerContext:
+    """What scorers are run with: files of the task set, the environment of commands, and what they run in.
+
+    registered: the commands of scorers that tasks name. hidden: folders that the setup of a task does not see.
+    """
+
+    files: Mapping[str, bytes]
+    environment: Mapping[str, str] | None
+    sandbox: Sandbox | None
+    registered: Mapping[str, Sequence[str]]
+    hidden: Sequence[Path]
+
+
+@dataclass(slots=True)
+class _CalibrationCounts:
+    """What was found of the tasks of one scorer."""
+
+    good_low: list[str] = field(default_factory=list)
+    bad_high: list[str] = field(default_factory=list)
+    unsteady: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    trouble: list[tuple[str, str]] = field(default_factory=list)
+    good: int = 0
+    bad: int = 0
+    shapes: list[bool] = field(default_factory=list)
+
+
+async def calibrate_scorers(
+    taskset: TaskSet,
+    *,
+    judge: JudgeScorer | None = None,
+    environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
+    registered: Mapping[str, Sequence[str]] | None = None,
+    hidden: Sequence[Path] = (),
+) -> list[TaskSetIssue]:
+    """Returns what is wrong with the scorers: each is given known answers, and each answer twice."""
+    groups: dict[str, list[Task]] = defaultdict(list)
+    for task in taskset.tasks:
+        groups[_scorer_group(task)].append(task)
+    remarks: list[TaskSetIssue] = []
+    how = _ScorerContext(scorer_files(taskset), environment, sandbox, registered or {}, hidden)
+    for name, own in groups.items():
+        if own[0].scorer.type == "judge":
+            remarks += _judge_issues(own, judge)
+            continue
+        others = sorted({task.expected for task in own if task.expected})
+        places = asyncio.Semaphore(MAX_CONCURRENT)
+        seen = await asyncio.gather(
+            *(_try_scorer(taskset, task, _known_answers(task, others), how, places) for task in _choose_tasks(own))
+        )
+        remarks += _scorer_issues(name, own, _sum_counts(seen))
+    return remarks
+
+
+def _scorer_group(task: Task) -> str:
+    """Returns the name of the scorer a task shares with others: its type, and for commands and judges which."""
+    command = "name" if "name" in task.scorer.args else "argv"
+    which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
+    return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
+
+
+def _choose_tasks(own: Sequence[Task]) -> list[Task]:
+    if own[0].scorer.type not in SLOW_SCORERS:
+        return list(own)
+    given = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
+    ids = {task.id for task in given}
+    return (
+        given[:MAX_TRIED_TASKS] + [task for task in own if task.id not in ids][: max(0, MIN_TRIED_TASKS - len(given))]
+    )
+
+
+def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
+    """Yields the known answers of a task: those it was given, what it expects, and what must be wrong."""
+    args = task.scorer.args
+    for good in (True, False):
+        samples = args.get("good" if good else "bad") or []
+        yield from (_given_answer(said, good) for said in (samples if isinstance(samples, list) else []))
+    is_answer = task.scorer.type != "regex" or "pattern" in args
+    if task.expected and is_answer and not args.get("good"):
+        yield KnownAnswer(_as_answer(task, task.expected), {}, True)
+    yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG)
+    other = next((text for text in others if _differs(text, task.expected)), None)
+    if other is not None and is_answer:
+        yield KnownAnswer(_as_answer(task, other), {}, False)
+
+
+def _given_answer(said: Any, good: bool) -> KnownAnswer:
+    if isinstance(said, str):
+        return KnownAnswer(said, {}, good, given=True)
+    files = said.get("files") or {}
+    return KnownAnswer(
+        str(said.get("output", "")), {str(p): str(text).encode() for p, text in files.items()}, good, given=True
+    )
+
+
+def _as_answer(task: Task, text: str) -> str:
+    return f"<FINAL_ANSWER>{text}</FINAL_ANSWER>" if task.scorer.args.get("answer") == "tagged" else text
+
+
+def _differs(text: str, expected: str | None) -> bool:
+    """Returns whether two answers surely differ: what one says is no part of what the other says."""
+    one, other = (" ".join((each or "").casefold().split()) for each in (text, expected))
+    return bool(one) and one not in other and other not in one
+
+
+async def _try_scorer(
+    taskset: TaskSet,
+    task: Task,
+    knowns: Iterator[KnownAnswer],
+    how: "_ScorerContext",
+    places: asyncio.Semaphore,
+) -> _CalibrationCounts:
+    seen = _CalibrationCounts()
+    async with places:
+        for known in knowns:
+            try:
+                first, second = [await _score_known(taskset, task, known, how) for _ in range(2)]
+            except (ScorerError, WorkspaceError) as error:
+                seen.trouble.append((task.id, error.text))
+                return seen
+            _count_scores(seen, task.id, known, first, second)
+        if await _accepts_guesses(task):
+            seen.guessed.append(task.id)
+    return seen
+
+
+def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first: Score, second: Score) -> None:
+    if first != second:
+        seen.unsteady.append(id_)
+    if known.good:
+        seen.good += 1
+        seen.shapes.append(bool(first.checks) and all(check.kind == "shape" for check in first.checks))
+        if first.value < 1:
+            seen.good_low.append(id_)
+    else:
+        seen.bad += 1
+        if first.value >= 1:
+            seen.bad_high.append(id_)
+
+
+def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
+    whole = _CalibrationCounts(good=sum(part.good for part in parts), bad=sum(part.bad for part in parts))
+    for part in parts:
+        whole.good_low += part.good_low
+        whole.bad_high += part.bad_high
+        whole.unsteady += part.unsteady
+        whole.guessed += part.guessed
+        whole.trouble += part.trouble
+        whole.shapes += part.shapes
+    return whole
+
+
+async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, how: "_ScorerContext") -> Score:
+    if task.scorer.type != "command":
+        return await score_output(task.scorer, task, known.output)
+    begins = {**workspace_files(taskset, task), **known.files}
+    async with open_workspace(
+        task, begins, environment=how.environment, sandbox=how.sandbox, hidden=how.hidden
+    ) as folder:
+        return await score_output(
+            task.scorer,
+            task,
+            known.output,
+            workspace=folder,
+            files=how.files,
+            environment=how.environment,
+            sandbox=how.sandbox,
+            registered=how.registered,
+        )
+
+
+async def _accepts_guesses(task: Task) -> bool:
+    """Returns whether a list of guesses passes: the right answer after wrong ones of the same form."""
+    if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
+        return False
+    hedged = "; ".join([*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected])
+    return (await score_output(task.scorer, task, _as_answer(task, hedged))).value >= 1
+
+
+def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> Iterator[TaskSetIssue]:
+    kind = own[0].scorer.type
+    for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
+        yield TaskSetIssue(IssueLevel.REFUSE, "scorer-trouble", f"The scorer of task {id_} fails: {why}", tasks=(id_,))
+    for rule, ids, text in (
+        ("scorer-unsteady", seen.unsteady, "scores the same output twice in two ways for"),
+        ("good-not-1", seen.good_low, "gives a known good answer less than 1 for"),
+        ("bad-is-1", seen.bad_high, "gives a known bad answer 1 for"),
+    ):
+        unique = tuple(dict.fromkeys(ids))
+        if unique:
+            hint = "Mend the scorer or the expected answer: no difference it measures would mean anything."
+            yield TaskSetIssue(
+                IssueLevel.REFUSE, rule, f"The scorer {kind} {text} {format_tasks(unique)}.", hint, unique
+            )
+    if not seen.trouble and not (seen.good and seen.bad):
+        side = "good" if not seen.good else "bad"
+        hint = (
+            f'Give one of its tasks such an answer: "scorer": {{"type": "{kind}", "args": {{..., "{side}": ["..."]}}}}.'
+        )
+        yield TaskSetIssue(IssueLevel.REFUSE, "no-known", f"No {side} answer is known for the scorer {name}.", hint)
+    if seen.shapes and all(seen.shapes):
+        text = f"All checks of the scorer {name} look at the shape of an answer, none at whether it is right."
+        yield TaskSetIssue(
+            IssueLevel.WARN, "shape-only", text, "A program would learn the shape; add a check of the outcome."
+        )
+    elif kind == "regex" and len(own) > 1 and len({_pattern(task) for task in own}) == 1:
+        text = f"The same pattern judges {len(own)} different tasks, so it looks at the shape of an answer alone."
+        yield TaskSetIssue(IssueLevel.WARN, "shape-only", text, "Give each task a pattern of its own answer.")
+    if seen.guessed:
+        text = f"A list of guesses with the right answer in it passes for {format_tasks(seen.guessed)}."
+        yield TaskSetIssue(
+            IssueLevel.WARN, "guesses-pass", text, "numeric_strict takes one answer.", tuple(seen.guessed)
+        )
+
+
+def _judge_issues(own: Sequence[Task], judge: JudgeScorer | None) -> Iterator[TaskSetIssue]:
+    counts = {side: sum(len(_as_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
+    short = [side for side, count in counts.items() if count < MIN_KNOWN_ANSWERS]
+    if short:
+        text = f"The judge of {format_tasks([task.id for task in own])} cannot be calibrated: too few known answers."
+        hint = f"Give its tasks at least {MIN_KNOWN_ANSWERS} each of good and bad answers, in the scorer's args."
+        yield TaskSetIssue(IssueLevel.REFUSE, "judge-uncalibrated", text, hint)
+    elif judge is None:
+        asked = {side: min(MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
+        text = (
+            f"{format_tasks([task.id for task in own])} need a judge. Before a run spends anything else it is asked about"
+            f" {asked['good']} good and {asked['bad']} bad answers that are known, and has to be right on"
+            f" {MIN_AGREEMENT:.0%} of each side; else the run is refused."
+        )
+        yield TaskSetIssue(IssueLevel.NOTE, "judge", text[0].upper() + text[1:])
+
+
+def _pattern(task: Task) -> str:
+    return str(task.scorer.args.get("pattern", task.expected))
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,368 @@
+"""What a process of its own does: one attempt after another, until it is told to stop or nobody is there to tell.
+
+Attempts in processes of this machine: for executors that compute, and so that one that dies takes nobody along.
+
+Attempts on the machines of a Ray cluster. Needs the extra `ray`.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final
+
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.task import Task
+from evolvable_tools.evolve.trials.trial import FinishedJob, TrialAttempt, TrialJob, infrastructure_error, run_job
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+
+CANCEL: Final = "cancel"
+"""What tells a worker to stop what it does, and to end."""
+
+GRACE = 5.0
+"""Seconds that it has to end what it has started."""
+
+
+def serve(connection: Connection) -> None:
+    """Takes jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
+    gone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever started us, and they tell us
+    asyncio.run(_serve_jobs(connection))
+
+
+async def _serve_jobs(connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    jobs: asyncio.Queue[TrialJob | None] = asyncio.Queue()
+    working = asyncio.current_task()
+    assert working is not None
+
+    def read() -> None:
+        while True:
+            try:
+                given = connection.recv()
+            except (EOFError, OSError):
+                break
+            except Exception as error:  # something in the job is not to be found here
+                connection.send(infrastructure_error(f"the worker could not read the job: {error}"))
+                continue
+            if given == CANCEL:
+                break
+            loop.call_soon_threadsafe(jobs.put_nowait, given)
+        loop.call_soon_threadsafe(working.cancel)
+        last = threading.Timer(GRACE, os._exit, [1])  # for an executor that does not let go
+        last.daemon = True
+        last.start()
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        while job := await jobs.get():
+            connection.send(await run_job(job))
+    except (asyncio.CancelledError, OSError):
+        pass
+    os._exit(0)  # the timer and what else may still be there need not be waited for
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+_environment_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[bool]:
+    """Start Python in the body so that it imports nothing from the current folder; yield whether by a variable.
+
+    multiprocessing hands on this process's own -P and takes no other argument.
+    """
+    if sys.flags.safe_path:
+        yield False
+        return
+    with _environment_lock:
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield True
+        finally:
+            del os.environ[_SAFE_PATH]
+
+
+def _serve_worker(connection: Connection, added: bool) -> None:
+    """Serve jobs. added: the variable is this module's, and is not for the programs that the jobs start."""
+    if added:
+        os.environ.pop(_SAFE_PATH, None)
+    serve(connection)
+
+
+class _Worker:
+    """One process, with a thread that waits for its answers and tells the loop of them."""
+
+    def __init__(self, backend: "ProcessBackend") -> None:
+        # A fresh interpreter: what else this process holds, locks above all, stays here.
+        self._grace = backend.grace
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        with _safe_path() as added:
+            self._process: SpawnProcess = context.Process(target=_serve_worker, args=(theirs, added), daemon=True)
+            self._process.start()
+        theirs.close()
+        self.ticket = ""
+        self.gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(backend,), daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id."""
+        return self._process.pid
+
+    def begin(self, ticket: str, job: TrialJob) -> None:
+        """Gives it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
+        self.ticket = ticket
+        try:
+            self._connection.send(job)
+        except OSError:
+            self._process.kill()  # its thread tells of it
+
+    def _read(self, backend: "ProcessBackend") -> None:
+        connection: Connection = self._connection
+        try:
+            while True:
+                attempt: TrialAttempt = connection.recv()
+                self._loop.call_soon_threadsafe(backend.take_in, self, attempt)
+        except (EOFError, OSError):
+            pass
+        self._process.join()
+        connection.close()
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
+
+    async def stop(self) -> None:
+        """Ends it: first it is asked to, so that it ends what it has started; then it is killed."""
+        try:
+            self._connection.send(CANCEL)
+            async with asyncio.timeout(self._grace):
+                await self.gone.wait()
+        except (OSError, TimeoutError):
+            self._process.kill()
+            await self.gone.wait()
+
+
+class ProcessBackend:
+    """Runs each job in a process of its own while it lasts. Executors and scorings must be such as can be pickled.
+
+    A process that dies fails its own job alone. When this process is killed the others stop what they have started.
+    """
+
+    def __init__(self, grace: float = GRACE) -> None:
+        """grace: seconds that a process has to end what it has started, before it is killed."""
+        self.grace = grace
+        self._busy: dict[str, _Worker] = {}
+        self._idle: list[_Worker] = []
+        self._done: list[FinishedJob] = []
+        self._news = asyncio.Event()
+        self._numbers = 0
+
+    def submit(self, job: TrialJob) -> str:
+        """Starts a job and returns its ticket. Raises what pickling raises."""
+        self._numbers += 1
+        ticket = str(self._numbers)
+        worker = self._idle.pop() if self._idle else _Worker(self)
+        try:
+            worker.begin(ticket, job)
+        except BaseException:
+            self._idle.append(worker)
+            raise
+        self._busy[ticket] = worker
+        return ticket
+
+    @property
+    def workers(self) -> dict[str, int | None]:
+        """The process ids by the tickets of the jobs that they run."""
+        return {ticket: worker.pid for ticket, worker in self._busy.items()}
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Waits until a job is done and returns all that are."""
+        if not self._busy and not self._done:
+            return []
+        if not self._done:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        done, self._done = self._done, []
+        return done
+
+    def take_in(self, worker: _Worker, attempt: TrialAttempt) -> None:
+        """Is told by a worker what came of its job."""
+        if self._busy.pop(worker.ticket, None) is None:
+            return  # cancelled meanwhile; it is being stopped
+        self._done.append((worker.ticket, attempt))
+        self._idle.append(worker)
+        self._news.set()
+
+    def worker_ended(self, worker: _Worker, code: int | None) -> None:
+        """Is told that a worker has ended."""
+        worker.gone.set()
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if self._busy.get(worker.ticket) is worker:
+            del self._busy[worker.ticket]
+            self._done.append((worker.ticket, infrastructure_error(f"the worker died (exit code {code})", lost=True)))
+            self._news.set()
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stops these jobs, their processes with them."""
+        workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
+        self._done = [done for done in self._done if done[0] not in tickets]
+        await asyncio.gather(*(worker.stop() for worker in workers))
+
+    async def close(self) -> None:
+        """Stops all processes."""
+        await self.cancel(list(self._busy))
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(worker.stop() for worker in idle))
+
+
+RAY_SLOT = "agent_slot"
+"""The custom resource that one attempt holds: a node gives as many as it can run agents at once."""
+
+_WAKE_INTERVAL = 0.2  # seconds between two looks at whether an attempt was cancelled
+_RAY_GRACE = 5.0  # seconds for a cancelled attempt to end what it has started
+
+
+class RayMissing(EvolvableError):
+    """Ray is not installed."""
+
+
+class RayBackend:
+    """Runs each job as a stateless Ray task that Ray never runs twice: a repeat is decided, and billed, by the ledger.
+
+    What many jobs share (executor, program, files) is put into the object store once, as bytes and never as a path.
+    Workspaces are made in the temporary folder of the node. Results are handed back; no worker writes anything down.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, slots: int = 16, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Connects to the cluster at `address`; None joins this process's, or starts one here with so many `slots`.
+
+        options: further arguments of `ray.init`. Raises NoRay, and what `ray.init` raises.
+        """
+        try:
+            import ray
+        except ImportError:
+            raise RayMissing("Ray is not installed.", "pip install 'evolvable[ray]'") from None
+        self._ray = ray
+        self._started = not ray.is_initialized()
+        if self._started:
+            here = {} if address else {"resources": {RAY_SLOT: slots}, "include_dashboard": False}
+            ray.init(address=address, log_to_driver=False, **here, **(options or {}))
+        self._attempt = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(_run_on_node)
+        self._shared: dict[str, Any] = {}
+        self._running: dict[str, Any] = {}
+        self._waiting: dict[str, asyncio.Future[TrialAttempt]] = {}
+        self._numbers = 0
+
+    def submit(self, job: TrialJob) -> str:
+        """Starts a job and returns its ticket."""
+        self._numbers += 1
+        ticket = str(self._numbers)
+        files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
+        reference = self._attempt.remote(
+            self._put(f"judging {id(job.executor)} {id(job.scoring)}", (job.executor, job.scoring)),
+            self._put(f"program {job.program.digest}", job.program),
+            self._put(f"files {files}", dict(job.files)),
+            job.task,
+            job.repeat,
+            job.environment,
+            job.patience,
+        )
+        self._running[ticket] = reference
+        self._waiting[ticket] = asyncio.wrap_future(reference.future())
+        return ticket
+
+    def _put(self, name: str, value: object) -> Any:
+        """Returns a reference to a value in the object store; each is put there once."""
+        if name not in self._shared:
+            self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
+        return self._shared[name][0]
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Waits until a job is done and returns all that are."""
+        if not self._waiting:
+            return []
+        await asyncio.wait(self._waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        ended = [ticket for ticket, future in self._waiting.items() if future.done()]
+        return [(ticket, self._result(ticket)) for ticket in ended]
+
+    def _result(self, ticket: str) -> TrialAttempt:
+        del self._running[ticket]
+        try:
+            return self._waiting.pop(ticket).result()
+        except Exception as error:  # whatever Ray says, it says nothing about the program
+            said = str(error).strip().splitlines() or [""]
+            return infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stops these jobs: they are asked to end what they have started, then they are killed."""
+        known = [ticket for ticket in tickets if ticket in self._running]
+        for force in (False, True):
+            futures = [self._waiting[ticket] for ticket in known if not self._waiting[ticket].done()]
+            for ticket in known:
+                if not self._waiting[ticket].done():
+                    with contextlib.suppress(Exception):  # it may have ended this moment
+                        self._ray.cancel(self._running[ticket], force=force)
+            if futures:
+                await asyncio.wait(futures, timeout=_RAY_GRACE)
+        for ticket in known:
+            del self._running[ticket]
+            future = self._waiting.pop(ticket)
+            if future.done() and not future.cancelled():
+                future.exception()  # looked at, so that nobody is told of it
+
+    async def close(self) -> None:
+        """Stops all jobs, and the cluster if it was started here."""
+        await self.cancel(list(self._running))
+        self._shared.clear()
+        if self._started:
+            self._ray.shutdown()
+
+
+def _run_on_node(
+    judging: tuple[Executor, Any],
+    program: Program,
+    files: Mapping[str, bytes],
+    task: Task,
+    repeat: int,
+    environment: Mapping[str, str] | None,
+    patience: float,
+) -> TrialAttempt:
+    """Runs on a node: one attempt, in a workspace there."""
+    executor, scoring = judging
+    job = TrialJob(executor, scoring, task, program, repeat, files, environment=environment, patience=patience)
+    return asyncio.run(_interruptible(job))
+
+
+async def _interruptible(job: TrialJob) -> TrialAttempt:
+    """Performs a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
+
+    async def wake() -> None:
+        while True:
+            await asyncio.sleep(_WAKE_INTERVAL)
+
+    waking = asyncio.create_task(wake())
+    try:
+        return await run_job(job)
+    finally:
+        waking.cancel()

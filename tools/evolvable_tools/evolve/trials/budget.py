@@ -1,0 +1,263 @@
+"""What a run may spend, and what it has spent: reserved before, settled after."""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_tools.evolve.task import ModelUsage
+from evolvable_tools.evolve.trials.trial import judging_usage
+
+_NANO = 10**9
+
+
+class BudgetSpent(EvolvableError):
+    """What is left of the budget does not cover the next piece of work. What was done is kept."""
+
+
+class PriceUnknown(BudgetSpent):
+    """The budget is in money alone, and something was spent whose price nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """The most that may be spent: US dollars, tokens in both directions, model calls, seconds. None: no limit."""
+
+    cost: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    wall: float | None = None
+
+
+_NO_LIMITS = BudgetLimits()
+_NO_USAGE = ModelUsage()
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What was spent. `nanos` are billionths of a dollar, so that sums do not depend on their order.
+
+    unpriced: how many pieces of work took tokens or calls that have no price.
+    """
+
+    nanos: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+
+    @property
+    def cost(self) -> float:
+        """US dollars, of what has a price."""
+        return self.nanos / _NANO
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in both directions."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Bill") -> "Bill":
+        return Bill(
+            self.nanos + other.nanos,
+            self.unpriced + other.unpriced,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.calls + other.calls,
+        )
+
+
+_NOTHING = Bill()
+
+
+def to_bill(usage: ModelUsage) -> Bill:
+    """Returns what one piece of work adds to a bill."""
+    nanos = 0 if usage.cost is None else round(usage.cost * _NANO)
+    unpriced = usage.cost is None and (usage.input_tokens + usage.output_tokens + usage.calls) > 0
+    return Bill(nanos, int(unpriced), usage.input_tokens, usage.output_tokens, usage.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A part of the budget that work under way may use up. `wall` is in seconds."""
+
+    number: int
+    upper: ModelUsage
+    wall: float = 0.0
+
+
+class RunBudget:
+    """Keeps to the limits: work starts only when its upper estimate fits beside all that is reserved.
+
+    So what is overspent is at most what the work in flight takes beyond its estimates. Several ledgers may share one
+    budget. `clock` gives seconds, and only counts within `running`. `bill` is what was settled. `interrupted` is what
+    was reserved for work of which nobody knows what it really took, as its process died: it is apart from the bill,
+    and counts as spent.
+    """
+
+    def __init__(self, limits: BudgetLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits or BudgetLimits()
+        self.bill = Bill()
+        self.interrupted = Bill()
+        self._clock = clock
+        self._reserved: dict[int, Reservation] = {}
+        self._numbers = 0
+        self._ledgers: set[Path] = set()
+        self._most, self._longest = ModelUsage(), 0.0
+        self._carried, self._since, self._depth = 0.0, 0.0, 0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that this budget was running, in this process and those before it."""
+        return self._carried + (self._clock() - self._since if self._depth else 0.0)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the limit of time, inf without one; never below 0."""
+        return math.inf if self.limits.wall is None else max(0.0, self.limits.wall - self.elapsed)
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Counts time while the block runs; blocks within blocks count once."""
+        if not self._depth:
+            self._since = self._clock()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            if self._depth == 1:
+                self._carried = self.elapsed
+            self._depth -= 1
+
+    def reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
+        """Returns a reservation for work that takes at most so much, or None when it does not fit now.
+
+        It may fit when others are settled. Raises Unpriced.
+        """
+        if self.bill.unpriced and self.limits.cost is not None and not self._otherwise_limited:
+            raise PriceUnknown(
+                "The budget is in money, and the price of what was used is unknown.",
+                "Give a budget in tokens, calls or time as well, or the model's price.",
+            )
+        if self._short_of(upper, wall):
+            return None
+        self._numbers += 1
+        made = Reservation(self._numbers, upper, wall)
+        self._reserved[made.number] = made
+        return made
+
+    @property
+    def _otherwise_limited(self) -> bool:
+        return any(limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall))
+
+    def _short_of(self, upper: ModelUsage, wall: float) -> str:
+        """Returns which limit leaves no room, or ''."""
+        limits = self.limits
+        if limits == _NO_LIMITS:
+            return ""
+        taken = sum((to_bill(one.upper) for one in self._reserved.values()), self.bill + self.interrupted)
+        after = taken + to_bill(upper)
+        checks = (
+            ("money", taken.cost, after.cost, limits.cost),
+            ("tokens", taken.tokens, after.tokens, limits.tokens),
+            ("calls", taken.calls, after.calls, limits.calls),
+            ("time", self.elapsed, self.elapsed + wall, limits.wall),
+        )
+        for name, before, then, limit in checks:
+            # Where nothing is known of what it takes, work starts as long as anything is left.
+            if limit is not None and (then > limit or before >= limit):
+                return name
+        return ""
+
+    def settle(
+        self, reservation: Reservation, usage: ModelUsage, *, judging: ModelUsage = _NO_USAGE, lost: bool = False
+    ) -> None:
+        """Puts what was really spent in the place of what was reserved. judging: what scoring took besides.
+
+        lost: nobody knows what it was.
+        """
+        del self._reserved[reservation.number]
+        self.bill += to_bill(usage) + to_bill(judging)
+        if lost:
+            self.interrupted += to_bill(reservation.upper)
+
+    def release(self, reservation: Reservation) -> None:
+        """Gives back what was reserved for work that did not take place."""
+        del self._reserved[reservation.number]
+
+    def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
+        """Remembers what one trial took, for the estimates of the next. judging: what scoring took besides."""
+        if judging != _NO_USAGE:
+            usage = _sum_usage(usage, judging)
+        if usage != self._most:
+            self._most = _max_usage(self._most, usage)
+        self._longest = max(self._longest, wall)
+
+    def upper(self, least: ModelUsage, wall: float) -> tuple[ModelUsage, float]:
+        """Returns the upper estimate of one trial: the most that one took, but at least this."""
+        return _max_usage(least, self._most), max(wall, self._longest)
+
+    def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
+        """Returns the error that says why work of this size does not fit."""
+        short = self._short_of(upper, wall) or "money"
+        bill = self.bill
+        return BudgetSpent(
+            f"The budget is spent: what is left of its {short} does not cover the next trial "
+            f"(so far ${bill.cost:.4f}, {bill.tokens:,} tokens, {bill.calls:,} calls, {self.elapsed:.0f} s).",
+            "Everything measured is kept. Raise the budget to continue, or finish with what there is.",
+        )
+
+    def take_in(self, ledger: Ledger) -> None:
+        """Adds what the ledger says was spent before it was opened; a ledger that was taken in already adds nothing."""
+        if ledger.path not in self._ledgers:
+            self._ledgers.add(ledger.path)
+            self._replay(ledger.records)
+
+    def _replay(self, records: Iterable[LedgerRecord]) -> None:
+        begun: dict[tuple[str, int], LedgerRecord] = {}
+        lost: list[LedgerRecord] = []
+        for record in records:
+            kind = record["type"]
+            if kind == "started":
+                ticket = record["key"], record["attempt"]
+                if ticket in begun:  # begun again: the first time never ended
+                    lost.append(begun[ticket])
+                begun[ticket] = record
+            elif kind == "trial" and not record["trial"]["cached"]:
+                started = begun.pop((record["trial"]["key"], record["attempt"]), None)
+                if record["lost"] and started:
+                    lost.append(started)
+                usage = ModelUsage(**record["trial"]["usage"])
+                judging = judging_usage(record["trial"])
+                self.bill += to_bill(usage) + to_bill(judging)
+                self.learn(usage, record["trial"]["wall"], judging)
+                self._carried = max(self._carried, record["elapsed"])
+            elif kind == "answered":
+                self.bill += to_bill(
+                    ModelUsage(record["input_tokens"], record["output_tokens"], record.get("calls", 1), record["cost"])
+                )
+        for record in (*lost, *begun.values()):
+            self.interrupted += to_bill(ModelUsage(**record["reserved"]))
+
+
+def _max_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
+    costs = [cost for cost in (one.cost, other.cost) if cost is not None]
+    return ModelUsage(
+        max(one.input_tokens, other.input_tokens),
+        max(one.output_tokens, other.output_tokens),
+        max(one.calls, other.calls),
+        max(costs) if costs else None,
+    )
+
+
+def _sum_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
+    costs = [cost for cost in (one.cost, other.cost) if cost is not None]
+    return ModelUsage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.calls + other.calls,
+        sum(costs) if costs else None,
+    )

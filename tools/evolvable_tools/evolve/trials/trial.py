@@ -1,0 +1,360 @@
+"""One attempt at one task: workspace, executor, score. What a backend runs, wherever it runs it.
+
+What every backend is: it is given jobs, and hands back what came of them.
+
+Attempts as tasks of this process's event loop: for executors that wait for commands and networks.
+
+How trials stand in a ledger, and what a ledger says of them.
+"""
+
+import asyncio
+import copyreg
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from evolvable_store.errors import EvolvableError
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.executors.base import Executor, open_workspace
+from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.sandbox import Sandbox
+
+
+def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(mapping)
+
+
+# Tasks and scores hold read-only mappings, which Python does not pickle by itself.
+copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
+
+MAX_SCORINGS = 3
+"""How often an answer is scored at most, when the scorer has trouble; the task is not run again for that."""
+
+
+class TrialScorer(Protocol):
+    """Judges what came of a task. Can be pickled."""
+
+    async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
+        """Returns the score; raises when it has trouble, which never counts as 0."""
+        ...
+
+    def digest(self, task: Task) -> str:
+        """Returns a hash of all that decides the score of an answer to this task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
+
+    files: what the workspace begins with. place: where workspaces are made, by default the system's temporary folder.
+    patience: seconds beyond the task's own time after which the executor is given up. sandbox: what the task's setup
+    runs in, hidden: folders that it does not see there.
+    """
+
+    executor: Executor
+    scoring: TrialScorer
+    task: Task
+    program: Program
+    repeat: int
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    place: Path | None = None
+    environment: Mapping[str, str] | None = None
+    patience: float = 60.0
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAttempt:
+    """What came of a job: a score, or an outcome without one, with `detail` saying why.
+
+    lost: nobody knows what it spent. final: trying again would not help, or was tried already. judging: what all
+    scorings of it took.
+    """
+
+    outcome: TrialOutcome | None
+    rollout: Rollout
+    score: Score | None = None
+    detail: str = ""
+    lost: bool = False
+    final: bool = False
+    judging: ModelUsage = ModelUsage()
+
+
+def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
+    """Returns an attempt that failed for reasons which say nothing about the program."""
+    return TrialAttempt(TrialOutcome.INFRA_ERROR, Rollout(""), detail=detail, lost=lost)
+
+
+async def run_job(job: TrialJob) -> TrialAttempt:
+    """Runs a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
+    try:
+        made = open_workspace(
+            job.task,
+            job.files,
+            place=job.place,
+            environment=job.environment,
+            sandbox=job.sandbox,
+            hidden=job.hidden,
+        )
+        async with made as work:
+            rollout = await _run_executor(job, work)
+            if isinstance(rollout, str):
+                return infrastructure_error(rollout, lost=True)
+            if rollout.outcome is not None:
+                return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
+            return await _score_rollout(job, rollout, work)
+    except Exception as error:  # setting up failed
+        return infrastructure_error(_error_text(error))
+
+
+async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
+    """Returns the rollout, or why there is none."""
+    given_up = job.task.timeout_s + job.patience
+    try:
+        async with asyncio.timeout(given_up) as limit:
+            return await job.executor.run(job.task, job.program, job.repeat, work)
+    except Exception as error:  # an executor should not raise; when it does, that is no verdict on the program
+        if isinstance(error, TimeoutError) and limit.expired():
+            return f"the executor did not come back within {given_up:.0f} s"
+        return f"the executor failed: {_error_text(error)}"
+
+
+async def _score_rollout(job: TrialJob, rollout: Rollout, work: Path) -> TrialAttempt:
+    why, spent = "", ModelUsage()
+    for _ in range(MAX_SCORINGS):
+        try:
+            score = await job.scoring(job.task, rollout, work)
+        except Exception as error:
+            why = f"the scorer had trouble: {_error_text(error)}"
+            spent = add_usage(spent, getattr(error, "usage", ModelUsage()))
+            continue
+        spent = add_usage(spent, score.usage)
+        if 0 <= score.value <= 1:
+            return TrialAttempt(None, rollout, score, judging=spent)
+        why = f"the scorer said {score.value}, which is not within 0 and 1"
+    return TrialAttempt(TrialOutcome.INFRA_ERROR, rollout, detail=why, final=True, judging=spent)
+
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, EvolvableError):
+        return error.text
+    return f"{type(error).__name__}: {error}"
+
+
+FinishedJob = tuple[str, TrialAttempt]
+"""The ticket of a job and what came of it."""
+
+
+class TrialBackend(Protocol):
+    """Runs jobs beside each other. It runs each at most once: whether one is tried again is decided by whoever gave
+    it. Used from one event loop.
+    """
+
+    def submit(self, job: TrialJob) -> str:
+        """Starts a job and returns its ticket. How many run at once is up to the caller."""
+        ...
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Waits until a job is done, at most `timeout` seconds, and returns all that are; each is returned once.
+
+        A job whose worker died has an infrastructure error. Returns nothing when there are no jobs.
+        """
+        ...
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stops these jobs; `poll` returns nothing of them any more. Unknown tickets are passed over."""
+        ...
+
+    async def close(self) -> None:
+        """Stops all jobs and gives back what was taken. Nothing can be submitted any more."""
+        ...
+
+
+class AsyncioBackend:
+    """The default. An executor that computes without awaiting holds up all others; give those processes."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, asyncio.Task[FinishedJob]] = {}
+        self._numbers = 0
+
+    def submit(self, job: TrialJob) -> str:
+        """Starts a job and returns its ticket."""
+        self._numbers += 1
+        ticket = str(self._numbers)
+        self._running[ticket] = asyncio.create_task(_run_ticket(ticket, job))
+        return ticket
+
+    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
+        """Waits until a job is done and returns all that are."""
+        if not self._running:
+            return []
+        await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        ended = [ticket for ticket, task in self._running.items() if task.done()]
+        return [self._running.pop(ticket).result() for ticket in ended]
+
+    async def cancel(self, tickets: Collection[str]) -> None:
+        """Stops these jobs and waits until their workspaces are gone."""
+        tasks = [self._running.pop(ticket) for ticket in tickets if ticket in self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stops all jobs."""
+        await self.cancel(list(self._running))
+
+
+async def _run_ticket(ticket: str, job: TrialJob) -> FinishedJob:
+    try:
+        return ticket, await run_job(job)
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        return ticket, infrastructure_error("the executor cancelled itself", lost=True)
+
+
+MAX_TRIAL_TEXT = 100_000
+"""Characters that are kept of one text of a trial; of a longer one the beginning and the end."""
+
+BROKEN_BATCH = "broken"
+"""The type of the record of a batch that was given up, as nothing in it came to anything."""
+
+
+def trial_key(program: str, task: str, scorer: str, executor: str, image: str, repeat: int) -> str:
+    """Returns the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
+    fingerprint, the environment's image, and which repeat.
+    """
+    return hashlib.sha256(json.dumps([program, task, scorer, executor, image, repeat]).encode()).hexdigest()
+
+
+def _shorten_text(text: str) -> str:
+    """Returns a text as it is kept: what was scored was the whole."""
+    if len(text) <= MAX_TRIAL_TEXT:
+        return text
+    half = MAX_TRIAL_TEXT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
+
+
+def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttempt, passes: float) -> Trial:
+    """Returns an attempt as it is counted. passes: the score from which on it is a PASS."""
+    rollout, score = attempt.rollout, attempt.score
+    value = score.value if score else None
+    outcome = attempt.outcome
+    if outcome is None:
+        outcome = TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
+    elif outcome.counts:
+        value = float(outcome is TrialOutcome.PASS)
+    return Trial(
+        key,
+        task,
+        program,
+        repeat,
+        outcome,
+        value,
+        rollout.usage,
+        rollout.wall,
+        _shorten_text(rollout.output),
+        _shorten_text(rollout.trace),
+        _shorten_text(score.feedback) if score else "",
+        rollout.read,
+        _shorten_text(attempt.detail),
+        judging=attempt.judging,
+    )
+
+
+def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
+    """Returns the fields of the record of a trial; `about` are those of the record itself."""
+    written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
+    written["usage"] = _usage_fields(trial.usage)
+    del written["judging"]
+    if trial.judging != ModelUsage():
+        written["judging"] = _usage_fields(trial.judging)
+    score = attempt.score if attempt else None
+    if score:
+        about |= {
+            "evidence": _shorten_text(score.evidence),
+            "checks": [asdict(check) for check in score.checks],
+            "metrics": dict(score.metrics),
+        }
+    return {**about, "trial": written}
+
+
+def _usage_fields(usage: ModelUsage) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in ModelUsage.__slots__}
+
+
+def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
+    """Returns what scoring a trial took, from its record."""
+    return ModelUsage(**written["judging"]) if "judging" in written else ModelUsage()
+
+
+def parse_trial(written: Mapping[str, Any]) -> Trial:
+    """Returns the trial that a record holds."""
+    fields = dict(written)
+    fields["outcome"] = TrialOutcome(fields["outcome"])
+    fields["usage"] = ModelUsage(**fields["usage"])
+    fields["judging"] = judging_usage(written)
+    fields["read"] = tuple(fields["read"])
+    return Trial(**fields)
+
+
+@dataclass
+class TrialCache:
+    """What the records say: which trials count, and how far each named batch is.
+
+    counted: by key, as first run. ended: by batch and key, what a batch has come to. failed: by batch and key, how
+    often infrastructure failed, and the last of these. broken: batches in which nothing but infrastructure failed for
+    long; what failed in them is tried anew.
+    """
+
+    counted: dict[str, Trial] = field(default_factory=dict)
+    ended: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    failed: dict[tuple[str, str], tuple[int, Trial]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    def take_in(self, records: Iterable[LedgerRecord]) -> None:
+        """Adds what these records say, in their order."""
+        for record in records:
+            if record["type"] == "trial":
+                self.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
+            elif record["type"] == BROKEN_BATCH:
+                self.broke(record["batch"])
+
+    def broke(self, batch: str) -> None:
+        """Forgets what infrastructure spoiled in a batch."""
+        self.broken.add(batch)
+        self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
+        spoiled = [
+            place for place, one in self.ended.items() if place[0] == batch and one.outcome is TrialOutcome.INFRA_ERROR
+        ]
+        for place in spoiled:
+            del self.ended[place]
+
+    def add(self, batch: str, trial: Trial, final: bool = False) -> None:
+        """Adds one trial of a batch. final: it is not tried again, whatever it came to."""
+        place = batch, trial.key
+        if trial.outcome is TrialOutcome.TAMPERED:
+            return  # to be measured anew, if ever
+        if trial.cached:
+            full = self.counted.setdefault(trial.key, replace(trial, cached=False))
+            self.ended[place] = replace(full, cached=True)
+            return
+        if trial.outcome is TrialOutcome.INFRA_ERROR and not final:
+            self.failed[place] = self.failed.get(place, (0, trial))[0] + 1, trial
+            return
+        self.ended[place] = trial
+        if trial.outcome.counts:
+            self.counted.setdefault(trial.key, trial)
+
+
+def strip_texts(trial: Trial) -> Trial:
+    """Returns the trial without what stands in the ledger already."""
+    return replace(trial, output="", trace="", feedback="", detail="")
