@@ -1,6 +1,8 @@
 """What a hook has to know before it does anything: where the library is, and whether hooks are on.
 
 A part of `config`, kept apart because a client waits for a hook: this module imports `os` alone.
+
+How sessions are called, so that what a client calls its own is never taken for somebody who showed a token.
 """
 
 import os
@@ -21,16 +23,33 @@ def library_home(environment: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(environment.get(HOME) or "~/.evolvable"))
 
 
-def thinks_for_us(environment: Mapping[str, str]) -> bool:
+def is_review_process(environment: Mapping[str, str]) -> bool:
     """Returns whether this process belongs to a command that we started to think."""
     return bool(environment.get(REVIEWING))
 
 
 def hooks_on(environment: Mapping[str, str]) -> bool:
     """Returns whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or the client thinks for us."""
-    return not thinks_for_us(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
+    return not is_review_process(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
 
 
 def reviews_on(environment: Mapping[str, str]) -> bool:
     """Returns whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this is a review."""
-    return not thinks_for_us(environment) and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
+    return not is_review_process(environment) and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
+
+
+BEARERS = ("token:", "oauth:")
+"""What the sessions of bearers begin with: those with a token of the library, those of an authorization server."""
+
+CLIENT = "client:"
+"""What comes before a client's own name of its session when it begins like a bearer's."""
+
+
+def bearer_session(bearer: str, session: str | None) -> str:
+    """Returns the session of a bearer's call: what the client names, behind the bearer, who begins as BEARERS do."""
+    return f"{bearer}/{session}" if session else bearer
+
+
+def client_session(session: str | None) -> str | None:
+    """Returns the session of a call for which no token was shown, as its client names it."""
+    return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session

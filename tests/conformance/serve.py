@@ -8,7 +8,7 @@ from typing import Any
 from fixtures import add_fixtures
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 
-from evolvable_server import run
+from evolvable_server import serving
 from evolvable_server.cli import main
 from evolvable_server.config import Config
 
@@ -33,7 +33,7 @@ class Events(EventStore):
         return stream
 
 
-class ServingWithFixtures(run.Serving):
+class ServingWithFixtures(serving.Serving):
     """The real server, with the fixtures added when it is complete."""
 
     def __init__(self, config: Config, *more: Any, **options: Any) -> None:
@@ -45,6 +45,6 @@ class ServingWithFixtures(run.Serving):
 
 
 if __name__ == "__main__":
-    run.Serving = ServingWithFixtures  # type: ignore[misc]
+    serving.Serving = ServingWithFixtures  # type: ignore[misc]
     sys.argv.insert(1, "serve")
     main()

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from evolvable_server.mcp.late_tools import LIST
+from evolvable_server.mcp.server import TOOLS_FILE
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("evolvable")
@@ -58,7 +58,7 @@ def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_pat
 
 
 def test_the_golden_tool_list_and_the_readme_name_the_same_tools():
-    golden = {tool["name"] for tool in json.loads(LIST.read_text(encoding="utf-8"))}
+    golden = {tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))}
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert {name for name in golden if f"`{name}`" in readme} == golden

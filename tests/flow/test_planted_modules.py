@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from mcp_place import Place
 
-from evolvable_server.clients.starts import start_of
-from evolvable_server.evolving import start_driver
+from evolvable_server.clients.registration import server_start
+from evolvable_server.run_launcher import start_driver
 from evolvable_tools.evolve.ledger.run_directory import create_run
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_the_processes_of_trials_import_nothing_from_the_folder_even_when_this_p
 
 def test_a_server_that_a_client_starts_without_our_script_imports_nothing_from_the_folder(place, monkeypatch):
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(place.root / "no-scripts"))
-    start = start_of(place.home)
+    start = server_start(place.home)
     marks = plant(place.root)
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     command = [start.command, *start.args]

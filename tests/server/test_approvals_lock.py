@@ -10,7 +10,7 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp_types import ElicitResult
 
-from evolvable_server.person import read_person_config
+from evolvable_server.person_config import read_person_config
 from evolvable_store.fsck import check_library
 from evolvable_store.operation import Actor
 from evolvable_store.store import Store

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from mcp import Client, StdioServerParameters
 from samples import attacks
 
-from evolvable_server.cli.program import COMMANDS, SECTIONS
-from evolvable_server.cli.state import TOOLS, spoken
+from evolvable_server.cli.command_context import TOOLS, to_cli_words
+from evolvable_server.cli.command_line import COMMANDS, SECTIONS
 from evolvable_server.cli.terminal import count, one_line, safe
 from evolvable_server.config import GROUPS, Config
-from evolvable_server.run import Serving
+from evolvable_server.serving import Serving
 from evolvable_store.objects import MAX_FILE, File
 from evolvable_store.operation import Actor
 from evolvable_store.paths import seed_folder
@@ -101,8 +101,8 @@ def test_messages_speak_the_language_of_the_command_line():
     said = "restore_resource with version 3 brings it back; pass its version as expected_version. undo takes it back."
     heard = "`evolvable restore` with version 3 brings it back; pass its version as --expect. undo takes it back."
 
-    assert spoken(said) == heard
-    assert spoken("`find_skill` my_find_skill find_skills") == "`find_skill` my_find_skill find_skills"
+    assert to_cli_words(said) == heard
+    assert to_cli_words("`find_skill` my_find_skill find_skills") == "`find_skill` my_find_skill find_skills"
 
 
 # Errors and exit codes

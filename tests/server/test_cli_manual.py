@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evolvable_server.cli.program import cli
-from evolvable_server.principals import MARKS
+from evolvable_server.cli.command_line import cli
+from evolvable_server.config import MARKS
 
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
 

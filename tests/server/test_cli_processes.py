@@ -238,7 +238,7 @@ def test_a_diff_is_coloured_on_a_terminal(machine):
 def test_no_command_loads_what_it_may_not_need(machine, module):
     """Start to first answer. `serve` loads the MCP SDK itself, and nothing else of these."""
     code = (
-        f"import sys, json, evolvable_server.cli.program, evolvable_server.cli.{module};"
+        f"import sys, json, evolvable_server.cli.command_line, evolvable_server.cli.{module};"
         f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]),"
         "json.dumps([name for name in sys.modules if name.startswith('evolvable_server.cli.')]), sep='\\n')"
     )
@@ -255,7 +255,7 @@ def test_the_version_is_told_without_loading_any_command(machine):
     ran = machine.process("--version", flags=("-X", "importtime"))
 
     loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines()}
-    assert "evolvable_server.cli.program" in loaded
+    assert "evolvable_server.cli.command_line" in loaded
     assert not loaded & {"rich", "yaml", "sqlite_utils", "sqlite3", "evolvable_store.store", "evolvable_tools.library"}
 
 

@@ -13,9 +13,9 @@ from command_line import CommandLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_server.clients import json_edit, jsonc, toml_edit
-from evolvable_server.clients.all import CLIENTS
-from evolvable_server.clients.connection import place
+from evolvable_server.clients import config_files, json_edit
+from evolvable_server.clients import json_edit as jsonc
+from evolvable_server.clients.registration import CLIENTS, configuration_entry
 from evolvable_server.config import read_machine
 
 JSON_CLIENTS = [name for name in CLIENTS if name != "codex"]
@@ -85,7 +85,7 @@ def given_file(run: CommandLine, client: str, text: str) -> Path:
 
 def entry_in(path: Path, client: str) -> Any:
     text = path.read_text(encoding="utf-8")
-    values: Any = tomllib.loads(text) if path.suffix == ".toml" else jsonc.read(text).root.value
+    values: Any = tomllib.loads(text) if path.suffix == ".toml" else jsonc.parse_jsonc(text).root.value
     return values[CLIENTS[client].table]["evolvable"]
 
 
@@ -287,14 +287,14 @@ def test_claude_code_itself_is_asked_and_the_file_edited_when_it_fails(run: Comm
 def test_desktop_s_file_lies_where_the_system_has_it(tmp_path: Path, system: str, expected: str) -> None:
     machine = read_machine(tmp_path, {}, system, tmp_path)
 
-    assert place(machine, CLIENTS["claude-desktop"], "user").path == tmp_path / expected
+    assert configuration_entry(machine, CLIENTS["claude-desktop"], "user").path == tmp_path / expected
 
 
 def test_a_packaged_desktop_on_windows_reads_from_its_own_place(tmp_path: Path) -> None:
     package = tmp_path / "AppData/Local/Packages/Claude_pzs8/LocalCache/Roaming"
     package.mkdir(parents=True)
 
-    found = place(read_machine(tmp_path, {}, "win32", tmp_path), CLIENTS["claude-desktop"], "user").path
+    found = configuration_entry(read_machine(tmp_path, {}, "win32", tmp_path), CLIENTS["claude-desktop"], "user").path
     assert found == package / "Claude/claude_desktop_config.json"
 
 
@@ -346,11 +346,11 @@ def test_any_json_text_gets_the_entry_and_gives_it_back(rest: Any, table: Any, i
     values = {**rest, **({"t": table} if table is not None else {})}
     text = json.dumps(values, indent=indent, ensure_ascii=False)
 
-    new = json_edit.changed(text, ("t", "e"), ENTRY)
-    back = json_edit.changed(new, ("t", "e"), None)
+    new = json_edit.edit_json(text, ("t", "e"), ENTRY)
+    back = json_edit.edit_json(new, ("t", "e"), None)
 
     assert json.loads(new) == {**values, "t": {**(table or {}), "e": ENTRY}}
-    assert back == (text if table else json_edit.changed(back, ("t", "e"), None))
+    assert back == (text if table else json_edit.edit_json(back, ("t", "e"), None))
     assert json.loads(back) == {**values, "t": table or {}}
 
 
@@ -394,10 +394,10 @@ def test_an_entry_with_dots_is_changed_and_taken_out_and_the_rest_stays(run: Com
     ],
 )
 def test_toml_in_any_form_gets_the_entry_and_gives_it_back(text: str) -> None:
-    new = toml_edit.changed(text, ("mcp_servers", "evolvable"), ENTRY)
+    new = config_files.edit_toml(text, ("mcp_servers", "evolvable"), ENTRY)
     assert tomllib.loads(new)["mcp_servers"]["evolvable"] == ENTRY
     try:
-        back = toml_edit.changed(new, ("mcp_servers", "evolvable"), None)
+        back = config_files.edit_toml(new, ("mcp_servers", "evolvable"), None)
     except ValueError:
         assert '"""' in text  # refused, rather than to guess
     else:

@@ -9,13 +9,13 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp_place import Place
 
+from evolvable_server.cli.command_line import COMMANDS
 from evolvable_server.cli.effects import EFFECTS
-from evolvable_server.cli.naming import RESERVED
-from evolvable_server.cli.program import COMMANDS
+from evolvable_server.cli.health import effective_settings
+from evolvable_server.cli.setup_commands import RESERVED
 from evolvable_server.config import read_config
-from evolvable_server.evolving import evolve_means
-from evolvable_server.reviews import budget_limits, policies
-from evolvable_server.settings import settings_of
+from evolvable_server.model_setup import approval_policies, budget_limits
+from evolvable_server.run_launcher import evolve_context
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.operation import Principal
 from evolvable_store.store import Store
@@ -158,7 +158,7 @@ def test_named_commands_stand_in_a_file_of_the_person_with_its_comments(evolvabl
 @pytest.mark.parametrize("line", ["touch owned", "./run.sh", "sh -c 'touch owned'", "unknown"])
 def test_a_command_line_is_refused_from_everybody(evolvable: CommandLine, line: str) -> None:
     config = read_config({"EVOLVABLE_HOME": str(evolvable.home)})
-    for role, commands in (evolvable_commands := evolve_means(config, person=True).commands or {}).items():
+    for role, commands in (evolvable_commands := evolve_context(config, person=True).commands or {}).items():
         with pytest.raises(Refused) as refusal:
             commands.get(line)
         assert f"evolvable {role.removesuffix('s')} add" in refusal.value.hint
@@ -215,11 +215,11 @@ def test_what_a_repository_sets_loosens_nothing_and_doctor_says_so(evolvable: Co
     home = {"EVOLVABLE_HOME": str(evolvable.project / "home"), "HOME": str(evolvable.project)}
     config, plain = read_config({**HOSTILE, **home}), read_config(home)
     assert (config.approve, config.api_url, config.person) == ("guarded", None, plain.person)
-    assert {str(kind): str(policy) for kind, policy in policies(config).items()} == {"memory": "ask"}
+    assert {str(kind): str(policy) for kind, policy in approval_policies(config).items()} == {"memory": "ask"}
     assert budget_limits(config)[2] == budget_limits(plain)[2]
-    handed = evolve_means(config, HOSTILE).environment
+    handed = evolve_context(config, HOSTILE).environment
     assert not [name for name in handed if name in HOSTILE and "EVOLVABLE" not in name]
-    ignored = {one.name: one.ignored for one in settings_of(config, {**HOSTILE, **home}) if one.ignored}
+    ignored = {one.name: one.ignored for one in effective_settings(config, {**HOSTILE, **home}) if one.ignored}
     assert set(ignored) == {"approve", "review policy", "review budget", "model addresses"}
     told = evolvable("doctor", code=None, **HOSTILE).out
     assert "EVOLVABLE_APPROVE=off would loosen" in told and "guarded (default)" in told
@@ -238,15 +238,15 @@ def test_the_environment_may_be_stricter_and_the_person_looser(evolvable: Comman
         del os.environ["EVOLVABLE_TEST_ACCOUNT"]
     assert (loose.approve, strict.approve, loose.api_url) == ("off", "all", "http://a")
     assert (budget_limits(loose)[2].calls, budget_limits(strict)[2].calls) == (50, 3)
-    assert [str(*policies(one).values()) for one in (loose, off)] == ["auto", "off"]
-    assert {one.name: one.source for one in settings_of(loose, {})}["approve"].endswith("config.toml")
+    assert [str(*approval_policies(one).values()) for one in (loose, off)] == ["auto", "off"]
+    assert {one.name: one.source for one in effective_settings(loose, {})}["approve"].endswith("config.toml")
 
 
 def test_a_run_of_an_older_version_with_a_command_line_is_reported_and_not_continued(evolvable: CommandLine) -> None:
     from evolvable_tools.evolve.factory import check_commands_named
     from evolvable_tools.evolve.run_config import RunSettings
 
-    means = evolve_means(read_config({"EVOLVABLE_HOME": str(evolvable.home)}), person=True)
+    means = evolve_context(read_config({"EVOLVABLE_HOME": str(evolvable.home)}), person=True)
     old = RunSettings("environment:x", executor={"kind": "command", "command": ["touch", "owned"]})
     with pytest.raises(EvolvableError, match="commands are named by a person") as refusal:
         check_commands_named(RunSettings.from_json(json.loads(json.dumps(old.to_json()))), means)

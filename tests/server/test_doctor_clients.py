@@ -12,8 +12,8 @@ from mcp import types
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.mcp import callers
-from evolvable_server.mcp.callers import Heard, heard
+from evolvable_server.clients import registry
+from evolvable_server.clients.registry import HeardCall, read_client_log
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_connected_client_is_started_and_timed_and_said_never_to_have_called(r
 
     assert "Codex (user): evolvable in" in said.out and "starts in" in said.out and "never called" in said.out
     assert "All is well." in said.out
-    assert heard(run.home) == []  # the doctor is no client
+    assert read_client_log(run.home) == []  # the doctor is no client
 
 
 def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(run: CommandLine) -> None:
@@ -131,12 +131,12 @@ async def test_who_called_is_remembered_in_both_eras_and_a_call_is_told_from_a_s
     info = types.Implementation(name="Codex MCP/client", version="0.169")
     async with place.client(era, client_info=info) as client:
         await client.list_tools()
-        await anyio.to_thread.run_sync(poll, lambda: heard(place.home), "the session")
-        assert [one.event for one in heard(place.home)] == ["session"]
+        await anyio.to_thread.run_sync(poll, lambda: read_client_log(place.home), "the session")
+        assert [one.event for one in read_client_log(place.home)] == ["session"]
         await client.call_tool("list_resources", {})
-        await anyio.to_thread.run_sync(poll, lambda: len(heard(place.home)) == 2, "the call")
+        await anyio.to_thread.run_sync(poll, lambda: len(read_client_log(place.home)) == 2, "the call")
 
-    names = {(one.client, one.version, one.event) for one in heard(place.home)}
+    names = {(one.client, one.version, one.event) for one in read_client_log(place.home)}
     assert names == {("Codex MCP/client", "0.169", event) for event in ("session", "call")}
 
 
@@ -144,12 +144,14 @@ def test_many_processes_may_write_who_called_and_half_a_file_is_left_out(tmp_pat
     import concurrent.futures
 
     def write(number: int) -> None:
-        callers._write(tmp_path / "callers", Heard(f"client {number % 3}", "1", "x", "session", f"2026-{number:04}"))
+        registry._write(
+            tmp_path / "callers", HeardCall(f"client {number % 3}", "1", "x", "session", f"2026-{number:04}")
+        )
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         list(pool.map(write, range(300)))
     (tmp_path / "callers/client-broken.call.json").write_text("{", encoding="utf-8")
 
-    found: list[Any] = heard(tmp_path)
+    found: list[Any] = read_client_log(tmp_path)
     assert sorted(one.client for one in found) == ["client 0", "client 1", "client 2"]
     assert len(list((tmp_path / "callers").iterdir())) == 4

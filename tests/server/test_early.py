@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_server.mcp.early import HANDSHAKE, VERSIONS, Begun, Early
+from evolvable_server.mcp.fast_start import HANDSHAKE, VERSIONS, FastStart, FastStartState
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
@@ -30,7 +30,7 @@ def line(frame: dict[str, object]) -> bytes:
 class Client:
     """Talks to an Early over two pipes."""
 
-    early: Early
+    early: FastStart
     sink: int
     replies: Iterator[str]
 
@@ -45,7 +45,7 @@ class Client:
 def client() -> Iterator[Client]:
     theirs, ours = os.pipe(), os.pipe()
     with open(ours[0], encoding="utf-8") as replies:
-        yield Client(Early.begin(theirs[0], ours[1]), theirs[1], replies)
+        yield Client(FastStart.begin(theirs[0], ours[1]), theirs[1], replies)
         for end in (*theirs, ours[1]):
             os.close(end)
 
@@ -89,7 +89,7 @@ def test_what_is_not_plain_is_left_to_the_sdk(client: Client, first: bytes) -> N
     begun = client.early.end()
     os.set_blocking(client.replies.fileno(), False)
 
-    assert begun == Begun(first, ())
+    assert begun == FastStartState(first, ())
     with pytest.raises(BlockingIOError):
         os.read(client.replies.fileno(), 1)
 

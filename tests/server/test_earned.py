@@ -18,7 +18,7 @@ from mcp_place import Place
 from mcp_place import skill_text as text_of
 from transcripts import LoadSkill, Mcp, User, session_id, write_claude_code
 
-from evolvable_server.cli.program import cli
+from evolvable_server.cli.command_line import cli
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
@@ -109,7 +109,7 @@ def test_what_one_token_was_served_another_cannot_report_of(place: Place, server
 
 
 def _report() -> tuple[Any, ...]:
-    from evolvable_server.mcp.bearer import Permission
+    from evolvable_server.mcp.server import Permission
 
     return (Permission("report"),) if "report" in set(Permission) else ()
 

@@ -13,8 +13,8 @@ from mcp import Client, StdioServerParameters
 from mcp_place import Place
 
 from evolvable_server.config import Config, read_config, toolsets_of
-from evolvable_server.mcp.bearer import Permission
-from evolvable_server.run import Serving
+from evolvable_server.mcp.server import Permission
+from evolvable_server.serving import Serving
 from evolvable_store.errors import InvalidArgument
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ def test_groups_are_named_in_the_environment_and_an_unknown_one_is_refused(tmp_p
 
 
 async def test_nothing_of_evolution_is_imported_when_a_server_starts(tmp_path):
-    script = "import sys, evolvable_server.run; print([m for m in sys.modules if 'evolve' in m.split('.')[-2:]])"
+    script = "import sys, evolvable_server.serving; print([m for m in sys.modules if 'evolve' in m.split('.')[-2:]])"
     import subprocess
     import sys
 
@@ -133,10 +133,10 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
 
 
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):
-    from evolvable_server.http.permissions import TOOLS, needed
-    from evolvable_server.mcp.bearer import Permission
+    from evolvable_server.mcp.server import Permission
+    from evolvable_server.transport.http_access import TOOLS, required_permissions
 
-    assert needed("evolve_start", {}) == {Permission.APPROVE} == needed("evolve_adopt", {})
+    assert required_permissions("evolve_start", {}) == {Permission.APPROVE} == required_permissions("evolve_adopt", {})
     assert {tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))} <= TOOLS.keys() | {
         "review_inbox"
     }

@@ -9,7 +9,7 @@ from command_line import CommandLine
 from mcp_place import PERSON, Place, skill_text
 
 from evolvable_server.config import Config
-from evolvable_server.hooks.answers import Hooks
+from evolvable_server.hooks.dispatch import HookDispatcher
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage.attestations import Attestations
@@ -270,7 +270,7 @@ class Agent:
 
     def __init__(self, place: Place, library: Library) -> None:
         self.place, self.library = place, library
-        self._hooks = Hooks(Config(place.home, place.root), library, Caller(Actor.AGENT))
+        self._hooks = HookDispatcher(Config(place.home, place.root), library, Caller(Actor.AGENT))
 
     def write(self, name: str, text: str, tool: str = "Write", **given: str) -> None:
         path = self.place.skills / name / "SKILL.md"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from evolvable_server.mcp.frames import Lines, LongLine, Refusal, read_frame
+from evolvable_server.transport.json_rpc import JsonRpcRefusal, Lines, LongLine, read_frame
 
 
 def test_a_request_a_notification_and_a_response_pass():
@@ -48,7 +48,7 @@ def test_a_request_a_notification_and_a_response_pass():
 def test_a_broken_request_is_refused_with_its_id_when_it_has_a_usable_one(line, request_id, code):
     """The SDK answers none of these."""
     refusal = read_frame(line)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, JsonRpcRefusal)
     assert (refusal.id, refusal.code) == (request_id, code)
     assert refusal.reply.error.message == refusal.reason
     assert len(refusal.reason) < 200
@@ -111,7 +111,7 @@ def test_a_request_that_is_too_long_is_refused_under_its_id(first, last, request
     lines = Lines(limit=2000)
     [line] = lines.feed(first + b"x" * 4000 + last + b"\n")
     refusal = read_frame(line)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, JsonRpcRefusal)
     assert (refusal.id, refusal.code) == (request_id, -32600)
 
 

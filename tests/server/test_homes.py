@@ -12,8 +12,8 @@ from command_line import CommandLine
 from http_place import http_server, made_token
 from mcp_place import Place
 
-from evolvable_server.http.tokens import FILE, Tokens
-from evolvable_server.mcp.bearer import Permission
+from evolvable_server.mcp.server import Permission
+from evolvable_server.transport.http_auth import FILE, Tokens
 from evolvable_store.errors import Refused
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")

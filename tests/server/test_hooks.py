@@ -8,7 +8,7 @@ import pytest
 from mcp_place import Place, skill_text
 
 from evolvable_server.config import Config
-from evolvable_server.hooks.answers import NOTHING, Hooks
+from evolvable_server.hooks.dispatch import EMPTY_ANSWER, HookDispatcher
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Tally
@@ -24,7 +24,7 @@ class Session:
     def __init__(self, place: Place, library: Library, **settings: object) -> None:
         self.library = library
         config = Config(place.home, place.root, **settings)  # type: ignore[arg-type]
-        self._hooks = Hooks(config, library, Caller(Actor.AGENT))
+        self._hooks = HookDispatcher(config, library, Caller(Actor.AGENT))
 
     def offered(self, **event: object) -> str:
         """What a model is told at a prompt, '' for nothing."""
@@ -33,7 +33,7 @@ class Session:
 
     def used(self, tool: str, **given: object) -> None:
         event = {"hook_event_name": "PostToolUse", "session_id": "s1", "tool_name": tool, **given}
-        assert self._hooks.answer(event) == NOTHING
+        assert self._hooks.answer(event) == EMPTY_ANSWER
 
     def tally(self, name: str) -> Tally:
         return self.library.evidence.tally(self.library.store.head(Ref.parse(name)).id)
@@ -169,7 +169,7 @@ def test_all_of_it_is_off_by_one_setting(place):
 
 
 def test_old_sessions_are_forgotten(place, hooks, monkeypatch):
-    monkeypatch.setattr("evolvable_server.hooks.offered.SESSIONS", 3)
+    monkeypatch.setattr("evolvable_server.hooks.dispatch.SESSIONS", 3)
     for number in range(6):
         assert hooks.offered(session_id=f"s{number}")
 
@@ -195,7 +195,7 @@ async def test_a_hook_calls_the_running_server_by_a_tool_that_is_not_listed(plac
 
     assert "hook_event" not in listed
     assert "skill:pdf" in json.loads(first.content[0].text)["hookSpecificOutput"]["additionalContext"]
-    assert [answer.content[0].text for answer in (again, odd, stop)] == [NOTHING] * 3
+    assert [answer.content[0].text for answer in (again, odd, stop)] == [EMPTY_ANSWER] * 3
     assert not any(answer.is_error for answer in (first, again, odd, stop))
     entry = json.loads((place.home / "reviews/queue/s1.json").read_text(encoding="utf-8"))
     assert entry.items() >= {"session_id": "s1", "transcript_path": "/t.jsonl", "event": "Stop"}.items()

@@ -9,11 +9,9 @@ from mcp_place import ERAS, Place, skill_text
 from mcp_types import TextContent
 from processes import poll
 
-from evolvable_server.http.hosts import accepted_hosts, accepted_origins
-from evolvable_server.http.permissions import TOOLS, needed
-from evolvable_server.http.settings import HttpSettings, OAuth
-from evolvable_server.http.tokens import FILE, Tokens
-from evolvable_server.mcp.bearer import Permission
+from evolvable_server.mcp.server import Permission
+from evolvable_server.transport.http_access import TOOLS, accepted_hosts, accepted_origins, required_permissions
+from evolvable_server.transport.http_auth import FILE, HttpSettings, OAuth, Tokens
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.store import Store
 
@@ -127,9 +125,9 @@ def test_every_tool_that_is_served_has_its_permission(team):
     served = {tool["name"] for tool in server.call("tools/list", {}).json["result"]["tools"]}
 
     assert served <= TOOLS.keys() | {"review_inbox"}
-    assert needed("brand_new_tool", {}) == frozenset(Permission)
-    assert needed("review_inbox", {"action": "approve"}) == {APPROVE}
-    assert needed("review_inbox", {"action": "list"}) == {READ}
+    assert required_permissions("brand_new_tool", {}) == frozenset(Permission)
+    assert required_permissions("review_inbox", {"action": "approve"}) == {APPROVE}
+    assert required_permissions("review_inbox", {"action": "list"}) == {READ}
 
 
 def test_one_bearer_cannot_take_all_the_streams(team):

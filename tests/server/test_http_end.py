@@ -10,9 +10,7 @@ from http_place import http_server, modern, received
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.http.access import check_reach
-from evolvable_server.http.settings import HttpSettings
-from evolvable_server.http.tokens import Tokens
+from evolvable_server.transport.http_auth import HttpSettings, Tokens, check_reach
 from evolvable_store.errors import InvalidArgument
 
 

@@ -10,7 +10,7 @@ from http_place import HttpServer, http_server, made_token, modern, received
 from mcp_place import Place
 from samples import attacks
 
-from evolvable_server.mcp.bearer import Permission
+from evolvable_server.mcp.server import Permission
 
 MORE = json.loads((Path(__file__).parents[1] / "data" / "http_attacks.json").read_text(encoding="utf-8"))["cases"]
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from http_place import http_server
 from mcp_place import Place
 
-from evolvable_server.http.oauth import OAuthVerifier
-from evolvable_server.http.settings import OAuth
+from evolvable_server.transport.http_access import OAuthVerifier
+from evolvable_server.transport.http_auth import OAuth
 
 RESOURCE = "http://127.0.0.1:8642/mcp"
 

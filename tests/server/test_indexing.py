@@ -9,7 +9,7 @@ import psutil
 import pytest
 from samples import put_texts
 
-from evolvable_server.cli.indexing import WORTHWHILE, beside
+from evolvable_server.cli.index_worker import WORTHWHILE, index_worker
 from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.store import Store
@@ -50,7 +50,7 @@ def started(since: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
-    with beside(store.home, WORTHWHILE):
+    with index_worker(store.home, WORTHWHILE):
         fill(store, 0)
         fill(store, 60)
 
@@ -60,14 +60,14 @@ def test_the_index_is_in_step_when_the_body_ends_without_a_search(store):
 
 def test_a_few_resources_are_not_worth_another_process(store):
     before = below()
-    with beside(store.home, WORTHWHILE - 1):
+    with index_worker(store.home, WORTHWHILE - 1):
         fill(store, 0)
         assert set(below()) <= set(before)
 
 
 def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(store):
     before = below()
-    with beside(store.home, WORTHWHILE):
+    with index_worker(store.home, WORTHWHILE):
         fill(store, 0)
         indexing = started(since=before)
         indexing[0].kill()
@@ -81,7 +81,7 @@ def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(sto
 
 def test_a_body_that_fails_leaves_no_process_behind(store):
     before = below()
-    with pytest.raises(ZeroDivisionError), beside(store.home, WORTHWHILE):
+    with pytest.raises(ZeroDivisionError), index_worker(store.home, WORTHWHILE):
         fill(store, 0)
         indexing = started(since=before)
         raise ZeroDivisionError

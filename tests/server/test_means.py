@@ -11,7 +11,7 @@ import pytest
 from model_api import ModelApi, chooses
 
 from evolvable_server.config import Config, read_config
-from evolvable_server.means import opened
+from evolvable_server.model_setup import open_search
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.embedding.embedder_client import SharedEmbedder
@@ -62,7 +62,7 @@ def means(config: Callable[[Mapping[str, str]], Config]) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_(*, serving: bool = True, **environment: str) -> SearchDependencies:
-            return stack.enter_context(opened(config(environment), serving=serving))
+            return stack.enter_context(open_search(config(environment), serving=serving))
 
         yield open_
 
@@ -194,7 +194,7 @@ OPENING = f"""
 import json, sys
 from pathlib import Path
 from evolvable_server.config import read_config
-from evolvable_server.run import Serving
+from evolvable_server.serving import Serving
 from evolvable_store.operation import Actor
 from evolvable_tools.verbs.search import find_skill
 from evolvable_tools.library import Caller

@@ -10,8 +10,15 @@ from command_line import CommandLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_server.clients.marked_block import BrokenBlock, divided, with_block, without_block
-from evolvable_server.clients.memory_copies import FILE, places, switch_on
+from evolvable_server.clients.memory_files import (
+    FILE,
+    BrokenBlock,
+    enable_copies,
+    memory_file_paths,
+    split_at_block,
+    with_block,
+    without_block,
+)
 from evolvable_server.config import read_machine
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
@@ -63,7 +70,7 @@ def test_what_a_person_wrote_comes_back_byte_for_byte(data, text, other):
 )
 def test_half_a_block_is_said_and_left_alone(data, line):
     with pytest.raises(BrokenBlock) as broken:
-        divided(data)
+        split_at_block(data)
     assert broken.value.line == line
 
 
@@ -122,7 +129,7 @@ def test_what_a_memory_says_can_import_nothing_and_end_nothing(line):
         elif text.startswith("@"):
             said.append(bool(inside))
     assert said == [True, True]
-    assert divided(rule(line).read_bytes()).after == b""
+    assert split_at_block(rule(line).read_bytes()).after == b""
 
 
 def test_a_memory_that_is_too_long_is_cut_at_a_line_and_secrets_do_not_leave(line):
@@ -163,8 +170,8 @@ async def called(client, **arguments):
 async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_the_copies_up_to_date(place):
     (place.root / ".claude").mkdir()
     machine = read_machine(place.root, place.environment, user=place.root)
-    switch_on(place.home, machine, ["claude-code"], "as it was")
-    copy = places(machine)["claude-code"]
+    enable_copies(place.home, machine, ["claude-code"], "as it was")
+    copy = memory_file_paths(machine)["claude-code"]
 
     async def says(text):
         with anyio.fail_after(20):

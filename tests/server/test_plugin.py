@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from evolvable_server.hooks.command import QUEUED
-from evolvable_server.hooks.events import Event
-from evolvable_server.mcp.late_tools import LIST
+from evolvable_server.hooks.dispatch import HookEvent
+from evolvable_server.mcp.server import TOOLS_FILE
 from evolvable_store import __version__
 from evolvable_store.objects import File
 from evolvable_store.resource import Kind
@@ -70,7 +70,7 @@ def test_every_hook_calls_what_there_is_with_what_it_understands(client):
             assert hook["command"] == f"evolvable-hook {event} {client}" and event in QUEUED
         else:
             assert (hook["server"], hook["tool"]) == (named, "hook_event")
-            assert set(hook["input"]) <= {*Event.__dataclass_fields__, "hook_event_name"} - {"event"}
+            assert set(hook["input"]) <= {*HookEvent.__dataclass_fields__, "hook_event_name"} - {"event"}
             assert (
                 hook["input"].items()
                 >= {"hook_event_name": event, "client": client, "session_id": "${session_id}"}.items()
@@ -98,7 +98,7 @@ def test_the_commands_that_the_plugin_starts_are_installed_with_the_package():
 @pytest.mark.parametrize("folder", sorted(path.name for path in (PLUGIN / "skills").iterdir()))
 def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_are(folder):
     text = (PLUGIN / "skills" / folder / "SKILL.md").read_text(encoding="utf-8")
-    tools = {tool["name"] for tool in json.loads(LIST.read_text(encoding="utf-8"))}
+    tools = {tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))}
 
     assert find_problems(Kind.SKILL, folder, {"SKILL.md": File(text.encode())}) == []
     assert yaml.safe_load(text.split("---")[1])["name"] == folder

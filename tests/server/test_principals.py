@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
-from evolvable_server.config import read_config
-from evolvable_server.person import config_path, read_person_config
-from evolvable_server.principals import MARKS, cli_identity
+from evolvable_server.config import MARKS, cli_identity, read_config
+from evolvable_server.person_config import config_path, read_person_config
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.store import Store

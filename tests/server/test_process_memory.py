@@ -10,7 +10,7 @@ import psutil
 import pytest
 from processes import poll
 
-from evolvable_server.memory import give_back
+from evolvable_server.serving import return_free_memory
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 
@@ -19,7 +19,7 @@ PIECE, PIECES, KEPT = 4_000, 10_000, 100
 
 THREADS = """
 import ctypes, threading
-from evolvable_server.memory import share_arenas
+from evolvable_server.serving import share_arenas
 
 share_arenas()
 together = threading.Barrier(8)
@@ -54,7 +54,7 @@ def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
     pieces = [bytes(PIECE) for _ in range(PIECES)]
     kept, full = pieces[::KEPT], process.memory_info().rss
     del pieces
-    giving = threading.Thread(target=give_back, args=(stop, 0.01))
+    giving = threading.Thread(target=return_free_memory, args=(stop, 0.01))
 
     giving.start()
     try:
@@ -70,7 +70,7 @@ def test_what_is_there_when_serving_begins_is_no_more_looked_through_for_cycles(
     stop = threading.Event()
     stop.set()
 
-    give_back(stop)
+    return_free_memory(stop)
     frozen = gc.get_freeze_count()
     gc.unfreeze()
 

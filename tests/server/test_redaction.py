@@ -8,8 +8,7 @@ import pytest
 from command_line import CommandLine
 
 from evolvable_server.config import read_config
-from evolvable_server.redaction import FILE, Redaction, own_patterns
-from evolvable_server.reviews import review_settings
+from evolvable_server.model_setup import FILE, Redaction, own_patterns, review_settings
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

@@ -11,7 +11,7 @@ from mcp.client import ClientRequestContext
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
-from evolvable_server.mcp.sampling import SamplingThinker, sampling_thinker
+from evolvable_server.mcp.tools import SamplingModel, sampling_model
 from evolvable_tools.llm import ProviderError, Request
 
 SCHEMA = {"type": "object", "properties": {"choice": {"type": "string"}}, "required": ["choice"]}
@@ -26,7 +26,7 @@ def server(timeout: float = 30.0) -> MCPServer[Any]:
 
     @made.tool(structured_output=False)
     def choose(ctx: Context) -> str:
-        thinker = sampling_thinker(ctx, timeout)
+        thinker = sampling_model(ctx, timeout)
         if thinker is None:
             return "nobody"
         try:
@@ -125,7 +125,7 @@ async def test_a_thinker_away_from_a_worker_thread_fails_clearly() -> None:
     @made.tool(structured_output=False)
     async def choose(ctx: Context) -> str:
         try:
-            SamplingThinker(ctx).think(ASKED)
+            SamplingModel(ctx).think(ASKED)
         except ProviderError as error:
             said.append(error.text)
         return ""

@@ -4,7 +4,7 @@ import pytest
 from http_place import http_server
 from mcp import Client
 
-from evolvable_server.mcp.sessions import CALLS, Sessions
+from evolvable_server.mcp.server import CALLS, CallSessions
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +33,11 @@ async def change(client, ref="pdf", **options):
     ],
 )
 def test_what_a_call_says_counts_before_what_is_usual(meta, session):
-    assert Sessions("usual").of(meta) == session
+    assert CallSessions("usual").of(meta) == session
 
 
 def test_a_hook_before_a_tool_says_whose_call_comes():
-    sessions = Sessions(None, shared=True)
+    sessions = CallSessions(None, shared=True)
     for number in range(CALLS + 1):
         sessions.heard(f"claude-{number}", f"toolu_{number}")
 

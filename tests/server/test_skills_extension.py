@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
-from evolvable_server.cli.program import cli
+from evolvable_server.cli.command_line import cli
 
 pytestmark = pytest.mark.anyio
 

@@ -28,7 +28,7 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from pydantic import BaseModel
-from evolvable_server.mcp.stdio import run_stdio, serve_stdio
+from evolvable_server.transport.stdio import run_stdio, serve_stdio
 
 server = MCPServer("tiny", log_level="CRITICAL")
 running, most = 0, 0

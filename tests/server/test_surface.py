@@ -12,10 +12,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_place import Place
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.declared import add_tool
-from evolvable_server.mcp.late_tools import LIST
-from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.run import Serving
+from evolvable_server.mcp.server import TOOLS_FILE, LibraryServer
+from evolvable_server.mcp.tools import add_tool
+from evolvable_server.serving import Serving
 
 pytestmark = pytest.mark.anyio
 
@@ -65,9 +64,9 @@ async def test_what_is_listed_before_a_tool_is_made_is_what_it_says_of_itself(tm
             add_tool(server, tool)
         made = as_json(await server.list_tools())
         if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
-            LIST.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            TOOLS_FILE.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-        assert made == json.loads(LIST.read_text(encoding="utf-8"))
+        assert made == json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
         assert [tool.name for tool in await serving.server.list_tools()] == [tool["name"] for tool in made]
     finally:
         serving.close()
@@ -77,7 +76,7 @@ async def test_the_tool_list_is_that_of_the_file(reader):
     """Descriptions and schemas are what a model reads: a change to them is deliberate."""
     listed = as_json((await reader.list_tools()).tools)
 
-    assert listed == json.loads(LIST.read_text(encoding="utf-8"))
+    assert listed == json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
 
 
 async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(modern):

@@ -10,8 +10,8 @@ import pytest
 from command_line import CommandLine
 from samples import Clock
 
-from evolvable_server.http.tokens import FILE, NoSuchToken, Tokens
-from evolvable_server.mcp.bearer import Permission
+from evolvable_server.mcp.server import Permission
+from evolvable_server.transport.http_auth import FILE, NoSuchToken, Tokens
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NoLibrary
 
 READ, REPORT, WRITE, APPROVE = Permission
@@ -153,7 +153,7 @@ def test_tokens_made_at_once_are_all_there(tmp_path):
     script = """
 import sys
 from pathlib import Path
-from evolvable_server.http.tokens import Tokens
+from evolvable_server.transport.http_auth import Tokens
 for number in range(8):
     Tokens(Path(sys.argv[1])).add(f"{sys.argv[2]}-{number}", [])
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_server.mcp.wire import can_be_polled, write_without_waiting
+from evolvable_server.mcp.fast_start import is_pollable, write_nonblocking
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing can be polled there")
 
@@ -27,16 +27,16 @@ def pipe():
 
 def test_pipes_can_be_polled_and_files_cannot(pipe: tuple[int, int], tmp_path: Path) -> None:
     with (tmp_path / "a file").open("wb") as file:
-        assert [can_be_polled(fd) for fd in (*pipe, file.fileno())] == [True, True, False]
+        assert [is_pollable(fd) for fd in (*pipe, file.fileno())] == [True, True, False]
 
 
 def test_what_there_is_room_for_is_written_and_nothing_waits(pipe: tuple[int, int]) -> None:
     source, sink = pipe
 
-    written = write_without_waiting(sink, MUCH)
+    written = write_nonblocking(sink, MUCH)
 
     assert 0 < written < len(MUCH)
-    assert write_without_waiting(sink, MUCH[written:]) == 0
+    assert write_nonblocking(sink, MUCH[written:]) == 0
     assert os.read(source, written) == MUCH[:written]
 
 
@@ -44,7 +44,7 @@ def test_a_reader_that_goes_on_gets_every_byte_in_order(pipe: tuple[int, int]) -
     source, sink = pipe
     got, written = b"", 0
     while len(got) < len(MUCH):
-        written += write_without_waiting(sink, MUCH[written:])
+        written += write_nonblocking(sink, MUCH[written:])
         got += os.read(source, 10_000)
 
     assert got == MUCH
@@ -55,4 +55,4 @@ def test_a_reader_that_is_gone_is_an_error(pipe: tuple[int, int]) -> None:
     os.close(source)
 
     with pytest.raises(BrokenPipeError):
-        write_without_waiting(sink, b"x")
+        write_nonblocking(sink, b"x")

@@ -10,8 +10,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from evolvable_server.cli.program import cli
-from evolvable_server.principals import MARKS
+from evolvable_server.cli.command_line import cli
+from evolvable_server.config import MARKS
 
 _OURS = (
     *("EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SESSION_ID"),

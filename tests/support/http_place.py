@@ -13,8 +13,8 @@ from typing import Any
 from mcp_place import Place
 from processes import poll
 
-from evolvable_server.http.tokens import Tokens
-from evolvable_server.mcp.bearer import Permission
+from evolvable_server.mcp.server import Permission
+from evolvable_server.transport.http_auth import Tokens
 
 MODERN = "2026-07-28"
 
@@ -45,7 +45,7 @@ class WithTools(run.Serving):
 run.Serving = WithTools
 for name, value in json.loads(sys.argv.pop(1)).items():
     module, _, constant = name.partition(".")
-    setattr(importlib.import_module("evolvable_server.http." + module), constant, value)
+    setattr(importlib.import_module("evolvable_server.transport." + module), constant, value)
 from evolvable_server.cli import main
 main()
 """

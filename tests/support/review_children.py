@@ -13,8 +13,8 @@ from pathlib import Path
 from processes import poll
 
 from evolvable_server.config import read_config
-from evolvable_server.person import PersonConfig
-from evolvable_server.reviews import review_settings
+from evolvable_server.model_setup import review_settings
+from evolvable_server.person_config import PersonConfig
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.review.review_config import OverBudget

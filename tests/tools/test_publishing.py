@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from evolvable_server.mcp.uris import resolve
+from evolvable_server.mcp.resources import resolve
 from evolvable_store.errors import EvolvableError, NoSuchVersion, Refused
 from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor

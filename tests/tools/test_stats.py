@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from earned import seen, verified
 from talks import Talk
 
-from evolvable_server.cli.program import cli
+from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref

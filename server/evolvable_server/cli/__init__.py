@@ -12,7 +12,7 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """Runs the command line of this process and ends it with the command's exit code."""
     try:
-        from evolvable_server.cli.program import cli
+        from evolvable_server.cli.command_line import cli
 
         with contextlib.suppress(AttributeError):  # a stream that somebody replaced
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

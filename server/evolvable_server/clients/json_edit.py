@@ -1,28 +1,218 @@
-"""Changes single members of a JSON text, and leaves every other character as it is."""
+"""Reads JSON with comments, and remembers where everything stands, so that a text can be edited in place.
+
+No light library for Python 3.11 does that: json-five drops speed and the layout of what is added, jsonc-edit runs Node.
+
+Changes single members of a JSON text, and leaves every other character as it is.
+"""
 
 import json
-from typing import Any
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from evolvable_server.clients.jsonc import Document, Member, Node, read
+MAX_DEPTH = 200
+"""How deep objects and arrays may lie in each other."""
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+      | (?P<comment>//[^\r\n]*|/\*.*?\*/)
+      | (?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")
+      | (?P<mark>[{}\[\],:])
+      | (?P<word>[-+.\w]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class JsonError(Exception):
+    """The text is no JSON, not even with comments. at: the character where that shows."""
+
+    def __init__(self, what: str, at: int) -> None:
+        super().__init__(what)
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNode:
+    """A value and its place: text[start:end]. members: of an object, in order; None for any other value."""
+
+    value: Any
+    start: int
+    end: int
+    members: "tuple[JsonMember, ...] | None" = None
+
+    def member(self, key: str) -> "JsonMember | None":
+        """Returns the member of this name. Raises JsonError when there are two."""
+        found = [member for member in self.members or () if member.key == key]
+        if len(found) > 1:
+            raise JsonError(f"the key {json.dumps(key)} is there a second time", found[1].start)
+        return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonMember:
+    """A key with its value. start: of the key; comma: where the comma after the value stands, None without one."""
+
+    key: str
+    start: int
+    value: JsonNode
+    comma: int | None
+
+    @property
+    def end(self) -> int:
+        return self.value.end
+
+
+@dataclass(frozen=True, slots=True)
+class JsoncDocument:
+    """A text as it was read. loose: the first thing that strict JSON does not have, and where it stands."""
+
+    root: JsonNode
+    loose: tuple[str, int] | None
+
+
+def parse_jsonc(text: str) -> JsoncDocument:
+    """Returns what a text holds. Comments and commas before a closing bracket are allowed. Raises JsonError."""
+    return _Reader(text).document()
+
+
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Returns line and column of a character, both from 1."""
+    before = text[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._loose: tuple[str, int] | None = None
+        self._tokens = self._scan()
+        self._next = next(self._tokens)
+
+    def document(self) -> JsoncDocument:
+        root = self._value(0)
+        if self._next.kind != "end":
+            self._fail("here the file should end")
+        return JsoncDocument(root, self._loose)
+
+    def _scan(self) -> Iterator[_Token]:
+        text = self._text
+        at = 1 if text.startswith("\ufeff") else 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise JsonError(self._unreadable(at), at)
+            at = match.end()
+            if match.lastgroup == "comment":
+                self._loosen("a comment", match.start())
+            elif match.lastgroup != "space":
+                yield _Token(str(match.lastgroup), match[0], match.start(), match.end())
+        yield _Token("end", "", at, at)
+
+    def _unreadable(self, at: int) -> str:
+        if self._text[at] == '"':
+            return "this text in quotes is not closed on its line"
+        if self._text.startswith("/*", at):
+            return "this comment is not closed"
+        return f"{self._text[at]!a} does not belong here"
+
+    def _loosen(self, what: str, at: int) -> None:
+        self._loose = self._loose or (what, at)
+
+    def _take(self) -> _Token:
+        token, self._next = self._next, next(self._tokens, self._next)
+        return token
+
+    def _fail(self, what: str) -> NoReturn:
+        raise JsonError("the file ends too early" if self._next.kind == "end" else what, self._next.start)
+
+    def _value(self, depth: int) -> JsonNode:
+        token = self._next
+        if depth > MAX_DEPTH:
+            self._fail("it is nested too deeply")
+        if token.text == "{":
+            return self._object(depth)
+        if token.text == "[":
+            return self._array(depth)
+        if token.kind not in ("string", "word"):
+            self._fail("a value is missing")
+        self._take()
+        return JsonNode(self._plain(token), token.start, token.end)
+
+    def _plain(self, token: _Token) -> Any:
+        try:
+            return json.loads(token.text, parse_constant=self._no_constant)
+        except (ValueError, RecursionError):
+            what = (
+                "this text in quotes has a bad escape" if token.kind == "string" else f"{token.text[:40]!a} is no value"
+            )
+            raise JsonError(what, token.start) from None
+
+    @staticmethod
+    def _no_constant(name: str) -> NoReturn:
+        raise ValueError(name)
+
+    def _object(self, depth: int) -> JsonNode:
+        start = self._take().start
+        members: list[JsonMember] = []
+        while self._next.text != "}":
+            if self._next.kind != "string":
+                self._fail("a key in double quotes should stand here")
+            key = self._take()
+            if self._next.text != ":":
+                self._fail("a colon is missing before this")
+            self._take()
+            value = self._value(depth + 1)
+            members.append(JsonMember(self._plain(key), key.start, value, self._comma("}")))
+        end = self._take().end
+        return JsonNode({member.key: member.value.value for member in members}, start, end, tuple(members))
+
+    def _array(self, depth: int) -> JsonNode:
+        start = self._take().start
+        items = []
+        while self._next.text != "]":
+            items.append(self._value(depth + 1).value)
+            self._comma("]")
+        return JsonNode(items, start, self._take().end)
+
+    def _comma(self, closing: str) -> int | None:
+        """Takes the comma after an element; returns where it stands, None when the closing bracket follows."""
+        if self._next.text == closing:
+            return None
+        if self._next.text != ",":
+            self._fail("a comma is missing before this")
+        comma = self._take()
+        if self._next.text == closing:
+            self._loosen("a comma before a closing bracket", comma.start)
+        return comma.start
+
 
 EMPTY = "{}\n"
 """The text that an absent or empty file counts as."""
 
 
-def changed(text: str, path: tuple[str, ...], value: Any) -> str:
+def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
     """Returns the text with `value` at `path`; None takes the member out. Missing objects on the way are made.
 
     Of an object that is there only the members that differ are touched. Raises JsonError, and ValueError when something
     else than an object is on the way, or the result does not hold exactly what it should.
     """
-    root = read(text).root
+    root = parse_jsonc(text).root
     steps = _steps(root, path, value)
     if not steps:
         return text
     expected = _with(root.value, path, value)
     for where, what in steps:
         text = _one(text, where, what)
-    if _ordered(read(text).root.value) != _ordered(expected):
+    if _ordered(parse_jsonc(text).root.value) != _ordered(expected):
         raise ValueError("the edited text does not hold what it should")
     return text
 
@@ -47,10 +237,10 @@ def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
     return {**value, key: _with(below, rest, new)}
 
 
-Step = tuple[tuple[str, ...], Any]
+JsonStep = tuple[tuple[str, ...], Any]
 
 
-def _steps(root: Node, path: tuple[str, ...], value: Any) -> list[Step]:
+def _steps(root: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
     """Returns the single changes, each of one member, that lead to `value` at `path`."""
     node = root
     for depth, key in enumerate(path):
@@ -67,12 +257,12 @@ def _steps(root: Node, path: tuple[str, ...], value: Any) -> list[Step]:
     return _differences(node, path, value)
 
 
-def _differences(node: Node, path: tuple[str, ...], value: Any) -> list[Step]:
+def _differences(node: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
     if json.dumps(node.value, sort_keys=True) == json.dumps(value, sort_keys=True):
         return []
     if node.members is None or not isinstance(value, dict):
         return [(path, value)]
-    steps: list[Step] = [((*path, key), None) for key in node.value if key not in value]
+    steps: list[JsonStep] = [((*path, key), None) for key in node.value if key not in value]
     for key, new in value.items():
         member = node.member(key)
         steps += [((*path, key), new)] if member is None else _differences(member.value, (*path, key), new)
@@ -80,7 +270,7 @@ def _differences(node: Node, path: tuple[str, ...], value: Any) -> list[Step]:
 
 
 def _one(text: str, path: tuple[str, ...], value: Any) -> str:
-    document = read(text)
+    document = parse_jsonc(text)
     node = document.root
     for key in path[:-1]:
         member = node.member(key)
@@ -94,7 +284,7 @@ def _one(text: str, path: tuple[str, ...], value: Any) -> str:
     return _added(text, document, node, path[-1], value)
 
 
-def _added(text: str, document: Document, node: Node, key: str, value: Any) -> str:
+def _added(text: str, document: JsoncDocument, node: JsonNode, key: str, value: Any) -> str:
     line = f"{json.dumps(key, ensure_ascii=False)}: {_written(text, document, node, value)}"
     if not node.members:
         return _filled(text, document, node, line)
@@ -108,7 +298,7 @@ def _added(text: str, document: Document, node: Node, key: str, value: Any) -> s
     return f"{text[:at]}{comma}{text[at:after]}{_newline(text)}{indent}{line}{again}{text[after:]}"
 
 
-def _filled(text: str, document: Document, node: Node, line: str) -> str:
+def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
     """Returns the text with a first member in an empty object; what stands in it are comments at most."""
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)
@@ -118,7 +308,7 @@ def _filled(text: str, document: Document, node: Node, line: str) -> str:
     return f"{text[: node.start]}{{{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
 
 
-def _without(text: str, node: Node, member: Member) -> str:
+def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     """Returns the text without a member; comments around it stay."""
     assert node.members is not None
     at = node.members.index(member)
@@ -146,7 +336,7 @@ def _without(text: str, node: Node, member: Member) -> str:
     return rest
 
 
-def _written(text: str, document: Document, node: Node, value: Any) -> str:
+def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
     """Returns a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
     if _is_inline(text, document) or (node.members and members is None):
@@ -156,16 +346,16 @@ def _written(text: str, document: Document, node: Node, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", _newline(text) + indent)
 
 
-def _is_inline(text: str, document: Document) -> bool:
+def _is_inline(text: str, document: JsoncDocument) -> bool:
     """Returns whether the whole file is written without line breaks between its members."""
     return bool(document.root.members) and _indent_of_members(text, document.root) is None
 
 
-def _unit(text: str, document: Document) -> str:
+def _unit(text: str, document: JsoncDocument) -> str:
     return _indent_of_members(text, document.root) or "  "
 
 
-def _indent_of_members(text: str, node: Node) -> str | None:
+def _indent_of_members(text: str, node: JsonNode) -> str | None:
     """Returns what the last member's line begins with; None when members stand side by side or there are none."""
     for member in reversed(node.members or ()):
         indent = text[text.rfind("\n", 0, member.start) + 1 : member.start]

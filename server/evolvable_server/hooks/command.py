@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from evolvable_server.environment import hooks_on, library_home, reviews_on
-from evolvable_server.session_names import of_client
+from evolvable_server.environment import client_session, hooks_on, library_home, reviews_on
 
 MAX_INPUT = 16 * 2**20
 """Bytes of a payload that are read."""
@@ -40,7 +39,7 @@ def run(arguments: Sequence[str]) -> str:
     payload["event"] = payload["hook_event_name"] = event
     payload["client"] = arguments[1] if len(arguments) > 1 else _client(payload)
     session = payload.get("session_id")
-    payload["session_id"] = of_client(session) if isinstance(session, str) else None
+    payload["session_id"] = client_session(session) if isinstance(session, str) else None
     if event in QUEUED:
         if not reviews_on(os.environ):
             return ""
@@ -51,9 +50,9 @@ def run(arguments: Sequence[str]) -> str:
             _check(home)
         enqueue(home, payload)
         return ""
-    from evolvable_server.hooks.slow import answered
+    from evolvable_server.hooks.dispatch import answer_without_server
 
-    return answered(payload)
+    return answer_without_server(payload)
 
 
 def _is_plain(home: str) -> bool:
@@ -71,7 +70,7 @@ def _is_plain(home: str) -> bool:
 
 def _check(home: str) -> None:
     """Raises UntrustedHome for a home that another account or a repository decides about."""
-    from evolvable_server.homes import registered_homes
+    from evolvable_server.person_config import registered_homes
     from evolvable_store.paths import check_home
 
     check_home(home, registered_homes)

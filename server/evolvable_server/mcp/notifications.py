@@ -1,14 +1,24 @@
-"""Tells every client, in both eras of the protocol, that something in the library changed.
+"""Hands things from any thread to one task of the event loop.
+
+Tells every client, in both eras of the protocol, that something in the library changed.
 
 Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a bus. Older ones get notifications
 on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
+
+Tells clients of the handshake era what this process warns of, such as a saved skill that was refused.
+
+2026-07-28 has no such messages but for single requests that ask for them, and nothing is said while one runs.
 """
 
+import asyncio
+import collections
+import contextlib
 import functools
 import logging
 import weakref
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar, get_args
 
 import anyio
 import mcp_types as types
@@ -16,13 +26,39 @@ from mcp.server import NotificationOptions
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
-from evolvable_server.mcp.mailbox import Mailbox
+from evolvable_server.mcp.resources import uri_of
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.uris import uri_of
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
+
+QueueItem = TypeVar("T")
+
+
+class ThreadQueue(Generic[QueueItem]):
+    """What waits to be taken: at most `most` things, of which the oldest are dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._things: collections.deque[QueueItem] = collections.deque(maxlen=most)
+        self._wake: Callable[[], object] = lambda: None
+
+    def post(self, things: Iterable[QueueItem]) -> None:
+        """Adds things; called on any thread."""
+        self._things.extend(things)
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
+            self._wake()
+
+    async def taken(self) -> list[QueueItem]:
+        """Waits until something is there and returns all of it, oldest first. One task at a time."""
+        while True:
+            event = asyncio.Event()
+            # Before the look, so that nothing can come in between and wake nobody.
+            self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
+            if self._things:
+                return [self._things.popleft() for _ in range(len(self._things))]
+            await event.wait()
+
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +78,7 @@ class Notifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
-        self._posted = Mailbox[Change](MAX_POSTED)
+        self._posted = ThreadQueue[Change](MAX_POSTED)
         # Connections of the handshake era, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -136,3 +172,47 @@ def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
     low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
         low.create_initialization_options, options
     )
+
+
+LEVELS: tuple[str, ...] = get_args(types.LoggingLevel)
+"""From debug to emergency, as RFC 5424 orders them."""
+
+MAX_WAITING = 100
+"""Messages that wait to be sent; the oldest are dropped."""
+
+
+class ClientLog(logging.Handler):
+    """Sends log records from warnings on to the clients, each from the level it has asked for (warning if none)."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        super().__init__(logging.WARNING)
+        self._notifier = notifier
+        self._levels: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._waiting = ThreadQueue[dict[str, str]](MAX_WAITING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the record to be sent by `run`; called on any thread."""
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self._waiting.post([{"level": level, "logger": "evolvable", "data": record.getMessage()}])
+
+    async def run(self) -> None:
+        """Sends what was logged, for as long as the server runs."""
+        while True:
+            for message in await self._waiting.taken():
+                await self._send(message)
+
+    async def _send(self, message: dict[str, str]) -> None:
+        for connection in self._notifier.initialized():
+            if LEVELS.index(message["level"]) >= LEVELS.index(self._levels.get(connection, "warning")):
+                with contextlib.suppress(Exception):  # logging a failure to log would never end
+                    await connection.notify("notifications/message", message)
+
+    async def set_level(self, ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """Answers logging/setLevel."""
+        self._levels[ctx.session._connection] = params.level
+        return types.EmptyResult()
+
+
+def add_logs(server: LibraryServer, log: ClientLog) -> None:
+    """Makes the server announce logging to clients of the handshake era and answer logging/setLevel."""
+    server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)

@@ -1,27 +1,310 @@
-"""The library as MCP resources: a concrete list, templates beside it that say the same, and reading."""
+"""How a file of a resource is written as a URI, what a URI names, and the templates of URIs.
+
+skill://<name>/<file> is a user's, skill://<project>/<name>/<file> one of a project; every other kind has the scheme of
+its name. Of a skill that is the version hosts see, the stable channel's; of any other kind the head.
+skill://version.<n>/<name>/<file> is version n, for ever; no scope and no name has a dot, so nothing else can be meant.
+
+What clients are shown of task sets: the agent behind one may be the one that thinks for a run of evolution.
+
+Whatever it reads goes through here, be it a file, a difference, or what was proposed.
+
+The library as MCP resources: a concrete list, templates beside it that say the same, and reading.
+"""
 
 import base64
 import json
 import mimetypes
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_server.mcp.uris import resolve, template, templates_for, uri_of
-from evolvable_server.mcp.veil import file_seen
-from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
-from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.release_channel import ChannelEntry
+from evolvable_store.paths import check_path
+from evolvable_store.resource import (
+    MEMORY_NAMES,
+    USER_SCOPE,
+    Kind,
+    Ref,
+    check_name,
+    check_scope,
+    main_file,
+    parse_version,
+)
+from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.trust import SAID, UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import bound_text
-from evolvable_tools.verbs.host_catalog import HostCatalog
+from evolvable_tools.verbs.host_catalog import HostCatalog, is_users
+
+if TYPE_CHECKING:
+    from evolvable_tools.verbs.load import Loaded
+    from evolvable_tools.verbs.proposal_inbox import WaitingProposal
+    from evolvable_tools.verbs.versions import History
+
+
+VERSION = "version."
+
+_OF_USER, _OF_PROJECT = "{name}/{+file}", "{scope}/{name}/{+file}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedUri:
+    """What a URI names: a version of a resource and a path in it, '' for the resource's own directory.
+
+    `named`: the version stands in the URI, so what it says never changes.
+    """
+
+    head: Head
+    version: int
+    path: str
+    named: bool
+
+
+def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: int | None = None) -> str:
+    """Returns the URI of a file or directory of a resource, of its own directory for the path ''.
+
+    version: of that version for ever, instead of the one that is seen now.
+    """
+    parts = [f"{VERSION}{version}"] * (version is not None) + [scope] * (scope != USER_SCOPE) + [name]
+    return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
+
+
+def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
+    """Returns the file that a URI names, or with `directory` the directory; that the path is there is not looked at.
+
+    Where both readings exist, the first part is taken as a project before it is taken as a name of the user's; of
+    skills the one is meant that had the address first.
+    Raises NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme not in set(Kind):
+        schemes = ", ".join(f"{kind}://" for kind in Kind)
+        raise NoSuchResource(f"{ascii(uri[:200])} is no URI of a resource.", f"They begin with {schemes}.")
+    kind, parts = Kind(scheme), [unquote(part) for part in rest.split("/")]
+    number = _version(parts[0])
+    if number is not None:
+        del parts[0]
+    if len(parts) < (1 if directory else 2):
+        raise NoSuchResource(f"{ascii(uri[:200])} names no file.", f"Add one: {uri[:200]}/{main_file(kind, rest)}.")
+    if len(parts) >= (2 if directory else 3):
+        head = _of_project(store, kind, parts[0], parts[1])
+        version = number or (_visible_version(store, head) if head else None)
+        if head is not None and version is not None and not _is_users(store, head, parts, number):
+            return _resolved(store, head, version, parts[2:], number is not None)
+    return _of_user(store, kind, parts, number)
+
+
+def _of_user(store: Store, kind: Kind, parts: Sequence[str], number: int | None) -> ResolvedUri:
+    ref = Ref(kind, check_name(kind, _name(kind, parts[0])), USER_SCOPE)
+    head = (store.head_or_none(ref) if number else None) or store.head(ref)
+    version = number or _visible_version(store, head)
+    if version is None:
+        raise NoSuchResource(
+            f"{head.ref} is in the library, and hosts do not see it until it is published.",
+            "load_skill opens it; the user publishes with `evolvable publish`.",
+        )
+    return _resolved(store, head, version, parts[1:], number is not None)
+
+
+def _version(part: str) -> int | None:
+    if not part.startswith(VERSION):
+        return None
+    try:
+        return parse_version(part.removeprefix(VERSION))
+    except InvalidRef as error:
+        raise NoSuchVersion(str(error), "A version is written version.3.") from None
+
+
+def _of_project(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
+    try:
+        return store.head_or_none(Ref(kind, check_name(kind, _name(kind, name)), check_scope(scope)))
+    except EvolvableError:
+        return None
+
+
+def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | None) -> bool:
+    """Returns whether a directory of the user's skill was at this address before the project's skill was."""
+    try:
+        head = store.head_or_none(Ref(Kind.SKILL, check_name(Kind.SKILL, parts[0]), USER_SCOPE))
+        if head is None or project.kind is not Kind.SKILL or not (number or _visible_version(store, head)):
+            return False
+        if number is None:
+            return is_users(store, head.id, project.id, project.name)
+        made = store.version(head, number).operation
+        inside = any(path.startswith(f"{project.name}/") for path in store.manifest(head, number))
+        return inside and (number > project.latest or made < store.version(project, number).operation)
+    except EvolvableError:
+        return False
+
+
+def _name(kind: Kind, name: str) -> str:
+    # Some clients write what follows :// in small letters, as they would a host.
+    return name.upper() if kind is Kind.MEMORY and name.upper() in MEMORY_NAMES else name
+
+
+def _visible_version(store: Store, head: Head) -> int | None:
+    """Returns the version that clients see of a resource."""
+    if head.kind is not Kind.SKILL:
+        return head.version
+    held = Channel(store.backend).of(head.id)
+    return held.seen if held else None
+
+
+def _visible_heads(store: Store, kind: Kind, scopes: Sequence[str]) -> list[tuple[Head, int]]:
+    """Returns what clients see of a kind in these scopes, each with the version that they see."""
+    heads = [head for scope in scopes for head in store.heads(kind, scope)]
+    placed = (
+        {held.resource: held.seen for held in Channel(store.backend).held()} if kind is Kind.SKILL and heads else {}
+    )
+    seen = [(head, placed.get(head.id) if kind is Kind.SKILL else head.version) for head in heads]
+    return [(head, version) for head, version in seen if version is not None]
+
+
+def _resolved(store: Store, head: Head, version: int, parts: Sequence[str], named: bool) -> ResolvedUri:
+    store.version(head, version)  # raises NoSuchVersion
+    return ResolvedUri(head, version, check_path("/".join(parts)) if parts else "", named)
+
+
+def template(kind: Kind, *, project: bool) -> str:
+    """Returns the template of the URIs of a kind, of the user's resources or of a project's."""
+    return f"{kind}://{_OF_PROJECT if project else _OF_USER}"
+
+
+def templates_for(library: Library, caller: Caller) -> list[tuple[Kind, bool]]:
+    """Returns the kinds that the caller sees one of, each with whether it is of a project's.
+
+    There is none for a kind of which nothing is seen: each template expands to something.
+    """
+    return [
+        (kind, project)
+        for kind in Kind
+        for project in (False, True)
+        if _visible_heads(library.store, kind, _scopes(caller, project))
+    ]
+
+
+def complete_uri(
+    library: Library, caller: Caller, uri: str, variable: str, begun: str, known: Mapping[str, str]
+) -> list[str]:
+    """Returns the values of a template's variable that begin so and, with those known, lead to what there is.
+
+    Raises NoSuchResource, InvalidRef.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme not in set(Kind) or rest not in (_OF_USER, _OF_PROJECT):
+        return []
+    kind, scopes = Kind(scheme), _scopes(caller, rest == _OF_PROJECT)
+    if "scope" in known:
+        scopes = tuple(scope for scope in scopes if scope == known["scope"])
+    seen = _visible_heads(library.store, kind, scopes)
+    values: set[str] = set()
+    if variable == "scope" and rest == _OF_PROJECT:
+        values = {head.scope for head, _ in seen}
+    elif variable == "name":
+        values = {head.name for head, _ in seen}
+    elif variable == "file":
+        named = [(head, version) for head, version in seen if head.name == known.get("name")]
+        values = {path for head, version in named for path in library.store.manifest(head, version)}
+    return sorted(value for value in values if value.startswith(begun))
+
+
+def _scopes(caller: Caller, project: bool) -> tuple[str, ...]:
+    return tuple(scope for scope in caller.scopes if (scope != USER_SCOPE) is project)
+
+
+_LINES, _FOLDER = "tasks.jsonl", "tasks/"
+
+NO_DIFF = (
+    "(not shown to agents: it touches the tasks of a task set. A person sees it with `evolvable history` and `evolvable"
+    " inbox`.)\n"
+)
+"""What stands in the place of a difference."""
+
+
+def redact_file(library: Library, head: Head, path: str, version: int | None) -> bytes:
+    """Returns a file as a client is shown it. Raises NoSuchVersion, NoSuchFile."""
+    if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
+        check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
+    data = library.store.file(head, path, version).data
+    if not _is_task_set(library, head, version):
+        return data
+    from evolvable_tools.evolve.tasks.holdout import redact_file  # late: a server answers before anybody evolves
+
+    return redact_file(path, {name: file.data for name, file in library.store.files(head, version).items()})
+
+
+def redact_loaded(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded":
+    """Returns a loaded document as a client is shown it."""
+    ref = Ref.parse(loaded.ref)
+    if ref.kind is not Kind.ENVIRONMENT or loaded.text is None:
+        return loaded  # of what is no text only the size is shown
+    head = _head(library, caller, ref)
+    data = redact_file(library, head, loaded.path, loaded.version)
+    return replace(loaded, text=data.decode("utf-8", "replace"), size=len(data))
+
+
+def redact_history(library: Library, caller: Caller, past: "History") -> "History":
+    """Returns a history as a client is shown it."""
+    ref = Ref.parse(past.ref)
+    if not past.diff or ref.kind is not Kind.ENVIRONMENT:
+        return past
+    return replace(past, diff=NO_DIFF) if _ever_task_set(library, _head(library, caller, ref)) else past
+
+
+def redact_proposals(library: Library, caller: Caller, waiting: "Iterable[WaitingProposal]") -> "list[WaitingProposal]":
+    """Returns proposals as a client is shown them."""
+    return [
+        replace(one, diff=NO_DIFF)
+        if one.diff and Ref.parse(one.ref).kind is Kind.ENVIRONMENT and _touches_tasks(library, caller, one)
+        else one
+        for one in waiting
+    ]
+
+
+def check_copy(library: Library, caller: Caller, source: Ref, target: Ref) -> None:
+    """Raises Refused when a task set would be copied to where nothing of it is hidden. Raises NoSuchResource."""
+    if source.kind is not Kind.ENVIRONMENT or target.kind is Kind.ENVIRONMENT:
+        return
+    if _is_task_set(library, library.store.head(source.at(None), caller.scopes), source.version):
+        raise Refused(
+            f"{source} is a task set; it is copied to another environment only.", "Write the files that are needed."
+        )
+
+
+def _head(library: Library, caller: Caller, ref: Ref) -> Head:
+    return library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+
+
+def _is_task_set(library: Library, head: Head, version: int | None) -> bool:
+    return head.kind is Kind.ENVIRONMENT and _holds_tasks(library.store.manifest(head, version))
+
+
+def _ever_task_set(library: Library, head: Head) -> bool:
+    return any(_holds_tasks(library.store.manifest(head, number)) for number in range(1, head.latest + 1))
+
+
+def _touches_tasks(library: Library, caller: Caller, one: "WaitingProposal") -> bool:
+    if _holds_tasks(one.files):
+        return True
+    try:
+        return _ever_task_set(library, _head(library, caller, Ref.parse(one.ref)))
+    except NoSuchResource:
+        return False
+
+
+def _holds_tasks(paths: Iterable[str]) -> bool:
+    return any(path == _LINES or path.startswith(_FOLDER) for path in paths)
+
 
 PAGE = 500
 """Resources of one page of resources/list."""
@@ -117,7 +400,7 @@ class Resources:
 
     def _read(self, uri: str) -> tuple[bytes, str, dict[str, Any] | None]:
         place = resolve(self._library.store, uri)
-        data = file_seen(self._library, place.head, place.path, place.version)
+        data = redact_file(self._library, place.head, place.path, place.version)
         said = version_notice(self._library, place.head, place.version)
         return data, mime_of(place.path), None if said in UNMARKED_SAID else mark_of(said)
 

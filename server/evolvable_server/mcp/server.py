@@ -1,9 +1,31 @@
-"""The MCP server over one library: what it says of itself, and how its tools fail."""
+"""Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+Which session a call belongs to, as far as its client says: in the call, through a hook, or in the environment.
 
+The MCP server over one library: what it says of itself, and how its tools fail.
+
+The tools that every client is offered: listed from a file, and each made when it is first called.
+
+What makes a tool takes longer than all else that a server does before its first answer: the modules behind it, and
+the schemas that are worked out from its signature. So the list is kept beside this module, as `tools.json`. A test
+holds it to what the tools themselves say.
+
+The tool `hook_event`, which clients' hooks call. It is not listed: a hook names it, and a model shall not see it.
+"""
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio.to_thread
 from mcp.server import CacheHint, MCPServer
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
@@ -18,8 +40,175 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from evolvable_server.config import Config
+from evolvable_server.environment import BEARERS, bearer_session, client_session
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
+from evolvable_store.operation import Actor, Principal
+from evolvable_tools.library import Caller, Library
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import Context
+
+    from evolvable_server.mcp.review_tools import SettingsFactory
+    from evolvable_server.mcp.tools import ToolSpec
+
+
+SCOPE = "evolvable:"
+"""What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+
+
+class Permission(StrEnum):
+    """What a bearer may do: read, report outcomes, change the library, decide about proposals.
+
+    Whoever may write may report.
+    """
+
+    READ = "read"
+    REPORT = "report"
+    WRITE = "write"
+    APPROVE = "approve"
+
+    @property
+    def scope(self) -> str:
+        """Its name as a scope of OAuth."""
+        return SCOPE + self
+
+
+def name_of(request: Any) -> str | None:
+    """Returns the name of the bearer behind an HTTP request, None when there is none.
+
+    request: what the SDK hands to a handler as the transport's request; None over stdio.
+    """
+    return bearer_in(request.scope) if request is not None else None
+
+
+def bearer_in(scope: Any) -> str | None:
+    """Returns the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
+    user = _user(scope)
+    if user is None:
+        return None
+    token = user.access_token
+    if not (token.claims or {}).get("iss"):
+        return token.client_id
+    name = token.subject or token.client_id
+    return "oauth:" + "".join(char if char.isprintable() and char not in "/\\" else "_" for char in name[:100])
+
+
+def permissions_of(request: Any) -> frozenset[Permission]:
+    """Returns what the caller behind a request may do."""
+    user = _user(request.scope) if request is not None else None
+    if user is None:
+        return frozenset(Permission)
+    given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    return given | {Permission.REPORT} if Permission.WRITE in given else given
+
+
+def session_of(request: Any, session: str | None) -> str | None:
+    """Returns the session of a call: what the client names, behind the bearer that it calls for.
+
+    So operations say whose token made them, and no client can speak in the session of another's.
+    """
+    name = name_of(request)
+    if name is None:
+        return client_session(session)
+    # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
+    return bearer_session(name if name.startswith(BEARERS) else f"token:{name}", session)
+
+
+def connection_of(request: Any, connection: str | None) -> str | None:
+    """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
+    return connection if name_of(request) is None else None
+
+
+def caller_of(caller: Caller, context: "Context[Any, Any]", session: str | None) -> Caller:
+    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself.
+
+    session: what the client names.
+    """
+    request = context.request_context.request
+    name, params = name_of(request), context.session.client_params
+    client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
+    via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
+    connection = connection_of(request, caller.connection)
+    session = session_of(request, session)
+    return replace(caller, session=session, principal=Principal.AGENT, via=via, connection=connection)
+
+
+def decider_of(caller: Caller, request: Any) -> Caller:
+    """Return the caller that makes a decision which the gate let pass: the person who answered the client's question,
+    or over HTTP the script whose token may approve."""
+    name = name_of(request)
+    if name is None:
+        return replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+    return replace(caller, actor=Actor.HUMAN, principal=Principal.SCRIPT, via=f"token:{name}")
+
+
+def _user(scope: Any) -> AuthenticatedUser | None:
+    user = scope.get("user")
+    return user if isinstance(user, AuthenticatedUser) else None
+
+
+MAX_SESSION = 200
+"""Characters of a session's name; a longer one is not taken."""
+
+CALLS = 1_000
+"""Calls of tools that were announced and may still come."""
+
+
+class CallSessions:
+    """The sessions of one server's clients. Safe from any thread."""
+
+    def __init__(self, usual: str | None, *, shared: bool = False) -> None:
+        """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
+        session is true of no other's call."""
+        self._usual, self._shared = usual, shared
+        self._announced: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
+        """Returns the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
+
+        The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, the session that a hook
+        announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
+        """
+        meta = meta or {}
+        turn = meta.get("x-codex-turn-metadata")
+        with self._lock:
+            announced = self._announced.get(str(meta.get("claudecode/toolUseId")))
+        named = (
+            turn.get("session_id") if isinstance(turn, Mapping) else None,
+            meta.get("threadId"),
+            announced,
+            _connection(headers),
+        )
+        return next((name for name in named if _is_session(name)), self._usual)
+
+    def heard(self, session: str, tool_use: str = "") -> None:
+        """Notes that a hook named its session, and for a hook before a tool which call it announces.
+
+        A process with one client takes it for all calls from then on: a client keeps its server when the person begins
+        another session.
+        """
+        if not _is_session(session):
+            return
+        with self._lock:
+            if not self._shared:
+                self._usual = session
+            if tool_use:
+                self._announced[tool_use] = session
+                while len(self._announced) > CALLS:
+                    self._announced.popitem(last=False)
+
+
+def _connection(headers: Mapping[str, str] | None) -> str | None:
+    name = headers.get("mcp-session-id") if headers else None
+    return f"http-{name}" if name else None
+
+
+def _is_session(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_SESSION
+
 
 INSTRUCTIONS = """\
 Evolvable: a searchable, versioned library of skills (how-to guides for tasks). \
@@ -37,7 +226,7 @@ Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[CallToolResu
 """Calls a tool of this name with these arguments."""
 
 
-class Gate(Protocol):
+class ToolGate(Protocol):
     """Who has to be asked before a tool does what it is called for."""
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
@@ -59,7 +248,7 @@ class LivePrompts(Protocol):
         """Returns one with its arguments filled in. Raises MCPError."""
 
 
-class ToolsByName(Protocol):
+class LazyToolSource(Protocol):
     """Tools that are listed before they are made."""
 
     @property
@@ -73,10 +262,10 @@ class ToolsByName(Protocol):
 class LibraryServer(MCPServer[Any]):
     """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
 
-    late_tools: ToolsByName | None = None
+    late_tools: LazyToolSource | None = None
     live_prompts: LivePrompts | None = None
-    approvals: Gate | None = None
-    decisions: Gate | None = None
+    approvals: ToolGate | None = None
+    decisions: ToolGate | None = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -164,3 +353,68 @@ def _failure(text: str) -> CallToolResult:
 def _invalid(name: str, error: ValidationError) -> str:
     parts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}" for fault in error.errors()]
     return f"{name} was called with arguments that do not fit. {'; '.join(parts)}."
+
+
+TOOLS_FILE = Path(__file__).with_name("tools.json")
+
+
+class LazyTools:
+    """What is listed of some tools, and how they are made. groups: each returns some of them, in the list's order."""
+
+    def __init__(self, server: LibraryServer, groups: Sequence[Callable[[], "Iterable[ToolSpec]"]]) -> None:
+        self._server, self._groups = server, groups
+        self.listed = [Tool.model_validate(tool) for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
+        self._waiting = {tool.name for tool in self.listed}
+
+    def make(self, name: str) -> None:
+        """Makes the tool of this name, unless it is made already or is none of these."""
+        if name not in self._waiting:
+            return
+        from evolvable_server.mcp.tools import add_tool
+
+        add_tool(self._server, next(tool for tool in self.declared() if tool.function.__name__ == name))
+        self._waiting.discard(name)
+
+    def declared(self) -> "Iterator[ToolSpec]":
+        """Yields the tools as the list has to name them, in its order."""
+        for group in self._groups:
+            yield from group()
+
+
+def add_lazy_tools(
+    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, settings: "SettingsFactory"
+) -> None:
+    """Adds the tools over a library and those around reviews. settings: made when they are first needed."""
+
+    def over_the_library() -> "Iterable[ToolSpec]":
+        from evolvable_server.mcp.tools import library_tools
+
+        return library_tools(library, caller, sessions)
+
+    def around_reviews() -> "Iterable[ToolSpec]":
+        from evolvable_server.mcp.review_tools import review_tools
+
+        return review_tools(library, caller, sessions, settings)
+
+    server.late_tools = LazyTools(server, (over_the_library, around_reviews))
+
+
+def add_hook_event(
+    server: LibraryServer, config: Config, library: Library, caller: Caller, sessions: CallSessions
+) -> None:
+    """Makes the server answer hooks, and learn from them which session its client is in."""
+
+    async def hook_event(arguments: Mapping[str, Any], request: Any) -> CallToolResult:
+        from evolvable_server.hooks.dispatch import (
+            HookDispatcher,  # late: a server answers before its first hook
+            parse_event,
+        )
+
+        event = parse_event(arguments)
+        sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
+        own = session_of(request, event.session_id) if event.session_id else ""
+        hooks = HookDispatcher(config, library, replace(caller, connection=connection_of(request, caller.connection)))
+        text = await anyio.to_thread.run_sync(hooks.answer, {**arguments, "session_id": own})
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+    server.unlisted["hook_event"] = hook_event

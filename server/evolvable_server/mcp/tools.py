@@ -1,27 +1,148 @@
-"""The tools of the MCP surface: each is a verb of evolvable_tools under the same name, with its limits in words.
+"""How a tool is declared, and made: a function whose signature is its schema and whose docstring is its description.
+
+The client's own model as a thinker, where the client lends it (MCP sampling).
+
+Only in the handshake era, in which a request to the client can be made in the middle of a call. In the modern era the
+call would have to end and be made again with the answer; who calls then chooses by itself.
+
+The tools of the MCP surface: each is a verb of evolvable_tools under the same name, with its limits in words.
 
 Clients strip most of a schema, so what an argument may be stands in its description. Results are complete in their
 structured form; documents are plain text.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
+import anyio
+import anyio.from_thread
 from mcp.server.mcpserver import Context
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    SamplingMessage,
+    TextContent,
+    ToolAnnotations,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from evolvable_server.mcp import veil
-from evolvable_server.mcp.bearer import caller_of
-from evolvable_server.mcp.declared import NOTE, READ, TAKES, Declared
-from evolvable_server.mcp.sampling import sampling_thinker
-from evolvable_server.mcp.sessions import Sessions
+from evolvable_server.mcp import resources
+from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Ref, check_scope, parse_kind
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import (
+    LanguageModel,
+    ProviderError,
+    Request,
+    instructions_with_schema,
+    parse_answer,
+    printable_line,
+)
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
 from evolvable_tools.verbs import edit, load, search, versions
 from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
+
+READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+READ_WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+DESTRUCTIVE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
+"""Takes away, takes back or replaces what others did. `codex exec` refuses such tools."""
+
+OPEN_WORLD = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+"""Executes commands, asks models and may spend money."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool that is not made yet. Its name is the function's."""
+
+    function: Callable[..., Any]
+    title: str
+    annotations: ToolAnnotations
+    structured: bool = True
+    meta: dict[str, Any] | None = None
+
+
+def add_tool(server: LibraryServer, tool: ToolSpec) -> None:
+    """Makes a tool of the server; what a client shows of it is its docstring on one line."""
+    # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
+    # silently sending text alone.
+    server.add_tool(
+        tool.function,
+        title=tool.title,
+        annotations=tool.annotations,
+        structured_output=tool.structured,
+        meta=tool.meta,
+    )
+    # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
+    added = server._tool_manager.get_tool(tool.function.__name__)
+    assert added is not None
+    added.parameters["additionalProperties"] = False
+    added.description = " ".join(added.description.split())
+
+
+TIMEOUT = 60.0
+"""Seconds for an answer; a person may have to allow it first."""
+
+_ELSE = "Choose by yourself, or give the server another provider."
+
+
+def sampling_model(ctx: Context, timeout: float = TIMEOUT) -> LanguageModel | None:
+    """Returns the client's model for the time of this call; None when the client does not lend it.
+
+    It may think only on a worker thread of anyio, as functions of tools run on.
+    """
+    capabilities = ctx.client_capabilities
+    if capabilities is None or capabilities.sampling is None:
+        return None
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not ctx.session.can_send_request:
+        return None
+    return SamplingModel(ctx, timeout)
+
+
+class SamplingModel:
+    """The model of the client that made a call. `timeout`: seconds for an answer."""
+
+    def __init__(self, ctx: Context, timeout: float = TIMEOUT) -> None:
+        self._ctx, self._timeout = ctx, timeout
+        params = ctx.session.client_params
+        self.name = f"sampling:{printable_line(params.client_info.name) if params else 'client'}"
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Returns the client's answer. Raises ProviderError."""
+        try:
+            result = anyio.from_thread.run(partial(self._sample, request))
+        except MCPError as error:
+            raise ProviderError(f"{self.name} did not answer: {printable_line(str(error))}", _ELSE) from None
+        except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
+        except ValidationError:
+            raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
+        if not isinstance(result.content, TextContent):
+            raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
+        return parse_answer([result.content.text], request.schema, self.name)
+
+    async def _sample(self, request: Request) -> CreateMessageResult:
+        # create_message would do the same and warn that sampling is deprecated, at each call.
+        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
+        params = CreateMessageRequestParams(
+            messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
+        )
+        answer: CreateMessageResult = await self._ctx.session.send_request(
+            CreateMessageRequest(params=params),
+            CreateMessageResult,
+            request_read_timeout_seconds=self._timeout,
+            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
+        )
+        return answer
+
 
 MAX_TEXT = 150_000
 """Characters of a document in one result."""
@@ -55,7 +176,7 @@ class EditArgument(BaseModel):
 class Tools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: Sessions) -> None:
+    def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
 
     def find_skill(
@@ -75,7 +196,7 @@ class Tools:
         scopes = (check_scope(scope),) if scope else None
         means = self._library.means
         if means.thinker is None and means.client_thinks:
-            means = replace(means, thinker=sampling_thinker(ctx))
+            means = replace(means, thinker=sampling_model(ctx))
         return search.find_skill(
             self._library,
             self._who(ctx),
@@ -100,7 +221,7 @@ class Tools:
         loaded = load.load_skill(
             self._library, self._who(ctx), Ref.parse(ref), version=version, path=path, search_id=search_id
         )
-        return document(veil.loaded_seen(self._library, self._caller, loaded), enclose=True)
+        return document(resources.redact_loaded(self._library, self._caller, loaded), enclose=True)
 
     def report_outcome(
         self,
@@ -154,7 +275,7 @@ class Tools:
     ) -> str | list[str]:
         """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
         loaded = load.get_resource(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
-        return blocks(veil.loaded_seen(self._library, self._caller, loaded))
+        return blocks(resources.redact_loaded(self._library, self._caller, loaded))
 
     def resource_history(
         self,
@@ -174,7 +295,7 @@ class Tools:
             to_version=to_version,
             limit=limit,
         )
-        return veil.history_seen(self._library, self._caller, past)
+        return resources.redact_history(self._library, self._caller, past)
 
     def update_resource(
         self,
@@ -197,7 +318,7 @@ class Tools:
         both. Equal content makes no version. A new skill needs SKILL.md with the frontmatter keys name (equal to the
         ref's name) and description. Limits: 5 MB a file, 16 MB and 500 files in all."""
         if copy_of:
-            veil.check_copy(self._library, self._caller, Ref.parse(copy_of), Ref.parse(ref))
+            resources.check_copy(self._library, self._caller, Ref.parse(copy_of), Ref.parse(ref))
         return edit.update_resource(
             self._library,
             self._who(ctx),
@@ -317,19 +438,19 @@ def _footer(loaded: load.Loaded) -> str:
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 
 
-def library_tools(library: Library, caller: Caller, sessions: Sessions) -> list[Declared]:
+def library_tools(library: Library, caller: Caller, sessions: CallSessions) -> list[ToolSpec]:
     """Returns the tools over a library, in the order in which a client shows them."""
     tools = Tools(library, caller, sessions)
     hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
     return [
-        Declared(tools.find_skill, "Find a skill", READ, meta=hint),
-        Declared(tools.load_skill, "Load a skill", NOTE, structured=False, meta=_WHOLE),
-        Declared(tools.report_outcome, "Report an outcome", NOTE),
-        Declared(tools.list_resources, "List resources", READ),
-        Declared(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE),
-        Declared(tools.resource_history, "History of a resource", READ),
-        Declared(tools.update_resource, "Update or create a resource", NOTE),
-        Declared(tools.restore_resource, "Restore a version", NOTE),
-        Declared(tools.remove_resource, "Remove a resource", TAKES),
-        Declared(tools.undo, "Undo", TAKES),
+        ToolSpec(tools.find_skill, "Find a skill", READ, meta=hint),
+        ToolSpec(tools.load_skill, "Load a skill", READ_WRITE, structured=False, meta=_WHOLE),
+        ToolSpec(tools.report_outcome, "Report an outcome", READ_WRITE),
+        ToolSpec(tools.list_resources, "List resources", READ),
+        ToolSpec(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE),
+        ToolSpec(tools.resource_history, "History of a resource", READ),
+        ToolSpec(tools.update_resource, "Update or create a resource", READ_WRITE),
+        ToolSpec(tools.restore_resource, "Restore a version", READ_WRITE),
+        ToolSpec(tools.remove_resource, "Remove a resource", DESTRUCTIVE),
+        ToolSpec(tools.undo, "Undo", DESTRUCTIVE),
     ]

@@ -1,0 +1,446 @@
+"""Takes copies of a person's skills without watching their folders: nothing is ever written there.
+
+The commands that bring resources in and out, and copy the library: import, export, backup.
+
+The command that writes the library's resources into the folders that clients read: checkout.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli import folder_commands
+from evolvable_server.cli.command_context import KIND, REF, CommandContext, command, to_cli_words
+from evolvable_server.cli.import_question import ask
+from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.terminal import Progress, count, progress, remark, say, warn
+from evolvable_server.config import Machine, project_scope, read_machine
+from evolvable_store.errors import InvalidArchive, InvalidArgument
+from evolvable_store.objects import File
+from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
+from evolvable_store.store import Store
+from evolvable_store.validation import blocking_problems, find_problems, main_path, unread_main
+from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+from evolvable_tools.trust import OWN
+from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.scan_import import Answer
+
+if TYPE_CHECKING:
+    from evolvable_store.bundle.import_ import ImportReport
+    from evolvable_store.storage.bindings import WatchedFolder
+    from evolvable_store.store import Store
+    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.verbs.scan_import import ImportSummary
+
+
+MAX_DEPTH = 4
+"""How deep below a folder skills are looked for."""
+
+
+BATCH = 200
+"""Skills that become one operation."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What became of the skills in one folder. known: names that the library has or had, left as they are there."""
+
+    path: str
+    added: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    refused: list[tuple[str, list[str]]] = field(default_factory=list)
+
+
+def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
+    """Returns what became of each skill in `folder`: those new here become version 1.
+
+    As with a person's own folder, what breaks the specification is taken in where that is safe.
+    """
+    copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
+    places = list(_skills(folder, MAX_DEPTH))
+    for done, place in enumerate(places, 1):
+        ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
+        if ref.name and (ref in new or store.head_or_none(ref) is not None):
+            copied.known.append(str(ref))
+        elif files := _fit(place, copied):
+            new[ref] = files
+        if len(new) == BATCH or done == len(places):
+            _put(store, new, reason, copied)
+            new = {}
+        progress(done, len(places))
+    return copied
+
+
+def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
+    with store.transaction(Actor.IMPORT, reason, identity=Identity(Principal.IMPORT, OWN)) as tx:
+        for ref, files in new.items():
+            tx.put(ref, files, expected_version=0)
+    copied.added += [str(ref) for ref in new]
+
+
+def _skills(place: Path, depth: int) -> Iterator[Path]:
+    """Yields the outermost folders that hold a SKILL.md; links are not followed."""
+    try:
+        with os.scandir(place) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    if main_path(Kind.SKILL, place.name, [entry.name for entry in inside]):
+        yield place
+        return
+    for entry in inside:
+        hidden = entry.name.startswith(".") or is_ignored(entry.name)
+        if depth and not hidden and entry.is_dir(follow_symlinks=False):
+            yield from _skills(Path(entry.path), depth - 1)
+
+
+def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
+    """Returns the skill's files, or None after a note of every reason against it."""
+    try:
+        reading = read_folder(place)
+    except OSError as error:
+        copied.refused.append((place.name, [f"cannot be read: {error.strerror or error}"]))
+        return None
+    why = unread_main(Kind.SKILL, place.name, reading) or reading.cut_short
+    found = (
+        [why]
+        if why
+        else list(map(str, blocking_problems(find_problems(Kind.SKILL, place.name, reading.files), strict=False)))
+    )
+    if not slugify(place.name):
+        found.append(f"no name can be made of {ascii(place.name)}")
+    if found:
+        copied.refused.append((place.name, found))
+        return None
+    return reading.files
+
+
+REFUSED = 1
+"""The exit code of `import` when something was not taken in."""
+
+FORMATS = ("json", "zip", "folders")
+
+_FORMAT = click.Choice(FORMATS)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedImport:
+    """What was not taken in, with every reason."""
+
+    name: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first."""
+
+    operation: int | None
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    refused: list[RefusedImport]
+    warnings: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    waiting: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written, and where."""
+
+    target: str
+    format: str
+    resources: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupResult:
+    """The folder of a backup, and the bytes of its library."""
+
+    target: str
+    bytes: int
+
+
+@command("import")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--kind", type=KIND, help="What a zip or the folders hold (default: skill).")
+@click.option("--scope", help="Where they shall belong (default: user).")
+@click.option("--replace", is_flag=True, help="Make new versions of those that are here with other content.")
+@click.option("--format", "form", type=_FORMAT, help="Default: by the name of SOURCE.")
+@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option("--accept", is_flag=True, help="You answer for all of it: findings of the scan are only told.")
+@click.pass_context
+def import_command(
+    ctx: click.Context,
+    state: CommandContext,
+    source: Path,
+    kind: str | None,
+    scope: str | None,
+    replace: bool,
+    form: str | None,
+    yes: bool,
+    accept: bool,
+) -> None:
+    """Take in an archive or folders.
+
+    SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
+    are checked strictly and scanned. At a terminal you see what comes and what the scan found, and are asked once;
+    findings of high severity are refused. Exit code 1: something was refused.
+    """
+    form = form or _format_of(source)
+    if form == "json" and (kind or scope or replace):
+        raise click.UsageError("--kind, --scope and --replace are for zips and folders; JSON brings its own.")
+    if form == "folders" and not source.is_dir():
+        raise InvalidArchive(f"{source} is not a folder.", "Name a folder, a .zip or a .json.")
+    with state.library(create=True) as (library, caller):
+        options: dict[str, Any] = {
+            "kind": Kind(kind or Kind.SKILL),
+            "scope": check_scope(scope or USER_SCOPE),
+            "replace": replace,
+        }
+        answer = None
+        if state.identity.principal is Principal.PERSON and not accept:
+            answer = Answer() if yes else ask(state, library, source, form, {} if form == "json" else options)
+        said = {"accepted": accept, "answer": answer}
+        taken = _import(library, caller, source, form, {**options, **said} if form != "json" else said)
+        imported = taken.imported
+        # An archive's history may end with a removal.
+        living = [ref for ref in imported.added if _lives(library.store, ref)]
+        warnings = taken.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
+        alike = near_duplicate_lines(library, [*living, *imported.updated])
+        warn_of_secrets(library)
+    waiting = {identity: str(ref) for identity, ref in taken.proposals.items()}
+    result = _result(imported, [to_cli_words(text) for text in warnings], alike, waiting)
+    removed = {*result.added} - {str(ref) for ref in living}
+    state.show(result, lambda: _show_imported(result, removed))
+    if result.refused:
+        ctx.exit(REFUSED)
+
+
+def _lives(store: "Store", ref: Ref) -> bool:
+    head = store.head_or_none(ref)
+    return head is not None and head.version is not None
+
+
+def _format_of(path: Path) -> str:
+    if path.is_dir() or not path.suffix:
+        return "folders"
+    form = path.suffix.lower().lstrip(".")
+    if form not in ("json", "zip"):
+        raise InvalidArgument(f"{path.name} is neither .json nor .zip.", f"Say --format {' or '.join(FORMATS)}.")
+    return form
+
+
+def _import(library: "Library", caller: "Caller", source: Path, form: str, options: dict[str, Any]) -> "ImportSummary":
+    if form == "json":
+        return scan_import.import_json(library, source, caller=caller, **options)
+    if form == "zip":
+        return scan_import.import_zip(library, caller, source, **options)
+    with progress("reading") as show:
+        return scan_import.import_folders(library, caller, source, progress=show, **options)
+
+
+def _result(imported: "ImportReport", warnings: list[str], alike: list[str], waiting: dict[int, str]) -> ImportResult:
+    added, updated, unchanged = (
+        [str(ref) for ref in refs] for refs in (imported.added, imported.updated, imported.unchanged)
+    )
+    refused = [RefusedImport(name, list(problems)) for name, problems in imported.refused]
+    return ImportResult(imported.operation, added, updated, unchanged, refused, warnings, alike, waiting)
+
+
+def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
+    """removed: those of the added that only have a history, as they were removed where they come from."""
+    added = [ref for ref in result.added if ref not in removed]
+    for text in result.warnings:
+        warn(text)
+    for what, refs in (("added", added), ("history only, it is removed", sorted(removed)), ("updated", result.updated)):
+        for ref in refs:
+            say(f"{what}: {ref}")
+    for identity, ref in result.waiting.items():
+        say(f"waits for you: {ref} (evolvable inbox show {identity})")
+    for refused in result.refused:
+        say(f"refused: {refused.name}")
+        for problem in refused.problems:
+            say(f"  - {to_cli_words(problem)}")
+    show_near_duplicates(result.doubles)
+    waiting = f" {len(result.waiting):,} waiting in the inbox," if result.waiting else ""
+    kept = f" {len(removed):,} removed with their history," if removed else ""
+    say(
+        f"{len(added):,} added,{kept} {len(result.updated):,} updated,{waiting} {len(result.unchanged):,} unchanged,"
+        f" {len(result.refused):,} refused."
+    )
+    if result.operation is not None:
+        say(f"Take it back: evolvable undo {result.operation}")
+
+
+@command("export")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("refs", nargs=-1, type=REF, metavar="[REF]...")
+@click.option("--format", "form", type=_FORMAT, help="Default: by the name of TARGET.")
+@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+def export_command(state: CommandContext, target: Path, refs: tuple[Ref, ...], form: str | None, replace: bool) -> None:
+    """Write resources to a file or folder.
+
+    A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
+    skills. REFs choose others.
+    """
+    from evolvable_store import bundle
+    from evolvable_tools.secret_leaks import check_may_leave
+    from evolvable_tools.verbs.purge_content import note_copy
+
+    form = form or _format_of(target)
+    if form != "folders" and target.exists() and not replace:
+        raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
+    write: Callable[..., tuple[Ref, ...]] = {
+        "json": bundle.export_json,
+        "zip": bundle.export_zip,
+        "folders": bundle.export_folders,
+    }[form]
+    with state.library() as (library, caller):
+        chosen = [library.store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+        check_may_leave(library, "The export", chosen, history=form == "json")
+        written = write(library.store, target, chosen)
+        if not library.store.read_only:
+            note_copy(library.store.home, target)
+    result = ExportResult(str(target.absolute()), form, [str(ref) for ref in written])
+    state.show(result, lambda: say(f"{count(len(result.resources), 'resource')} written to {result.target}"))
+
+
+@command("backup")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="An older backup there makes room.")
+def backup_command(state: CommandContext, target: Path, replace: bool) -> None:
+    """Copy the whole library.
+
+    Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
+    """
+    from evolvable_store.bundle.export import backup
+    from evolvable_store.storage.sqlite import FILE
+    from evolvable_tools.verbs.purge_content import note_copy
+
+    with state.library() as (library, _), progress("copying") as show:
+        made = backup(library.store, target.absolute(), show, replace=replace)
+        if not library.store.read_only:
+            note_copy(library.store.home, made)
+    result = BackupResult(str(made), (made / FILE).stat().st_size)
+    state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))
+
+
+CLIENTS: dict[str, dict[Kind, str]] = {
+    "claude-code": {Kind.SKILL: "skills", Kind.AGENT: "agents"},
+    "codex": {Kind.SKILL: "skills"},
+}
+"""Client -> which kinds it reads from a folder, and that folder's name below the client's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A folder that is to hold the resources of one kind."""
+
+    path: Path
+    kind: Kind
+
+
+@command("checkout")
+@click.argument("where", nargs=-1, required=True, metavar="WHERE...")
+@click.option("--kind", type=KIND, help="What to write; default: all that the client reads, of a folder skills.")
+@click.option("--project", is_flag=True, help="Into the open project, and what belongs to it; else the user's.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only the resource of this name; can be repeated.")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def checkout_command(
+    state: CommandContext, where: tuple[str, ...], kind: str | None, project: bool, only: tuple[str, ...], verbose: bool
+) -> None:
+    """Write resources into the folders that clients read.
+
+    WHERE is claude-code, codex or a folder. What lies there is taken in first, and nothing in the way is written over.
+    Folder and library are kept in step from then on.
+    """
+    from evolvable_tools.secret_leaks import check_may_leave
+
+    config = state.config()
+    scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
+    machine, wanted = read_machine(config.project), Kind(kind) if kind else None
+    with state.library() as (library, _):
+        targets = list(_targets(library, machine, where, wanted, scope, project))
+        if not targets:
+            raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
+        leaving = [head.ref for target in targets for head in library.store.heads(target.kind, scope)]
+        check_may_leave(library, "The checkout", [ref for ref in leaving if not only or ref.name in only])
+        for name in only:
+            if not any(_named(library, target.kind, scope, [name]) for target in targets):
+                library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
+        results = [_check_out(library, target, scope, only) for target in targets]
+        twice = list(_twice(library.working_copies.folders(), machine.user))
+    result = folder_commands.Synced(results)
+    state.show(result, lambda: _show_checkout(result, twice, verbose))
+
+
+_HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
+
+
+def _targets(
+    library: "Library", machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
+) -> Iterator[Target]:
+    for word in where:
+        if word not in CLIENTS:
+            if "/" not in word and not Path(word).is_dir():
+                known = ", ".join(CLIENTS)
+                raise InvalidArgument(
+                    f"{word} is no client and no folder.", f"Name {known}, or a folder like ./{word}."
+                )
+            yield Target(Path(word), kind or Kind.SKILL)
+            continue
+        if kind is not None and kind not in CLIENTS[word]:
+            reads = " and ".join(f"{read}s" for read in CLIENTS[word])
+            raise InvalidArgument(f"{word} reads no folder of {kind}s.", f"It reads {reads}.")
+        for read, name in CLIENTS[word].items():
+            if kind in (None, read) and library.store.heads(read, scope):
+                yield Target(_own(machine, word, project) / name, read)
+
+
+def _own(machine: Machine, client: str, project: bool) -> Path:
+    """Returns the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
+    base = machine.project if project else machine.user
+    if client == "codex":
+        return base / ".agents"
+    return base / ".claude" if project or machine.claude is None else machine.claude
+
+
+def _check_out(library: "Library", target: Target, scope: str, only: Sequence[str]) -> folder_commands.SyncResult:
+    remark(f"Writing {target.kind}s into {target.path}")
+    with progress(str(target.path)) as show:
+        sync = library.working_copies.check_out(
+            target.path,
+            scope=scope,
+            kind=target.kind,
+            names=_named(library, target.kind, scope, only) if only else None,
+            progress=show,
+        )
+    library.working_copies.behind({taken.ref for taken in sync.taken})
+    return folder_commands.sync_result(sync)
+
+
+def _named(library: "Library", kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
+    """Returns those of the names that a resource of this kind has."""
+    return [head.name for head in library.store.heads(kind, scope) if head.name in names]
+
+
+def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
+    """Yields a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
+    both = [home / ".codex/skills", home / ".agents/skills"]
+    watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
+    if len(watched) > 1:
+        yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
+
+
+def _show_checkout(result: folder_commands.Synced, twice: Sequence[str], verbose: bool) -> None:
+    folder_commands.show_sync(result.folders, verbose)
+    for text in twice:
+        warn(text)
+    say("\nA running server keeps these folders and the library in step. `evolvable folders drop PATH` ends that.")

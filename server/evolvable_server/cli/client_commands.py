@@ -1,0 +1,449 @@
+"""Starts a server as a client would, and measures how long it takes until its tools are listed.
+
+What a doctor looks at in the clients: their configuration files, the command in them, whether they ever called.
+
+The commands that write our server into a client's configuration and take it out: connect, disconnect.
+"""
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.health import HealthProblem
+from evolvable_server.cli.terminal import say, show_diff, warn
+from evolvable_server.clients import config_files, registry
+from evolvable_server.clients.registration import CLIENTS, is_ours, strict_json_warnings
+from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, read_client_log
+from evolvable_server.config import Config, Machine, read_config, read_machine
+from evolvable_server.environment import HOME
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.storage.sqlite import FILE
+
+if TYPE_CHECKING:
+    from evolvable_server.clients.registration import ClientConnection, ConfigurationEntry
+
+
+CLIENT = "evolvable-doctor"
+
+_HANDSHAKE: tuple[dict[str, Any], ...] = (
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": CLIENT, "version": "1"},
+        },
+    },
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartProbe:
+    """How a start went. seconds: until the tools were listed; listed: whether they were; failure: why not, else ''."""
+
+    seconds: float
+    listed: bool = False
+    failure: str = ""
+
+
+def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
+    """Starts a server, asks it for its tools, ends it, and returns how that went. Takes `patience` seconds at most.
+
+    env: the whole environment. The server is asked as Codex does: a handshake, then the list.
+    """
+    began = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except (OSError, ValueError) as error:
+        return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
+    answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    said: list[bytes] = []
+    assert process.stdin and process.stdout and process.stderr
+    threads = [
+        threading.Thread(target=_answers, args=(process.stdout, answers), daemon=True),
+        threading.Thread(target=_keep, args=(process.stderr, said), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        started = _probe(process.stdin, answers, began, patience)
+    finally:
+        _end(process)
+        for thread in threads:
+            thread.join(1)
+        for stream in (process.stdout, process.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+    if started.failure or started.listed:
+        return started
+    told = b"".join(said).decode("utf-8", "replace").strip().splitlines()
+    return replace(started, failure=f"it ended at once: {told[-1][:300] if told else 'it said nothing'}")
+
+
+def _probe(
+    stdin: IO[bytes],
+    answers: "queue.Queue[dict[str, Any] | None]",
+    began: float,
+    patience: float,
+) -> StartProbe:
+    waiting = {1: _HANDSHAKE[1:], 2: ()}
+    try:
+        _send(stdin, _HANDSHAKE[:1])
+        while True:
+            answer = answers.get(timeout=max(0.0, began + patience - time.monotonic()))
+            seconds = time.monotonic() - began
+            if answer is None:
+                break
+            if answer.get("id") not in waiting:
+                continue
+            if not isinstance(answer.get("result"), dict):
+                return StartProbe(
+                    seconds, failure=f"it answered with an error: {json.dumps(answer.get('error'))[:200]}"
+                )
+            if answer["id"] == 2:
+                return StartProbe(seconds, listed=True)
+            _send(stdin, waiting[1])
+    except queue.Empty:
+        return StartProbe(patience, failure=f"it lists no tools within {patience:g} seconds")
+    except OSError:
+        pass
+    return StartProbe(time.monotonic() - began)
+
+
+def _send(stdin: IO[bytes], frames: Sequence[dict[str, Any]]) -> None:
+    for frame in frames:
+        stdin.write(json.dumps(frame).encode() + b"\n")
+    stdin.flush()
+
+
+def _answers(stdout: IO[bytes], answers: "queue.Queue[dict[str, Any] | None]") -> None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in stdout:
+            with contextlib.suppress(ValueError):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    answers.put(answer)
+    answers.put(None)
+
+
+def _keep(stderr: IO[bytes], said: list[bytes]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in stderr:
+            if len(said) < 1000:
+                said.append(line)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(timeout=3)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+PATIENCE_SECONDS = 20.0
+"""How long a configured server may take to list its tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """An entry of ours in a client's configuration.
+
+    scope: user, project, or local (Claude Code's own, of one project). seconds: from start to list of tools, None when
+    it was not started. last_session, last_call: when the client last began to talk and called a tool, '' for never.
+    """
+
+    client: str
+    scope: str
+    path: str
+    name: str
+    command: list[str]
+    library: str
+    seconds: float | None
+    last_session: str
+    last_call: str
+
+
+@dataclass(slots=True)
+class ClientsHealth:
+    """All that was seen of the clients. notes: what is no fault and good to know."""
+
+    connected: list[Connected] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problems: list[HealthProblem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    client: Client
+    scope: str
+    path: Path
+    name: str
+    values: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        return f"{self.name} in {self.path}"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        args = self.values.get("args")
+        return str(self.values.get("command", "")), *map(str, args if isinstance(args, list) else ())
+
+    @property
+    def env(self) -> dict[str, str]:
+        env = self.values.get("env")
+        return {key: str(value) for key, value in env.items()} if isinstance(env, dict) else {}
+
+    @property
+    def library(self) -> Path:
+        """The library that the server will open: --home counts before the environment."""
+        words = list(self.command)
+        named = words[words.index("--home") + 1] if "--home" in words[:-1] else None
+        return read_config(self.env, Path(named) if named else None).home
+
+    @property
+    def mend(self) -> str:
+        scope = " --scope project" if self.scope == PROJECT else ""
+        name = "" if self.name == "evolvable" else f" --name {self.name}"
+        return f"`evolvable connect {self.client.name}{scope}{name}` mends it."
+
+
+def check_clients(machine: Machine, config: Config) -> ClientsHealth:
+    """Returns how the clients stand to this program. Starts every configured server whose library is there for it."""
+    health = ClientsHealth()
+    started: dict[object, StartProbe] = {}
+    calls = read_client_log(config.home)
+    for entry in _entries(machine, health.problems):
+        key = (entry.command, tuple(sorted(entry.env.items())))
+        bad = list(_bad_path(entry))
+        health.problems += bad
+        try:
+            library = entry.library
+        except EvolvableError as error:
+            health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
+            continue
+        if not bad and (library / FILE).exists():
+            if key not in started:
+                env = {**machine.passed, **entry.env}
+                started[key] = probe_start(entry.command, env, machine.project, PATIENCE_SECONDS)
+            health.problems += _bad_start(entry, started[key])
+        seconds = started[key].seconds if key in started and started[key].listed else None
+        health.connected.append(_connected(entry, library, seconds, read_client_log(library)))
+        health.notes += _notes(entry, library, config, calls if library == config.home else read_client_log(library))
+    return health
+
+
+def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry]:
+    """Yields the entries of ours in all clients; what is wrong with their files goes to `problems`."""
+    for client in CLIENTS.values():
+        for scope in SCOPES:
+            path = client.file(machine, scope)
+            if path is None:
+                continue
+            try:
+                found = config_files.read_configuration(path)
+            except EvolvableError as error:
+                problems.append(HealthProblem(f"{client.title}: {error}", error.hint))
+                continue
+            problems += (HealthProblem(why, "Take it out.") for why in strict_json_warnings(client, found))
+            yield from _ours(client, scope, path, found.values.get(client.table))
+            if client.name == "claude-code" and scope != PROJECT:
+                yield from _ours(client, "local", path, _local(found.values, machine.project))
+
+
+def _local(values: Mapping[str, Any], project: Path) -> Any:
+    projects = values.get("projects")
+    settings = projects.get(str(project)) if isinstance(projects, dict) else None
+    return settings.get("mcpServers") if isinstance(settings, dict) else None
+
+
+def _ours(client: Client, scope: str, path: Path, table: Any) -> Iterator[_Entry]:
+    for name, values in table.items() if isinstance(table, dict) else ():
+        if isinstance(values, dict) and is_ours(values):
+            yield _Entry(client, scope, path, name, values)
+
+
+def _bad_path(entry: _Entry) -> Iterator[HealthProblem]:
+    program = Path(entry.command[0])
+    if not program.is_absolute():
+        yield HealthProblem(
+            f"{entry.where} starts {program}, which is no absolute path: a client may not find it.", entry.mend
+        )
+    elif not program.is_file():
+        yield HealthProblem(f"{entry.where} starts {program}, which is not there.", entry.mend)
+
+
+def _bad_start(entry: _Entry, started: StartProbe) -> Iterator[HealthProblem]:
+    title, values = entry.client.title, entry.values
+    if started.failure:
+        yield HealthProblem(f"{entry.where} does not start: {started.failure}.", f"Try: {' '.join(entry.command)}")
+        return
+    if entry.client is not registry.CODEX:
+        return
+    if values.get("required") is not True:
+        if started.seconds > registry.WAITS_SECONDS:
+            yield HealthProblem(
+                f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} goes without a server that "
+                f"is not ready in {registry.WAITS_SECONDS:g} and not required.",
+                entry.mend if "required" not in values else f"Set required = true in {entry.path}.",
+            )
+    elif isinstance(limit := values.get("startup_timeout_sec"), int | float) and started.seconds > limit:
+        yield HealthProblem(
+            f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} waits {limit:g}.",
+            f"Raise startup_timeout_sec in {entry.path}.",
+        )
+
+
+def _connected(entry: _Entry, library: Path, seconds: float | None, calls: list[HeardCall]) -> Connected:
+    def last(event: str) -> str:
+        return next((one.at for one in calls if one.event == event and _is(entry.client, one)), "")
+
+    return Connected(
+        client=entry.client.title,
+        scope=entry.scope,
+        path=str(entry.path),
+        name=entry.name,
+        command=list(entry.command),
+        library=str(library),
+        seconds=None if seconds is None else round(seconds, 2),
+        last_session=last("session"),
+        last_call=last("call"),
+    )
+
+
+def _is(client: Client, one: HeardCall) -> bool:
+    return one.client.lower().startswith(client.called)
+
+
+def _notes(entry: _Entry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:
+    title, events = entry.client.title, {one.event for one in calls if _is(entry.client, one)}
+    if library != config.home:
+        yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."
+    if not events:
+        check = "; ".join(entry.client.check("user" if entry.scope == "local" else entry.scope, entry.name))
+        yield f"{title} is connected ({entry.where}) and has never called. To check: {check}."
+    elif "call" not in events:
+        yield f"{title} has begun sessions with the server and never called a tool."
+    if entry.client is registry.CODEX and entry.values.get("required") is not True:
+        yield f"{title} does not wait for {entry.where}: on a busy machine a session may begin without it. {entry.mend}"
+
+
+NAMES = ("claude-code", "codex", "claude-desktop", "cursor", "vscode")
+
+_client_argument = click.argument("client", type=click.Choice(NAMES))
+_scope_option = click.option(
+    "--scope",
+    type=click.Choice(["user", "project"]),
+    default="user",
+    show_default=True,
+    help="For you everywhere, or for the project that is open.",
+)
+_name_option = click.option(
+    "--name", default="evolvable", show_default=True, help="What the server is called in the client."
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+
+
+def _options(function: Callable[..., None]) -> Callable[..., None]:
+    return _client_argument(_scope_option(_name_option(_dry_run(function))))
+
+
+@command("connect")
+@_options
+@click.option(
+    "--env", "env", multiple=True, metavar="KEY=VALUE", help="Set in the server's environment; may be repeated."
+)
+def connect_command(
+    state: CommandContext, client: str, scope: str, name: str, dry_run: bool, env: tuple[str, ...]
+) -> None:
+    """Connect a client to the server.
+
+    Writes the server into the client's configuration, with the path of this installation and of this library. All else
+    in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
+    brings the entry up to date.
+    """
+    from evolvable_server.clients.registration import connect, server_start
+
+    start = server_start(state.config().home, dict(map(_variable, env)))
+    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
+    state.show(result, lambda: _show_connection(result, dry_run))
+
+
+@command("disconnect")
+@_options
+def disconnect_command(state: CommandContext, client: str, scope: str, name: str, dry_run: bool) -> None:
+    """Take the server out of a client.
+
+    Only its entry goes from the client's configuration; the library stays. A copy of the file is kept beside it.
+    """
+    from evolvable_server.clients.registration import disconnect
+
+    result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
+    state.show(result, lambda: _show_connection(result, dry_run))
+
+
+def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> "ConfigurationEntry":
+    from evolvable_server.clients.registration import CLIENTS, configuration_entry
+
+    return configuration_entry(read_machine(state.config().project), CLIENTS[client], scope, name)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals) or "\0" in text:
+        raise InvalidArgument(f"{ascii(text[:80])} is not KEY=VALUE.", "Such as --env EVOLVABLE_EMBEDDER=off.")
+    return key, value
+
+
+_SAID = {
+    ("connected", True): "{title} is connected: {name} in {path}",
+    ("updated", True): "{title} was connected already; its entry {name} in {path} is up to date now.",
+    ("unchanged", False): "{title} is already connected: {name} in {path}. Nothing changed.",
+    ("disconnected", True): "{title} is disconnected: {name} is out of {path}",
+    ("absent", False): "{title} is not connected: there is no {name} in {path}. Nothing changed.",
+    ("connected", False): "{title} would be connected: {name} in {path}",
+    ("updated", False): "{title} is connected already; its entry {name} in {path} would be brought up to date.",
+    ("disconnected", False): "{title} would be disconnected: {name} would go from {path}",
+}
+
+
+def _show_connection(result: "ClientConnection", dry_run: bool) -> None:
+    say(_SAID[result.done, result.written].format(title=result.title, name=result.name, path=result.path))
+    if result.by:
+        say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
+    if result.backup:
+        say(f"The file as it was: {result.backup}")
+    if dry_run and result.diff:
+        say()
+        show_diff(result.diff)
+    for warning in result.warnings:
+        warn(warning)
+    for note in result.notes if result.done != "unchanged" else ():
+        say(note)
+    if result.check and not dry_run:
+        say(f"Check: {'; '.join(result.check)}.")

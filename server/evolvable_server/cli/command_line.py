@@ -1,0 +1,292 @@
+"""The `evolvable` program: finds the module of the command that is named, and turns every error into an exit code.
+
+Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
+
+The command that serves clients: serve. It imports nothing that a client would wait for.
+"""
+
+import dataclasses
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from evolvable_server.cli import INTERRUPTED
+from evolvable_server.cli.command_context import CommandContext, home_option, json_option, pass_state, token_option
+from evolvable_server.cli.effects import TOOLS
+from evolvable_server.cli.terminal import remark
+from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
+from evolvable_store import __version__
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
+
+if TYPE_CHECKING:
+    from evolvable_server.mcp.fast_start import FastStart
+    from evolvable_server.transport.http_auth import OAuth
+
+
+SECTIONS = {
+    "Use": {"find": "finding", "load": "reading", "report": "reporting"},
+    "Look": {
+        "list": "finding",
+        "get": "reading",
+        "history": "reading",
+        "log": "operations",
+        "stats": "stats",
+        "sessions": "sessions",
+    },
+    "Change": {
+        "update": "updating",
+        "restore": "changing",
+        "remove": "changing",
+        "undo": "changing",
+        "review": "reviewing",
+        "inbox": "inbox",
+        "approvals": "approvals",
+        "memory": "memory",
+        "compress": "compressing",
+        "publish": "publishing",
+        "channel": "publishing",
+    },
+    "Evolve": {
+        "taskset": "tasksets",
+        "evolve": "evolving",
+        "executor": "naming",
+        "scorer": "naming",
+        "judge": "naming",
+        "reviewer": "naming",
+        "proposer": "naming",
+    },
+    "Start": {
+        "quickstart": "quickstart",
+        "init": "folders",
+        "folders": "folders",
+        "trust": "trusting",
+        "sync": "folders",
+        "checkout": "checkout",
+        "connect": "connecting",
+        "disconnect": "connecting",
+        "serve": "serving",
+        "token": "tokens",
+    },
+    "Care": {
+        "doctor": "doctor",
+        "scan": "scanning",
+        "fsck": "caring",
+        "gc": "caring",
+        "purge": "purging",
+        "trash": "trash",
+        "backup": "archives",
+        "export": "archives",
+        "import": "archives",
+    },
+}
+"""Section of the help -> command -> the module of this package that holds it."""
+
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+
+
+class LazyGroup(click.Group):
+    """The group of all commands. A command's module is imported when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns the command of this name; the names of the MCP tools do as well."""
+        name, _, action = TOOLS.get(cmd_name, cmd_name).partition(" ")
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
+        found: click.Command = getattr(module, f"{name}_command")
+        return found.commands[action] if action and isinstance(found, click.Group) else found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and TOOLS.get(args[0], args[0]).split()[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f"Did you mean '{near[0]}'?" if near else "`evolvable --help` lists all commands."
+            ctx.fail(f"No such command {ascii(args[0])}. {meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands by section."""
+        for section, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(section):
+                formatter.write_dl([(name, found.get_short_help_str(70)) for name, found in commands if found])
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Runs one command line and raises SystemExit with its exit code."""
+        state = CommandContext()
+        extra = {**extra, "standalone_mode": False, "obj": state}
+        try:
+            code = super().main(args, prog_name or "evolvable", **extra)
+        except EvolvableError as error:
+            state.fail(error)
+            code = 1
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except click.Abort as abort:
+            code = _aborted(state, abort)
+        except OSError as error:
+            state.json = _stdout_works() and state.json
+            state.fail(_as_ours(error))
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _aborted(state: CommandContext, abort: click.Abort) -> int:
+    if not isinstance(abort.__cause__ or abort.__context__, EOFError):
+        return INTERRUPTED
+    click.echo(err=True)
+    hint = "--yes answers it." if state.has_yes else "A person answers it at a terminal."
+    state.fail(InvalidArgument("A question was asked, and there was nobody to answer it.", hint))
+    return 1
+
+
+def _stdout_works() -> bool:
+    """Returns whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+def _as_ours(error: OSError) -> LibraryError:
+    where = f"{error.filename}: " if error.filename else ""
+    text = f"{where}{error.strerror or error}."
+    if error.errno == errno.ENOSPC:
+        return LibraryFull(text, "Free some space; nothing of the change was kept.")
+    return LibraryError(text, "`evolvable doctor` looks at the library and its folders.")
+
+
+@click.command(
+    "evolvable", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, package_name="evolvable", prog_name="evolvable")
+@home_option
+@json_option
+@token_option
+def cli() -> None:
+    """A versioned library of skills: find the right one, change it, see its history, take any change back.
+
+    A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
+    `evolvable quickstart` shows everything working; `evolvable init` takes in the skills you have.
+    """
+
+
+def _address(_: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 2**16):
+        raise click.BadParameter(f"{ascii(value)} is not HOST:PORT, such as 127.0.0.1:8765.", param=param)
+    return host, int(port)
+
+
+@click.command("serve")
+@click.option("--toolsets", metavar="NAMES", help="Groups of tools to list besides, such as evolve.")
+@click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
+@click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
+@click.option("--allowed-origin", multiple=True, metavar="URL", help="A web page's origin that may call; repeatable.")
+@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-* is believed; repeatable.")
+@click.option(
+    "--grace", type=click.FloatRange(0, 3600), metavar="SECONDS", help="For what runs at the end [default: 10]."
+)
+@click.option("--oauth-issuer", metavar="URL", help="The authorization server whose tokens are accepted.")
+@click.option("--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for.")
+@click.option("--oauth-jwks", metavar="URL", help="Where its keys are [default: what its metadata says].")
+@click.option("--oauth-introspection", metavar="URL", help="Ask it about every token instead of checking signatures.")
+@home_option
+@pass_state
+def serve_command(
+    state: CommandContext,
+    toolsets: str | None,
+    http: tuple[str, int] | None,
+    allowed_host: tuple[str, ...],
+    allowed_origin: tuple[str, ...],
+    trusted_proxy: tuple[str, ...],
+    grace: float | None,
+    oauth_issuer: str | None,
+    oauth_resource: str | None,
+    oauth_jwks: str | None,
+    oauth_introspection: str | None,
+) -> None:
+    """Serve the library to an MCP client.
+
+    Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
+    Over HTTP it serves several; beyond this machine only with tokens (`evolvable token add`) or an authorization
+    server. The other options go with --http.
+    """
+    if http is None:
+        oauth_given = oauth_issuer or oauth_resource or oauth_jwks or oauth_introspection
+        if allowed_host or allowed_origin or trusted_proxy or grace is not None or oauth_given:
+            raise click.UsageError("These options go with --http.")
+        _serve_stdio(_serve_config(state, toolsets))
+    from evolvable_server.transport.http_auth import GRACE, HttpSettings
+    from evolvable_server.transport.http_server import serve_http
+
+    host, port = http
+    settings = HttpSettings(
+        host,
+        port,
+        hosts=allowed_host,
+        origins=allowed_origin,
+        proxies=trusted_proxy,
+        oauth=_oauth(oauth_issuer, oauth_resource, oauth_jwks, oauth_introspection),
+        grace=GRACE if grace is None else grace,
+    )
+    serve_http(_serve_config(state, toolsets), settings, lambda url: remark(f"Serving {url}; Ctrl-C ends it."))
+
+
+def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
+    config = state.config()
+    if toolsets is None:
+        return config
+    return dataclasses.replace(config, toolsets=toolsets_of(toolsets))
+
+
+def _serve_stdio(config: Config) -> NoReturn:
+    if sys.stdin.isatty():
+        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
+    early = _begin_fast_start(config)
+    from evolvable_server.serving import serve_stdio
+
+    serve_stdio(dataclasses.replace(config, session=config.session or process_session()), early)
+
+
+def _begin_fast_start(config: Config) -> "FastStart | None":
+    """Begins to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    from evolvable_server.mcp.fast_start import FastStart, can_start_fast
+    from evolvable_server.model_setup import approval_policies, open_search
+    from evolvable_server.person_config import registered_homes
+    from evolvable_store.store import Store
+
+    approval_policies(config)
+    with open_search(config, serving=True):
+        Store.open(config.home, create=True, registered=registered_homes).close()
+    return FastStart.begin() if can_start_fast() and not config.toolsets else None
+
+
+def _oauth(issuer: str | None, resource: str | None, jwks: str | None, introspection: str | None) -> "OAuth | None":
+    from evolvable_server.transport.http_auth import OAuth
+
+    if not (issuer or resource or jwks or introspection):
+        return None
+    if not (issuer and resource) or (jwks and introspection):
+        raise click.UsageError(
+            "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or --oauth-introspection."
+        )
+    client, secret = read_oauth_client()
+    return OAuth(issuer, resource, jwks, introspection, client, secret)

@@ -1,0 +1,360 @@
+"""Driving a run in this process, and showing at a terminal how it goes.
+
+The commands around runs of evolution: evolve start, status, pending, submit, stop, continue, report, adopt, ...
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import REF, CommandContext, command, home_option, json_option
+from evolvable_server.cli.taskset_commands import (
+    adopt_command,
+    allow_command,
+    ask_before_unvouched,
+    opportunities_command,
+    report_command,
+    watch_command,
+)
+from evolvable_server.cli.terminal import Row, local_time, remark, say, show_table, warn
+from evolvable_server.config import is_person
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Principal
+from evolvable_store.resource import Ref
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.run_control import RunStatus
+
+
+SHOWN = 0.5
+"""Seconds between two looks at a run that is followed."""
+
+
+def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
+    """Drives a run, and shows what happened after this event, then how it stands."""
+    import asyncio
+    import signal
+
+    from evolvable_server.run_launcher import evolve_context
+    from evolvable_tools.evolve.driver import drive_run
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_control import read_status
+
+    config, asked, seen = state.config(), list[int](), [since]
+    folder = find_run(config.home, run)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, asked.append, number)
+        telling = asyncio.create_task(_tell(state, folder, seen))
+        try:
+            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked))
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    with state.library() as (library, caller):
+        asyncio.run(work())
+    now = read_status(folder, seen[0])
+    state.show(now, lambda: show_status(now))
+
+
+async def _tell(state: CommandContext, folder: Any, seen: list[int]) -> None:
+    """Says what happens while it happens, for people; `seen` is the last event that was said."""
+    import asyncio
+
+    from evolvable_tools.evolve.run_control import read_status
+
+    while not state.json:
+        now = read_status(folder, seen[0])
+        show_events(now)
+        seen[0] = now.next
+        await asyncio.sleep(SHOWN)
+
+
+def show_events(now: "RunStatus") -> None:
+    for event in now.events:
+        say(f"{local_time(event.at)}  {event.what}")
+
+
+def show_status(now: "RunStatus") -> None:
+    show_events(now)
+    say(now.line)
+    for member in now.frontier:
+        mean = "-" if member["mean"] is None else f"{member['mean']:.3f}"
+        delta = "" if member["delta"] is None else f" ({member['delta']:+.3f} to its parent)"
+        say(f"  {member['name']}  {mean}{delta}  {member['summary']}")
+    if now.state == "waiting":
+        remark("`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes the answer.")
+    elif now.state in ("stopped", "interrupted"):
+        remark("`evolvable evolve continue` goes on with it.")
+    elif now.state == "finished" and now.verdict == "PROMOTE":
+        remark(f"`evolvable evolve adopt {now.run}` makes it live.")
+
+
+@click.group("evolve")
+@home_option
+@json_option
+def evolve_command() -> None:
+    """Search for better resources with a task set, and promote only what a sealed test carries.
+
+    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
+    any time, from any terminal.
+    """
+
+
+run_argument = click.argument("run", required=False, metavar="[RUN]")
+
+
+def _limits(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
+        click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
+        click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."),
+        click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."),
+    ):
+        function = option(function)
+    return function
+
+
+@command("start")
+@click.argument("tasks", type=REF, metavar="ENVIRONMENT")
+@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
+@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name.")
+@click.option(
+    "--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], claude, codex or a name."
+)
+@click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the brain].")
+@click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
+@click.option("--optimizer", default="evoskill", show_default=True, help="evoskill or reflection.")
+@click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
+@click.option("--parent", default="round_robin", show_default=True, help="round_robin, best, random or pareto.")
+@click.option("--admit", default="better-than-parent", show_default=True, help="or better-than-worst, as in the paper.")
+@click.option("--frontier", type=click.IntRange(1, 20), default=3, show_default=True, help="Programs that are kept.")
+@click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each validation task.")
+@click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task [default: 1 or 3].")
+@click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="The score that passes.")
+@click.option("--seed", type=int, default=42, show_default=True)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once; 4 may become 16."
+)
+@click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
+@click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
+@click.option("--free", is_flag=True, help="What the command uses costs nothing.")
+@click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted.")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def start_command(
+    state: CommandContext, tasks: Ref, program: tuple[Ref, ...], executor: str, wait: bool, **given: Any
+) -> None:
+    """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
+
+    A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
+    """
+    from evolvable_server.run_launcher import evolve_context, start_driver
+    from evolvable_tools.evolve.factory import parse_executor_spec
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.start import start_run
+    from evolvable_tools.evolve.tasks.locate import load_taskset
+
+    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
+    config = state.config()
+    means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
+    named = means.commands["executors"] if means.commands else None
+    spec = parse_executor_spec(executor, named, price=_price(given.pop("price")), scripted=stand_in, free=free)
+    merge, limits = given.pop("merge"), _limit_of(given)
+    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()} | limits
+    with state.library() as (library, caller):
+        taskset, _ = load_taskset(library, caller, tasks)
+        if is_person():
+            ask_before_unvouched(state, library, caller, tasks, taskset)
+        begun = start_run(library, caller, means, tasks, program, spec, options, merge)
+    folder = find_run(config.home, begun.run)
+    if not wait:
+        start_driver(config.home, folder)
+        state.show(begun, lambda: _show_started(begun))
+        return
+    if not state.json:
+        _show_started(begun)
+    drive_run(state, begun.run)
+
+
+def _show_started(begun: Any) -> None:
+    sizes = ", ".join(f"{count} {split}" for split, count in begun.sizes.items())
+    say(f"Run {begun.run} [{begun.label}] on {sizes} tasks, from {', '.join(begun.base) or 'nothing'}.")
+    for line in begun.warnings:
+        warn(line)
+    remark("`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for.")
+
+
+@command("drive")
+@run_argument
+def drive_command(state: CommandContext, run: str | None) -> None:
+    """Drive a run as far as it comes, in this process. `start` and `continue` have this done in the background."""
+    drive_run(state, run)
+
+
+@command("status")
+@run_argument
+@click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
+@click.option("--follow", is_flag=True, help="Go on showing events until it stands still.")
+@click.option("--all", "every", is_flag=True, help="All runs, a line each.")
+def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> None:
+    """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
+    from evolvable_tools.evolve import run_control
+
+    home = state.config().home
+    if every:
+        found = run_control.list_statuses(home)
+        if state.json:
+            state.show_json([_plain(one) for one in found])
+        else:
+            show_table(["Run", "State", "Verdict", "Evaluations", "Label"], [_row(one) for one in found])
+        return
+    now = run_control.get_status(home, run, since)
+    while follow and now.state == "running":
+        show_events(now)
+        time.sleep(SHOWN)
+        now = run_control.get_status(home, now.run, now.next)
+    state.show(now, lambda: show_status(now))
+
+
+def _plain(one: "RunStatus") -> dict[str, Any]:
+    import dataclasses
+
+    return dataclasses.asdict(one)
+
+
+def _row(one: "RunStatus") -> Row:
+    return [one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label]
+
+
+@command("pending")
+@run_argument
+def pending_command(state: CommandContext, run: str | None) -> None:
+    """Show the questions that a run waits for; with --json all that whoever answers needs."""
+    from evolvable_tools.evolve import run_control
+
+    waits = run_control.list_pending(state.config().home, run)
+
+    def render() -> None:
+        for one in waits.held:
+            say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
+        if waits.held and is_person():
+            remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
+        if not waits.packets and not waits.held:
+            say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
+        for packet in waits.packets:
+            say(f"{packet['question_id']}: for a {packet['role']}")
+        if waits.packets:
+            remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
+
+    state.show(waits, render)
+
+
+@command("submit")
+@click.argument("answer", type=click.File("rb"), metavar="FILE")
+@click.option("--run", "run", help="Which run [default: the newest].")
+@click.option("--question", metavar="ID", help="Which question [default: the one that waits].")
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+def submit_command(state: CommandContext, answer: Any, run: str | None, question: str | None, wait: bool) -> None:
+    """Hand in an answer: FILE holds one JSON object, - is stdin. The run goes on with it."""
+    from evolvable_server.run_launcher import start_driver
+    from evolvable_tools.evolve import run_control
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+
+    home = state.config().home
+    found = run_control.list_pending(home, run)
+    waits = [packet["question_id"] for packet in found.packets]
+    if question is None and not waits:
+        hint = "`evolvable evolve status --follow` shows how it goes on."
+        raise InvalidArgument(f"Run {found.run} waits for no answer; it is {found.state}.", hint)
+    if question is None and len(waits) != 1:
+        raise InvalidArgument(f"{len(waits)} questions wait.", "Name one by --question.")
+    try:
+        said = json.loads(answer.read())
+    except ValueError:
+        raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
+    taken = run_control.submit_answer(home, run, question or waits[0], said)
+    if not state.json or not wait:
+        then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
+        state.show(taken, lambda: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
+    if not taken.goes_on:
+        return
+    if wait:
+        drive_run(state, taken.run, run_control.get_status(home, taken.run).next)
+    else:
+        start_driver(home, find_run(home, taken.run))
+
+
+@command("stop")
+@run_argument
+def stop_command(state: CommandContext, run: str | None) -> None:
+    """Stop a run. What was measured stays, and `continue` goes on from there."""
+    from evolvable_tools.evolve import run_control
+
+    told = run_control.stop_run(state.config().home, run)
+    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+
+
+@command("continue")
+@run_argument
+@click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
+@_limits
+def continue_command(state: CommandContext, run: str | None, wait: bool, **given: Any) -> None:
+    """Go on with a run that was stopped or interrupted, with another budget if you like."""
+    from evolvable_server.run_launcher import evolve_context, start_driver
+    from evolvable_tools.evolve import run_control
+    from evolvable_tools.evolve.driver import check_runnable
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+
+    config = state.config()
+    home = config.home
+    check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
+    told = run_control.resume_run(home, run, _limit_of(given))
+    if wait:
+        drive_run(state, told.run, run_control.get_status(home, told.run).next)
+        return
+    start_driver(home, find_run(home, told.run))
+    state.show(told, lambda: say(f"Run {told.run}: {told.line}"))
+
+
+def _limit_of(given: dict[str, Any]) -> dict[str, float]:
+    """Takes the limits out of what was given, by the names that settings have for them."""
+    minutes = given.pop("max_minutes")
+    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    limits["wall"] = None if minutes is None else minutes * 60
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _price(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        given, got = (float(part) for part in text.split(","))
+    except ValueError:
+        raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
+    return [given, got]
+
+
+for _command in (
+    start_command,
+    status_command,
+    pending_command,
+    submit_command,
+    stop_command,
+    continue_command,
+    drive_command,
+    report_command,
+    adopt_command,
+    allow_command,
+    watch_command,
+    opportunities_command,
+):
+    evolve_command.add_command(_command)

@@ -1,0 +1,394 @@
+"""How what a sync of folders did is told: as data, and as a table with every reason of what was refused.
+
+The commands for folders that the library keeps in step with: init, folders, sync.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evolvable_server.cli import index_worker
+from evolvable_server.cli.command_context import (
+    KIND,
+    CommandContext,
+    checked_command,
+    command,
+    home_option,
+    json_option,
+    pass_state,
+)
+from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
+from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
+from evolvable_server.config import client_folders
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.operation import Identity, Principal
+from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.bindings import WatchedFolder
+    from evolvable_store.workingcopy.incoming import DirectoryIssue, SyncReport
+    from evolvable_tools.library import Library
+
+
+MAX_NAMED = 10
+"""Resources that a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedResource:
+    """A directory that became a version. `how`: new, edited, returned or merged."""
+
+    directory: str
+    ref: str
+    version: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """A directory, and everything that is to be said of it."""
+
+    directory: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held before."""
+
+    directory: str
+    ref: str
+    proposal: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync of one folder did; directories are relative to it.
+
+    missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
+    has. held: directories whose content waits in the inbox and is not served. untrusted: what a repository brought.
+    """
+
+    path: str
+    scope: str
+    kind: str
+    missing: bool
+    taken: list[SyncedResource]
+    in_step: list[str]
+    written: list[str]
+    removed: list[str]
+    refused: list[Remarks]
+    conflicts: list[Remarks]
+    warnings: list[Remarks]
+    held: list[Waits] = field(default_factory=list)
+    untrusted: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync of all folders did."""
+
+    folders: list[SyncResult]
+
+
+def sync_result(sync: "SyncReport") -> SyncResult:
+    """Returns what a sync did, as plain data."""
+    folder = sync.folder
+    return SyncResult(
+        path=str(folder.path),
+        scope=folder.scope,
+        kind=folder.kind,
+        missing=sync.stale,
+        taken=[SyncedResource(t.directory, str(t.ref), t.version, t.how) for t in sync.taken],
+        in_step=list(sync.bound),
+        written=list(sync.written),
+        removed=list(sync.removed),
+        refused=_remarks(sync.refused),
+        conflicts=_remarks(sync.conflicts),
+        warnings=_remarks(sync.warnings),
+        held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
+        untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
+    )
+
+
+def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
+    return [Remarks(refusal.directory, list(refusal.problems)) for refusal in refusals]
+
+
+def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
+    """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
+    columns = ("folder", "taken in", "in step", "written", "removed", "refused", "conflicts", "warnings")
+    show_table(columns, [_row(one) for one in results], wide=("folder",))
+    for one in results:
+        _show_sync_details(one, verbose)
+
+
+def _row(one: SyncResult) -> Row:
+    path = f"{one.path} ({one.scope}{', missing' if one.missing else ''})"
+    done = [str(len(what)) for what in (one.taken, one.in_step, one.written, one.removed)]
+    alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
+    return [path, *done, *alarming, str(len(one.warnings))]
+
+
+def _show_sync_details(one: SyncResult, verbose: bool) -> None:
+    if one.taken:
+        names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
+        more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
+        say(f"\nTaken in from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+    if one.untrusted:
+        more = f" and {len(one.untrusted) - MAX_NAMED:,} more" if len(one.untrusted) > MAX_NAMED and not verbose else ""
+        named = ", ".join(one.untrusted if verbose else one.untrusted[:MAX_NAMED])
+        say(f"\nuntrusted: a repository brought {named}{more}. They are found after your own, and marked.")
+        say(f"  Read what they hold and decide: evolvable trust {one.path}")
+    if one.held:
+        say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
+    for waits in one.held:
+        say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){': ' + waits.why if waits.why else ''}")
+    _show_remarks("Refused", one.path, one.refused)
+    _show_remarks("Conflicts", one.path, one.conflicts)
+    if verbose:
+        _show_remarks("Warnings", one.path, one.warnings)
+    elif one.warnings:
+        number = sum(len(remark.problems) for remark in one.warnings)
+        where = count(len(one.warnings), "folder")
+        say(f"\n{count(number, 'warning')} in {where} of {one.path}: `evolvable doctor --verbose` shows them.")
+
+
+def _show_remarks(title: str, path: str, remarks: Sequence[Remarks]) -> None:
+    if remarks:
+        say(f"\n{title} in {path}:")
+    for remark in remarks:
+        say(f"  {remark.directory}")
+        for problem in remark.problems:
+            say(f"    - {problem}")
+
+
+MEMORIES = ("SOUL", "USER", "MEMORY")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InitResult:
+    """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused."""
+
+    home: str
+    made: bool
+    folders: list[SyncResult]
+    doubles: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderChoice:
+    """A folder that is to be watched, as resources of one kind in one scope."""
+
+    path: Path
+    scope: str
+    kind: Kind
+
+
+@command("init")
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
+@click.option("--kind", type=KIND, default="skill", show_default=True, help="What the folders hold.")
+@click.option("--yes", is_flag=True, help="Take the folders of the installed clients without asking.")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def init_command(
+    state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
+) -> None:
+    """Take in folders and watch them.
+
+    The library is made when it is missing, takes in the skills in FOLDERS, and both are kept in step from now on.
+    Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
+    client belongs to that project, any other to the user, unless --scope says otherwise.
+    """
+    config = state.config()
+    known = client_folders(Path.home(), config.project)
+    scopes = {path.resolve(): its for path, its in known}
+    paths = folders or [path for path, _ in known]
+    scope = check_scope(scope) if scope else None
+    choices = [FolderChoice(p, scope or scopes.get(p.resolve(), USER_SCOPE), Kind(kind)) for p in paths]
+    for choice in choices:
+        _check_is_no_resource(choice)
+    if not folders and choices and not yes:
+        _confirm_folders(choices)
+    made = not (config.home / "library.db").exists()
+    with state.library(create=True) as (library, _):
+        with index_worker.index_worker(config.home, sum(map(_size, choices))):
+            results = list(_add_folders(library, choices, state.identity))
+        taken = [Ref.parse(one.ref) for result in results for one in result.taken]
+        alike = near_duplicate_lines(library, taken)
+        warn_of_secrets(library)
+    result = InitResult(str(config.home), made, results, alike)
+    state.show(result, lambda: _show_init(result, verbose))
+
+
+def _check_is_no_resource(choice: FolderChoice) -> None:
+    names = MEMORIES if choice.kind is Kind.MEMORY else ("name",)
+    mains = {main_file(choice.kind, name).casefold() for name in names}
+    try:
+        inside = {path.name.casefold() for path in choice.path.iterdir()}
+    except OSError as error:
+        raise InvalidArgument(f"{choice.path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    if inside & mains:
+        parent = choice.path.absolute().parent
+        raise InvalidArgument(
+            f"{choice.path} is a {choice.kind} itself, not a folder of {choice.kind}s.",
+            f"Name the folder that it lies in: evolvable init {parent}",
+        )
+
+
+def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
+    remark("These folders of installed clients hold skills:")
+    for choice in choices:
+        found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
+        remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
+    if not click.confirm("Take them in, and keep them and the library in step?", default=True, err=True):
+        raise InvalidArgument("Nothing was taken in.", "`evolvable init FOLDER...` takes in those that you name.")
+
+
+def _size(choice: FolderChoice) -> int:
+    return sum(1 for _ in choice.path.iterdir())
+
+
+def _add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
+    """Yields what each folder brought; what a later one changes reaches those before it."""
+    for choice in choices:
+        remark(f"Taking in {choice.path}")
+        with progress(str(choice.path)) as show:
+            # What a person names at a terminal is the person's; without one nobody vouches for it.
+            who = identity if identity.principal is Principal.PERSON else None
+            sync = library.working_copies.add(
+                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=who
+            )
+        yield sync_result(sync)
+        if len(library.working_copies.folders()) > 1:
+            library.working_copies.behind({taken.ref for taken in sync.taken})
+
+
+def _show_init(result: InitResult, verbose: bool) -> None:
+    say(f"{'Made' if result.made else 'Opened'} the library in {result.home}")
+    if result.folders:
+        show_sync(result.folders, verbose)
+        show_near_duplicates(result.doubles)
+    else:
+        say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
+        say("`evolvable quickstart` the skills that come with this program.")
+    say('\nNext: evolvable find "what you want to do"')
+    say("      evolvable connect claude-code   (or codex, claude-desktop, cursor, vscode)")
+
+
+@command("sync")
+@click.option("--verbose", is_flag=True, help="Show every warning.")
+def sync_command(state: CommandContext, verbose: bool) -> None:
+    """Bring folders and library in step.
+
+    A running server does this by itself, within a fraction of a second.
+    """
+    with state.library() as (library, _):
+        results = [sync_result(sync) for sync in library.working_copies.sync()]
+        warn_of_secrets(library)
+    result = Synced(results)
+    state.show(result, lambda: _show_sync(result, verbose))
+
+
+def _show_sync(result: Synced, verbose: bool) -> None:
+    if result.folders:
+        show_sync(result.folders, verbose)
+    else:
+        say("No folder is watched. `evolvable init FOLDER` watches one.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchedRoot:
+    """One watched folder. behind: directories that hold an older version than the library."""
+
+    path: str
+    scope: str
+    kind: str
+    there: bool
+    resources: int
+    behind: list[str]
+    conflicts: list[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchedFolders:
+    """All watched folders, in the order they were added."""
+
+    folders: list[WatchedRoot]
+
+
+def folder_statuses(library: "Library") -> WatchedFolders:
+    """Returns the watched folders and how each stands, as the library knows it; no folder is read."""
+    return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
+
+
+def _watched(library: "Library", folder: "WatchedFolder") -> WatchedRoot:
+    bound = library.working_copies.bindings.of_folder(folder)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+    behind = [place for place, binding in bound.items() if binding.version != heads[binding.resource].version]
+    conflicts = [f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict]
+    living = sum(1 for binding in bound.values() if binding.version is not None)
+    there = folder.path.is_dir()
+    return WatchedRoot(str(folder.path), folder.scope, folder.kind, there, living, sorted(behind), sorted(conflicts))
+
+
+@click.group("folders", invoke_without_command=True)
+@home_option
+@json_option
+@pass_state
+@click.pass_context
+def folders_command(ctx: click.Context, state: CommandContext) -> None:
+    """List the folders that are watched.
+
+    `evolvable folders drop PATH` stops watching one.
+    """
+    if ctx.invoked_subcommand is None:
+        with state.library() as (library, _):
+            result = folder_statuses(library)
+        state.show(result, lambda: _show_folders(result))
+
+
+def _show_folders(result: WatchedFolders) -> None:
+    if not result.folders:
+        say("No folder is watched. `evolvable init FOLDER` watches one.")
+        return
+    rows: list[Row] = [[(f.path, "bold"), f.scope, f.kind, str(f.resources), _standing(f)] for f in result.folders]
+    show_table(["folder", "scope", "kind", "holds", "state"], rows, wide=("folder",))
+
+
+def _standing(folder: WatchedRoot) -> str:
+    if not folder.there:
+        return "missing"
+    behind, conflicts = len(folder.behind), len(folder.conflicts)
+    parts = [f"{behind} behind"] * bool(behind) + [count(conflicts, "conflict")] * bool(conflicts)
+    return ", ".join(parts) or "in step"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DroppedFolder:
+    """A folder that is watched no more."""
+
+    path: str
+
+
+@folders_command.command("drop")
+@click.argument("path", type=click.Path(path_type=Path))
+@home_option
+@json_option
+@checked_command
+def drop_command(state: CommandContext, path: Path) -> None:
+    """Stop watching the folder PATH.
+
+    Neither its files nor the library's resources are touched.
+    """
+    with state.library() as (library, _):
+        bindings = library.working_copies.bindings
+        folder = bindings.folder(path)
+        bindings.drop_folder(folder)
+    result = DroppedFolder(str(folder.path))
+    state.show(result, lambda: say(f"{result.path} is not watched any more; its files and all versions are kept."))

@@ -1,0 +1,451 @@
+"""The approvals key of the account: a file beside the person's configuration that a passphrase opens.
+
+The command for changes that wait for a person: inbox.
+
+The commands that decide what hosts see: publish, channel.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import REF, CommandContext, command, reason_option
+from evolvable_server.cli.terminal import Row, count, local_time, remark, say, show_diff, show_table, warn
+from evolvable_server.person_config import PRIVATE, check_owner, config_path
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.resource import Ref
+from evolvable_store.storage.protocol import ReleasePolicy
+from evolvable_tools.approvals_lock import SigningKey, make_key, open_key
+from evolvable_tools.verbs import proposal_inbox, release
+from evolvable_tools.verbs.proposal_inbox import Grounds, WaitingProposal, as_read
+
+if TYPE_CHECKING:
+    from evolvable_tools.library import Caller, Library
+
+
+FILE = "approvals.key"
+
+Ask = Callable[[], str]
+"""Asks the person at the terminal for the passphrase."""
+
+
+class PassphraseSigner:
+    """Signs with the account's key; asks for the passphrase once, when a decision first needs it."""
+
+    def __init__(self, key: str, ask: Ask) -> None:
+        """key: the public key that the person's configuration names."""
+        self._key, self._ask = key, ask
+        self._opened: SigningKey | None = None
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    def unlock(self) -> None:
+        if self._opened is not None:
+            return
+        opened = open_key(_read(key_path()), self._ask())
+        if opened.key != self._key:
+            raise Refused(
+                f"{key_path()} holds another key than the configuration names.", "Restore the file, or lock again."
+            )
+        self._opened = opened
+
+    def sign(self, statement: bytes) -> bytes:
+        assert self._opened is not None, "unlock comes first"
+        return self._opened.sign(statement)
+
+
+def key_path() -> Path:
+    """Return where the key lies. Raise Refused when the account has no home directory."""
+    config = config_path()
+    if config is None:
+        raise Refused("This account has no home directory, so it has no key.", "Use an account that has one.")
+    return config.with_name(FILE)
+
+
+def create_key(passphrase: str) -> str:
+    """Make a key, write its file, and return the public key. Raise Refused when there is a key already."""
+    path = key_path()
+    made, fields = make_key(passphrase)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    except FileExistsError:
+        raise Refused(f"{path} exists already.", "Move it away only if no library needs it.") from None
+    with open(fd, "w", encoding="utf-8") as stream:
+        json.dump(fields, stream, indent=2)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return made.key
+
+
+def _read(path: Path) -> Any:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            check_owner(path, os.fstat(stream.fileno()))
+            return json.loads(stream.read(100_000))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{path} cannot be read: {error}.", "Restore it from a backup.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The proposals that wait, oldest first."""
+
+    proposals: list[WaitingProposal]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedAll:
+    """What became of several proposals."""
+
+    decided: list[proposal_inbox.Decided]
+
+
+@command("inbox")
+@click.argument("action", type=click.Choice(["list", "show", "approve", "edit", "reject"]), default="list")
+@click.argument("proposals", type=click.IntRange(min=1), nargs=-1, metavar="[PROPOSAL]...")
+@click.option("-m", "--reason", default="", help="Why; kept in the history.")
+@click.option("--all", "every", is_flag=True, help="All that wait.")
+@click.option("--session", metavar="ID", help="Instead of numbers: all that this session led to.")
+@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this text instead.")
+def inbox_command(
+    state: CommandContext,
+    action: str,
+    proposals: tuple[int, ...],
+    reason: str,
+    every: bool,
+    session: str | None,
+    files: tuple[str, ...],
+) -> None:
+    """Decide on proposed changes.
+
+    Lists those that wait; shows, approves, edits or rejects those with the numbers PROPOSAL. Several that are approved
+    together are one operation, all of them or none. `edit` opens the proposed text in an editor and approves what you
+    save.
+    """
+    with state.library() as (library, caller):
+        ids = list(proposals) or _chosen(library, every, session)
+        if (action == "list") != (not ids) and not (every or session):
+            raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
+        if action == "list":
+            waiting = Inbox(
+                as_read(
+                    [one for one in proposal_inbox.list_waiting(library) if not ids or one.proposal_id in ids],
+                    caller.actor,
+                )
+            )
+            state.show(waiting, lambda: _show_inbox(waiting.proposals))
+        elif not ids:
+            say("Nothing waits for a decision.")
+        elif action == "show":
+            shown = as_read([proposal_inbox.show_proposal(library, identity) for identity in ids], caller.actor)
+            _show_each(state, shown, decides=caller.decides)
+        elif action == "reject":
+            _show_decisions(state, [proposal_inbox.reject(library, identity, reason) for identity in ids])
+        else:
+            edited = _edited(library, ids) if action == "edit" else _given(files)
+            _show_decisions(state, proposal_inbox.approve_together(library, caller, ids, reason, edited=edited))
+
+
+def _chosen(library: "Library", every: bool, session: str | None) -> list[int]:
+    if not every and session is None:
+        return []
+    return [one.proposal_id for one in proposal_inbox.list_waiting(library) if every or one.session == session]
+
+
+def _given(files: tuple[str, ...]) -> dict[str, str | None]:
+    given: dict[str, str | None] = {}
+    for text in files:
+        path, equals, source = text.partition("=")
+        if not equals:
+            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its text.")
+        given[path] = Path(source).read_text(encoding="utf-8") if source else None
+    return given
+
+
+def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
+    """Returns the texts of a proposal as a person saves them in an editor. Raises InvalidArgument for none."""
+    if len(ids) != 1:
+        raise click.UsageError("Edit one proposal at a time.")
+    edited: dict[str, str | None] = {}
+    for path, text in proposal_inbox.proposed_texts(library, ids[0]).items():
+        saved = click.edit(text, extension=Path(path).suffix or ".txt")
+        if saved is not None and saved != text:
+            edited[path] = saved
+    if not edited:
+        raise InvalidArgument("Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is.")
+    return edited
+
+
+def _show_decisions(state: CommandContext, decided: list[proposal_inbox.Decided]) -> None:
+    if len(decided) == 1:
+        state.show(decided[0], lambda: _show_decided(decided[0]))
+    else:
+        state.show(DecidedAll(decided), lambda: _show_all(decided))
+
+
+def _show_all(decided: list[proposal_inbox.Decided]) -> None:
+    for one in decided:
+        for text in one.warnings:
+            warn(text)
+        say(f"Proposal {one.proposal_id} is {one.state}: {one.ref}" + (f"@{one.version}" if one.version else ""))
+    if decided[0].operation is not None:
+        say(f"Take all of it back: evolvable undo {decided[0].operation}")
+
+
+def _show_inbox(proposals: list[WaitingProposal]) -> None:
+    if not proposals:
+        say("Nothing waits for a decision.")
+        return
+    if notice := next((p.notice for p in proposals if p.notice), ""):
+        say(notice)
+    rows: list[Row] = [
+        [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), _who(p), p.reason, _files(p)] for p in proposals
+    ]
+    show_table(["proposal", "ref", "when", "who", "why", "files"], rows, wide=("ref", "why", "files"))
+    say("\nRead one: evolvable inbox show PROPOSAL")
+
+
+def _who(proposal: WaitingProposal) -> str:
+    return proposal.actor + (f", {proposal.times} times" if proposal.times > 1 else "")
+
+
+def _files(proposal: WaitingProposal) -> str:
+    return "removes it" if proposal.removes else ", ".join(proposal.files)
+
+
+def _show_each(state: CommandContext, proposals: list[WaitingProposal], *, decides: bool) -> None:
+    if len(proposals) == 1:
+        state.show(proposals[0], lambda: _show_one(proposals[0], decides=decides))
+    else:
+        state.show(Inbox(proposals), lambda: _show_those(proposals, decides=decides))
+
+
+def _show_those(proposals: list[WaitingProposal], *, decides: bool) -> None:
+    for one in proposals:
+        _show_one(one, decides=decides)
+
+
+def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
+    """decides: whether whoever reads it may decide."""
+    made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
+    what = f"to remove version {proposal.base}" if proposal.removes else made
+    say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
+    if proposal.notice:
+        say(proposal.notice)
+    say(f"{proposal.reason}\n")
+    if proposal.times > 1:
+        say(f"It was proposed {proposal.times} times; the reason is that of the last.\n")
+    if proposal.grounds is not None:
+        _show_grounds(proposal.grounds, proposal.session)
+    for finding in proposal.findings:
+        warn(f"scan: {finding}")
+    for gain in proposal.gains:
+        warn(f"it gains: {gain}")
+    if not proposal.removes:
+        show_diff(proposal.diff or "")
+    if proposal.blocked:
+        warn(proposal.blocked)
+    elif proposal.head not in (proposal.base, None) and not proposal.removes:
+        warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
+    if proposal.expires:
+        say(f"It closes by itself on {local_time(proposal.expires)}.")
+    if decides:
+        say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
+    else:
+        say("\nIt waits for a person.")
+
+
+def _show_grounds(grounds: Grounds, session: str | None) -> None:
+    say(f"A {grounds.what}, from session {session}. It rests on:")
+    for quoted in grounds.evidence:
+        where = "" if quoted.session == session else f" of session {quoted.session}"
+        say(f"  {quoted.origin}, turn {quoted.turn}{where}: “{quoted.quote}”")
+    for near in grounds.near:
+        say(f"  like {near}")
+    told = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
+    for name, text in told.items():
+        if text:
+            say(f"{name}: {text}")
+    if grounds.cost:
+        say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
+    say()
+
+
+def _show_decided(decided: proposal_inbox.Decided) -> None:
+    for text in decided.warnings:
+        warn(text)
+    version = f"; {decided.ref} is now version {decided.version}" if decided.version else ""
+    if decided.operation is not None and decided.version is None:
+        version = f"; {decided.ref} is removed, its versions are kept"
+    say(f"Proposal {decided.proposal_id} is {decided.state}{version}.")
+    if decided.operation is not None:
+        say(f"Take it back: evolvable undo {decided.operation}")
+
+
+MEANING = {
+    ReleasePolicy.NEW: "new skills appear by themselves, later changes wait until they are published",
+    ReleasePolicy.MANUAL: "everything waits until it is published",
+    ReleasePolicy.LIVE: "hosts see every change at once",
+}
+"""What each policy means, in a sentence."""
+
+MAX_STEPS_SHOWN = 5
+"""Skills that a table names of one move."""
+
+
+@command("publish")
+@click.argument("refs", metavar="[REF]...", type=REF, nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Only say what would be published.")
+@reason_option("published on the command line")
+def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool, reason: str) -> None:
+    """Let hosts see what changed.
+
+    All skills that wait, or those named, move to their newest version in one step; pdf@3 moves to version 3. A host
+    asks its user again for a skill that moved.
+    """
+    with state.library() as (library, caller):
+        done = release.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
+    state.show(done, lambda: _show_published(done))
+
+
+def _show_published(done: release.Published) -> None:
+    for ref in done.unchanged:
+        remark(f"{ref} is published as it is.")
+    if not done.steps:
+        say(f"The policy is {done.policy} now." if done.move else "Nothing waits to be published.")
+        return
+    _show_steps(done.steps)
+    if done.dry_run:
+        say("\nNothing was published yet. Do it: evolvable publish")
+        return
+    say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable channel log {done.move}")
+
+
+def _show_steps(steps: list[release.ChannelStep]) -> None:
+    rows: list[Row] = [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps]
+    show_table(["skill", "hosts see", "then", "what"], rows, wide=("skill",))
+    for step in steps:
+        if step.left_out:
+            warn(f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}.")
+
+
+def _end(version: int | None) -> str:
+    return "nothing" if version is None else str(version)
+
+
+@command("channel")
+@click.argument(
+    "action", type=click.Choice(["status", "log", "policy", "withdraw"]), default="status", metavar="[ACTION]"
+)
+@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
+@click.option("--limit", type=click.IntRange(1, release.MAX_MOVES), default=20, show_default=True, help="Of log.")
+@reason_option("decided on the command line")
+def channel_command(state: CommandContext, action: str, arguments: tuple[str, ...], limit: int, reason: str) -> None:
+    """Show and steer what hosts see.
+
+    \b
+    channel                      what hosts see, and what waits to be published
+    channel log [MOVE]           what was published when, or what one move changed
+    channel policy [POLICY]      what moves by itself: new (the default), manual or live
+    channel withdraw REF...      take skills off, whatever the policy, until they are published
+    """
+    if (action == "withdraw") != bool(arguments) and action in ("withdraw", "status"):
+        raise click.UsageError("`channel withdraw` takes refs, `channel status` takes nothing.")
+    if action in ("log", "policy") and len(arguments) > 1:
+        raise click.UsageError(f"`channel {action}` takes one argument at most.")
+    with state.library() as (library, caller):
+        if action == "status":
+            _status(state, library)
+        elif action == "log":
+            _log(state, library, arguments, limit)
+        elif action == "policy":
+            _policy(state, library, caller, arguments, reason)
+        else:
+            done = release.withdraw_skills(library, caller, [Ref.parse(text) for text in arguments], reason)
+            state.show(done, lambda: _show_withdrawn(done))
+
+
+def _status(state: CommandContext, library: "Library") -> None:
+    status = release.channel_status(library)
+    state.show(status, lambda: _show_status(status))
+
+
+def _show_status(status: release.ChannelStatus) -> None:
+    say(f"Policy {status.policy}: {MEANING[ReleasePolicy(status.policy)]}.")
+    say(f"Hosts see {count(status.seen, 'skill')}.")
+    for step in status.left_out:
+        warn(f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}.")
+    for ref in status.withdrawn:
+        say(f"Withdrawn: {ref}")
+    if status.waiting:
+        say()
+        _show_steps(status.waiting)
+        say("\nPublish all of it: evolvable publish")
+    else:
+        say("Nothing waits to be published.")
+
+
+def _log(state: CommandContext, library: "Library", arguments: tuple[str, ...], limit: int) -> None:
+    if arguments:
+        if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
+            raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable channel log` lists them.")
+        changes = release.changelog(library, int(arguments[0]))
+        state.show(changes, lambda: say(changes.text.rstrip("\n")))
+        return
+    log = release.channel_log(library, limit)
+    state.show(log, lambda: _show_log(log))
+
+
+def _show_log(log: release.ChannelLog) -> None:
+    if not log.moves:
+        say("The channel has not moved yet.")
+        return
+    rows: list[Row] = [
+        [(str(move.move), "bold"), local_time(move.at), move.actor, move.reason, _moves(move)] for move in log.moves
+    ]
+    show_table(["move", "when", "who", "why", "what"], rows, wide=("why", "what"))
+    say("\nWhat one changed: evolvable channel log MOVE")
+
+
+def _moves(move: release.ReleaseMove) -> str:
+    shown = [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps]
+    more = f" and {len(shown) - MAX_STEPS_SHOWN} more" if len(shown) > MAX_STEPS_SHOWN else ""
+    policy = [f"policy {move.policy}"] if move.policy else []
+    return ", ".join(policy + shown[:MAX_STEPS_SHOWN]) + more
+
+
+def _policy(
+    state: CommandContext, library: "Library", caller: "Caller", arguments: tuple[str, ...], reason: str
+) -> None:
+    if arguments:
+        done = release.set_policy(library, caller, arguments[0], reason)
+        state.show(done, lambda: _show_policy(done))
+        return
+    status = release.channel_status(library)
+    state.show(
+        release.Published(None, [], [], policy=status.policy),
+        lambda: say(f"{status.policy}: {MEANING[ReleasePolicy(status.policy)]}."),
+    )
+
+
+def _show_policy(done: release.Published) -> None:
+    policy = ReleasePolicy(done.policy or "")
+    say(f"The policy is {policy}: {MEANING[policy]}.")
+    if done.steps:
+        say()
+        _show_steps(done.steps)
+
+
+def _show_withdrawn(done: release.Published) -> None:
+    for ref in done.unchanged:
+        remark(f"{ref} is withdrawn already.")
+    for step in done.steps:
+        say(f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable publish {step.ref}")

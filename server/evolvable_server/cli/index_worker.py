@@ -1,0 +1,84 @@
+"""Takes a library into its text index beside a process that fills it, on another core."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.search.analyzer import weigh_packed
+
+WORTHWHILE = 1_000
+"""Resources to be taken in for which another process is worth its start."""
+
+_PAUSE = 0.2  # seconds between two looks at what is new
+_AT_ONCE = 25  # texts that another process weighs at once
+
+
+@contextlib.contextmanager
+def index_worker(home: Path, expected: int) -> Iterator[None]:
+    """Keeps the index of a library in step while the body fills it, where `expected` resources are worthwhile.
+
+    Whatever happens to that process, the next search takes in what it did not.
+    """
+    if expected < WORTHWHILE:
+        yield
+        return
+    command = (sys.executable, "-P", "-m", __name__, str(home))
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process:
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
+        # Leaving the block closes the pipe, which says that this was all, and waits.
+
+
+def main() -> None:
+    """Follows the library in the folder that the command line names, until stdin ends."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from evolvable_store.search.index import Index
+    from evolvable_store.store import Store
+
+    ended = threading.Event()
+    threading.Thread(target=_wait, args=(ended,), daemon=True).start()
+    home = Path(sys.argv[1])
+    started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with started as pool, contextlib.suppress(EvolvableError):
+        weigh = partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
+        # Whoever started this process has opened the library.
+        with Store.open(home, registered=lambda: [home]) as store, Index.open(store, weigh) as index:
+            while not ended.wait(_PAUSE):
+                index.catch_up(more=True)
+            index.catch_up()
+
+
+def _end_with_parent() -> None:
+    """Has a process of the pool end when this one does, however that ends: the pool's own would wait for ever."""
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _wait(ended: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        sys.stdin.buffer.read()
+    ended.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,425 @@
+"""Write the person's configuration: one change at a time, whole or not at all, comments kept, signed when locked.
+
+The command that locks decisions behind a passphrase: approvals.
+
+The command with which a person trusts what a folder holds: trust.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.terminal import count, local_time, say, show_diff, warn
+from evolvable_server.person_config import (
+    PRIVATE,
+    PersonConfig,
+    check_owner,
+    config_path,
+    parse_person_config,
+    read_person_config,
+    signed_settings,
+)
+from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
+from evolvable_store.operation import Signer
+from evolvable_store.resource import Ref
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.verbs import scan_import
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+_LOCK_SECONDS = 10.0
+
+
+class NoSuchCommand(NotFound):
+    """The person's configuration has no command of this role and name."""
+
+
+def edit_config(change: "Callable[[TOMLDocument], None]", signer: Signer | None = None) -> Path:
+    """Change the person's configuration and return its path.
+
+    change: edits the parsed document in place. signer: signs the settings, where approvals are locked; its `unlock`
+    is called here. Raise Refused when the account has no home directory or the settings need a signature,
+    InvalidArgument when the file is not valid TOML.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = config_path()
+    if path is None:
+        raise Refused("This account has no home directory, so it has no configuration.", "Use an account that has one.")
+    with _locked(path):
+        text = _text(path)
+        try:
+            document = tomlkit.parse(text)
+        except TOMLKitError as error:
+            raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file first.") from None
+        before = read_person_config()
+        change(document)
+        if before.unsigned and "approvals" in document:
+            raise Refused(
+                f"{path} was changed without the person's signature.",
+                "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
+            )
+        approvals: Any = document.get("approvals")
+        if approvals and approvals.get("public_key"):
+            if signer is None:
+                raise Refused("The settings need the person's signature: approvals are locked.", "Nothing was changed.")
+            signer.unlock()
+            settings = tomllib.loads(tomlkit.dumps(document))
+            approvals["signature"] = signer.sign(signed_settings(settings)).hex()
+        parse_person_config(path, tomllib.loads(tomlkit.dumps(document)))  # what could not be read again is not written
+        _write(path, tomlkit.dumps(document))
+    return path
+
+
+def add_command(role: str, name: str, argv: Sequence[str], folder: str, signer: Signer | None = None) -> PersonConfig:
+    """Name a command, or name another one by this name; return the configuration as it is then.
+
+    Raise as `edit_config`; nothing changed then.
+    """
+
+    def change(document: Any) -> None:
+        import tomlkit
+
+        table = document.setdefault(role, tomlkit.table(is_super_table=True))
+        entry = tomlkit.table()
+        entry["command"] = list(argv)
+        if folder:
+            entry["folder"] = folder
+        table[name] = entry
+
+    edit_config(change, signer)
+    return read_person_config()
+
+
+def remove_command(role: str, name: str, signer: Signer | None = None) -> PersonConfig:
+    """Take a named command out of the configuration. Raise NoSuchCommand, and as `edit_config`."""
+
+    def change(document: Any) -> None:
+        table = document.get(role, {})
+        if name not in table:
+            known = ", ".join(table) or "none"
+            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {known}.")
+        del table[name]
+
+    edit_config(change, signer)
+    return read_person_config()
+
+
+def note_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Add a folder to those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=True)
+
+
+def withdraw_trusted(folder: Path, home: Path, signer: Signer | None = None) -> None:
+    """Take a folder out of those that the person trusts in the library of `home`. Raise as `edit_config`."""
+    _change_trusted(folder, home, signer, wanted=False)
+
+
+def _change_trusted(folder: Path, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+    entry = {"folder": str(folder), "home": str(home)}
+
+    def change(document: Any) -> None:
+        import tomlkit
+
+        known = document.get("trusted", [])
+        kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
+        document.pop("trusted", None)
+        tables = tomlkit.aot()
+        for one in [*kept, *([entry] if wanted else [])]:
+            table = tomlkit.table()
+            table.update(one)
+            tables.append(table)
+        if tables:
+            document.append("trusted", tables)
+
+    edit_config(change, signer)
+
+
+def _text(path: Path) -> str:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            check_owner(path, os.fstat(stream.fileno()))
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path} is not UTF-8 text.", "Correct the file first.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    try:
+        with open(fd, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    _own_folder(path.parent)
+    try:
+        with FileLock(path.with_name(".config.lock"), timeout=_LOCK_SECONDS, mode=PRIVATE):
+            yield
+    except Timeout:
+        raise LibraryBusy(f"Another command is changing {path}.", "Try again.") from None
+
+
+def _own_folder(folder: Path) -> None:
+    """Make the folder with mode 0700, or give a folder of this account that mode. Raise Refused for another's."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.name != "posix":
+        return
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"{folder} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+LIMIT = (
+    "The lock does not hold against code of this account that replaces the program, the key or the lock;"
+    " SECURITY.md shows a server under another account, which does."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """Whether approvals are locked, with which key, and the decisions in this library that are not signed."""
+
+    locked: bool
+    key: str
+    unsigned: list[int]
+
+
+@command("approvals")
+@click.argument("action", type=click.Choice(["status", "lock", "unlock"]), default="status")
+def approvals_command(state: CommandContext, action: str) -> None:
+    """Lock decisions behind a passphrase.
+
+    After `lock`, approvals, adoptions, settings, trusted folders and memory:SOUL count only when they are signed with a
+    key that the passphrase opens; questions in a client decide nothing. `lock` again includes another library (--home).
+    `unlock` ends it and needs the passphrase too.
+    """
+    if action == "lock":
+        _lock(state)
+    elif action == "unlock":
+        _unlock(state)
+    with state.library() as (library, _):
+        lock = library.lock
+        found = unsigned_decisions(library) if lock else []
+    shown = LockState(lock is not None, lock.key if lock else "", found)
+    state.show(shown, lambda: _show_lock(shown))
+
+
+def unsigned_decisions(library: Any) -> list[int]:
+    """Return the operations in the name of a person that are neither signed nor older than the lock."""
+    from evolvable_store.operation import Actor, Principal
+
+    if library.lock is None:
+        return []
+    made = library.store.operations(10_000)
+    persons = [
+        one.id
+        for one in made
+        if one.actor is Actor.HUMAN and one.principal in (Principal.PERSON, Principal.SCRIPT, None)
+    ]
+    return sorted(set(persons) - library.lock.vouched(library.store.backend, persons))
+
+
+def _lock(state: CommandContext) -> None:
+    from evolvable_server.cli.inbox_commands import create_key
+    from evolvable_server.person_config import read_person_config
+
+    state.require_person("Locking approvals")
+    if not read_person_config().lock_key:
+        click.echo(LIMIT, err=True)
+        passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+        key = create_key(passphrase)
+        edit_config(lambda document: _set_key(document, key), state.signer(key, lambda: passphrase))
+    signer = state.signer()
+    assert signer is not None
+    signer.unlock()
+    with state.library(create=True) as (library, _):
+        assert library.lock is not None
+        baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
+    say(f"Decisions up to operation {baseline.operation} of {state.config().home} count as they are.")
+
+
+def _unlock(state: CommandContext) -> None:
+    from evolvable_server.cli.inbox_commands import key_path
+
+    state.require_person("Unlocking approvals")
+    signer = state.signer()
+    if signer is None:
+        raise InvalidArgument("Approvals are not locked.", "`evolvable approvals lock` locks them.")
+    signer.unlock()
+    edit_config(lambda document: _drop_key(document))
+    key_path().unlink(missing_ok=True)
+
+
+def _set_key(document: "TOMLDocument", key: str) -> None:
+    import tomlkit
+
+    if "approvals" not in document:
+        document["approvals"] = tomlkit.table()
+    table: Any = document["approvals"]
+    table["public_key"] = key
+
+
+def _drop_key(document: "TOMLDocument") -> None:
+    if "approvals" not in document:
+        raise Refused("Approvals are not locked.", "Nothing was changed.")
+    del document["approvals"]
+
+
+def _show_lock(shown: LockState) -> None:
+    if not shown.locked:
+        say("Approvals are not locked.")
+        return
+    say(f"Approvals are locked with key {shown.key[:16]}.")
+    if shown.unsigned:
+        numbers = ", ".join(map(str, shown.unsigned[:20])) + (", ..." if len(shown.unsigned) > 20 else "")
+        what = count(len(shown.unsigned), "operation")
+        say(f"{what} in a person's name without a signature, which count as not approved: {numbers}")
+
+
+MAX_LISTED = 50
+"""Resources that are listed one by one before a question."""
+
+MAX_FINDINGS = 5
+"""Findings of one resource that are shown; `evolvable scan` shows all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedFolders:
+    """The folders that the person trusts, and what the library notes of each decision."""
+
+    folders: list[str]
+    decisions: list[dict[str, str]]
+
+
+@command("trust")
+@click.argument("what", required=False, metavar="[FOLDER|REF]")
+@click.option("--list", "listing", is_flag=True, help="Show the folders and resources that you trust.")
+@click.option("--withdraw", is_flag=True, help="Trust it no longer.")
+@click.option("--show", is_flag=True, help="Show what would be asked, and decide nothing.")
+def trust_command(state: CommandContext, what: str | None, listing: bool, withdraw: bool, show: bool) -> None:
+    """Trust what a folder holds.
+
+    Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the scan found in it,
+    what it has the means to do, and the changes that are held; then asks once. Only what was shown is trusted: what
+    comes later is asked about again.
+    """
+    if listing:
+        _list(state)
+        return
+    if what is None:
+        raise click.UsageError("Name a folder or a resource, or pass --list.")
+    folder = Path(what) if Path(what).is_dir() else None
+    ref = None if folder is not None else _ref(what)
+    with state.library() as (library, caller):
+        if withdraw:
+            decision = scan_import.withdraw_trust(library, caller, folder=folder, ref=ref)
+            if folder is not None:
+                withdraw_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
+            state.show(decision, lambda: _show_withdrawn(decision))
+            return
+        asked = scan_import.ask_trust(library, caller, folder=folder, ref=ref)
+        if show:
+            state.show(asked, lambda: _show_question(asked))
+            return
+        if not state.json:
+            _show_question(asked)
+        if asked.offered and not click.confirm(f"Trust {_counted(asked)}?", default=False, err=True):
+            raise InvalidArgument("Nothing was trusted.")
+        decision = scan_import.trust(library, caller, asked)
+        if folder is not None:
+            note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
+    state.show(decision, lambda: _show_decision(decision))
+
+
+def _ref(what: str) -> Ref:
+    if "/" in what and not what.startswith(("skill:", "agent:", "memory:", "prompt:")) and not Path(what).exists():
+        raise InvalidArgument(f"{what} is not a folder.", "Name a folder, or a resource such as skill:pdf.")
+    return Ref.parse(what)
+
+
+def _counted(asked: scan_import.TrustQuestion) -> str:
+    high = sum(1 for one in asked.offered if one.high)
+    dangers = f", of which {high} with findings of high severity" if high else ""
+    return f"{count(len(asked.offered), 'resource')} in {asked.what}{dangers}"
+
+
+def _show_question(asked: scan_import.TrustQuestion) -> None:
+    if not asked.offered:
+        say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
+        return
+    say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that nobody vouches for:")
+    for one in asked.offered[:MAX_LISTED]:
+        say(f"\n{one.ref}  ({one.trust})")
+        for finding in one.findings[:MAX_FINDINGS]:
+            (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
+        if len(one.findings) > MAX_FINDINGS:
+            say(f"  and {len(one.findings) - MAX_FINDINGS} more findings: evolvable scan {one.ref}")
+        if one.capabilities:
+            say(f"  it has the means: {', '.join(one.capabilities)}")
+        if one.diff:
+            show_diff(one.diff)
+    if len(asked.offered) > MAX_LISTED:
+        say(f"\nand {len(asked.offered) - MAX_LISTED:,} more without findings of higher severity.")
+
+
+def _show_decision(decision: scan_import.TrustDecision) -> None:
+    for text in decision.warnings:
+        warn(text)
+    say(f"Trusted: {', '.join(decision.refs) or 'nothing new'}.")
+    say(f"Take it back: evolvable trust --withdraw {decision.what}")
+
+
+def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
+    say(f"Trusted no longer: {', '.join(decision.refs) or 'nothing was'}.")
+
+
+def _list(state: CommandContext) -> None:
+    from evolvable_store.storage.attestations import Attestations
+
+    folders = sorted(read_person_config().trusted_folders(state.config().home))
+    with state.library() as (library, _):
+        heads = {head.id: head for head in library.store.heads()}
+        vouched = [one for one in Attestations(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]
+        rows = [
+            {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
+            for one in vouched
+        ]
+    result = TrustedFolders(folders, rows)
+    state.show(result, lambda: _show_list(result))
+
+
+def _show_list(result: TrustedFolders) -> None:
+    for folder in result.folders:
+        say(f"folder  {folder}")
+    for row in result.decisions:
+        say(f"{row['ref']}  {local_time(row['at'])}, {row['principal']} ({row['via']})")
+    if not result.folders and not result.decisions:
+        say("Nothing is trusted beyond what you wrote yourself.")

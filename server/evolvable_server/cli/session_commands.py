@@ -1,0 +1,430 @@
+"""The command that shows what sessions there are to learn from: sessions.
+
+The command that learns from finished sessions: review.
+
+The command that makes a long conversation short: compress.
+
+The command for what agents read of the memories at their start: memory.
+
+The command that shows what the evidence says: stats.
+"""
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
+from evolvable_server.clients import memory_files
+from evolvable_server.clients.memory_files import MemoryCopy
+from evolvable_server.config import read_machine
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_store.resource import Ref
+from evolvable_tools.outcomes import usage_report as verbs
+from evolvable_tools.review import Compressed
+
+if TYPE_CHECKING:
+    from evolvable_tools.library import Caller, Library
+    from evolvable_tools.review import Reviewed
+    from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
+    from evolvable_tools.sessions.session_listing import SessionPage
+
+
+SIZES = ((1_000_000, "MB"), (1_000, "kB"))
+
+
+@command("sessions")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
+)
+@click.option("--project", metavar="PATH", help="Only those that worked in this folder or below it.")
+def sessions_command(state: CommandContext, limit: int, project: str | None) -> None:
+    """List the sessions that clients wrote down.
+
+    Shows which of them the library has taken in. Nothing is read into the library, and nothing is written.
+    """
+    from evolvable_server.config import read_machine
+    from evolvable_store.storage.observations import ObservationLog
+    from evolvable_tools.sessions.session_listing import list_sessions
+
+    with state.library() as (library, _):
+        log = ObservationLog(library.store.backend)
+        found = list_sessions(read_machine(state.config().project).transcripts, log.taken, limit, project)
+    state.show(found, lambda: _show_sessions(found))
+
+
+def _show_sessions(found: "SessionPage") -> None:
+    rows: list[Row] = [
+        [
+            (one.session, "bold"),
+            one.client,
+            local_time(one.at),
+            str(one.turns),
+            _size(one.size),
+            one.taken,
+            one.project or "",
+        ]
+        for one in found.sessions
+    ]
+    if not rows:
+        say("There are no sessions of Claude Code or Codex here.")
+        return
+    show_table(["session", "client", "when", "turns", "size", "taken in", "project"], rows, wide=("project",))
+    if found.more:
+        say(f"({found.more} more; --limit shows them)")
+
+
+def _size(size: int) -> str:
+    return next((f"{size / unit:.1f} {name}" for unit, name in SIZES if size >= unit), f"{size} B")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedAll:
+    """What became of each session of the queue."""
+
+    reviews: "list[Reviewed]"
+
+
+@command("review")
+@click.argument("session", required=False, metavar="[SESSION]")
+@click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
+@click.option("--answer", type=click.File("rb"), help="Hand in what was thought of a packet: JSON with review_id.")
+@click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
+def review_command(
+    state: CommandContext, session: str | None, queue: bool, answer: click.File | None, status: bool, limit: int
+) -> None:
+    """Learn from finished sessions.
+
+    SESSION is the file of a transcript, or a session's id. What comes of it waits in `evolvable inbox`. Who thinks is
+    set by EVOLVABLE_REVIEW; without, a packet is written for an agent to think about.
+    """
+    if (session is not None) + queue + (answer is not None) + status > 1:
+        raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
+    from evolvable_server.model_setup import review_settings
+    from evolvable_tools.review.review_config import review_status
+    from evolvable_tools.review.service import review_session, submit_review, work_queue
+
+    config = state.config()
+    with state.library() as (library, caller), review_settings(config) as settings:
+        if status:
+            found = review_status(library, settings, config.home)
+            state.show(found, lambda: _show_standing(found))
+            return
+        if queue:
+            done = ReviewedAll(list(work_queue(library, caller, settings, config.home, limit)))
+            _watch(library, caller)
+            state.show(done, lambda: _show_all(done.reviews, settings.on))
+            return
+        if answer is not None:
+            said = _answer(answer)
+            one = submit_review(
+                library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
+            )
+        else:
+            path = Path(session) if session and Path(session).is_file() else None
+            named = session if path is None else None
+            one = review_session(library, caller, settings, transcript_path=path, session=named)
+        _watch(library, caller)
+    state.show(one, lambda: _show_review(one))
+
+
+def _watch(library: "Library", caller: "Caller") -> None:
+    """Looks whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
+
+    if (library.store.home / EVOLVE_DIR).is_dir():
+        from evolvable_tools.evolve.deploy import monitor_adoptions
+
+        with contextlib.suppress(EvolvableError):  # the next review looks again
+            monitor_adoptions(library, caller)
+
+
+def _answer(file: click.File) -> "dict[str, Any]":
+    import json
+
+    from evolvable_store.errors import InvalidArgument
+
+    try:
+        said = json.loads(file.read())  # type: ignore[attr-defined]
+    except ValueError:
+        said = None
+    if (
+        not isinstance(said, dict)
+        or not isinstance(said.get("review_id"), str)
+        or not isinstance(said.get("candidates"), list)
+    ):
+        raise InvalidArgument(
+            "The answer is no JSON object with review_id and candidates.", "See packet.answer_schema."
+        )
+    return said
+
+
+def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
+    if not reviews:
+        say("No session waits for a review." if on else "Reviews are off here.")
+    for one in reviews:
+        say(f"Session {one.session}:")
+        _show_review(one)
+        say()
+
+
+def _show_review(one: "Reviewed") -> None:
+    if one.signals:
+        say("It showed: " + ", ".join(f"{code} {number}" for code, number in sorted(one.signals.items())))
+    if one.redacted:
+        say(
+            "Taken out before anything was kept: "
+            + ", ".join(f"{kind} {n}" for kind, n in sorted(one.redacted.items()))
+        )
+    for proposed in one.proposals:
+        made = f" (made, operation {proposed.operation})" if proposed.operation else ""
+        say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{made}")
+    for refusal in one.refused:
+        say(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}")
+    if one.cost.get("tokens"):
+        say(f"{one.cost['thinker']} took {one.cost['tokens']:,} tokens.")
+    if one.state == "waits":
+        warn(one.why)
+    elif one.packet is not None:
+        say(f"Somebody has to think: an agent by review_session, or you by `evolvable review --json {one.session}`")
+        say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
+    elif one.why:
+        say(one.why)
+    if one.proposals:
+        say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")
+
+
+def _show_standing(found: "ReviewStatus") -> None:
+    who = "whoever calls (handoff)" if found.thinker == "handoff" else found.thinker
+    policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
+    rows: list[Row] = [
+        [("reviews", "bold"), f"on; {who} thinks{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"],
+        [("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")],
+        [("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")],
+        [("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")],
+        [("last", "bold"), _last(found.last)],
+        [("left today", "bold"), _left(found.left)],
+    ]
+    show_table(("", " "), rows, wide=(" ",))
+
+
+def _some(names: "list[str]", what: str, next_step: str) -> str:
+    if not names:
+        return "none"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{count(len(names), what)}: {', '.join(names[:3])}{more} (`{next_step}`)"
+
+
+def _last(last: "LastReview | None") -> str:
+    if last is None:
+        return "none yet"
+    said = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
+    shown = ", ".join(f"{code} {number}" for code, number in sorted(last.signals.items()))
+    refused = "".join(f" Refused: {one}" for one in last.refused[:3])
+    return (
+        f"{local_time(last.at)}, session {last.session}: {said}" + (f" It showed {shown}." if shown else "") + refused
+    )
+
+
+def _left(left: "BudgetLeft") -> str:
+    money = "" if left.money is None or left.of_money is None else f", {left.money:.2f} of {left.of_money:.2f} in money"
+    tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
+    return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"
+
+
+MOST = 64 << 20
+"""Bytes of a history that are read."""
+
+
+@command("compress")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--keep", type=click.IntRange(1, 200), default=12, show_default=True, help="Messages that stay.")
+@click.option(
+    "--max-tokens", type=click.IntRange(0), default=64_000, show_default=True, help="Shorter ones stay whole."
+)
+def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: int) -> None:
+    """Make a long conversation short, without a model.
+
+    FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
+    summary, in the index of what was named, or in the last messages, which stay as they are. --json prints them.
+    """
+    from evolvable_tools.review.context_compression import compress_history
+
+    found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens)
+    state.show(found, lambda: _show_compressed(found))
+
+
+def _messages(file: Path) -> list[dict[str, Any]]:
+    if file.stat().st_size > MOST:
+        raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
+    try:
+        messages = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{file} is no JSON: {error}.", "Give a list of messages: [{role, content}, ...]."
+        ) from None
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise InvalidArgument(f"{file} is no list of messages.", "Give [{role, content}, ...].")
+    return messages
+
+
+def _show_compressed(found: Compressed) -> None:
+    if not found.summary:
+        say(f"Short enough: {found.tokens_before:,} tokens. Nothing was changed.")
+        return
+    say(
+        f"{found.tokens_before:,} tokens before, {found.tokens_after:,} after, {count(len(found.messages), 'message')}."
+    )
+    for part, lines in found.summary.items():
+        say(f"\n{part}")
+        for line in lines:
+            say(f"  {line}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCopies:
+    """The copies of the clients. text: what they read, '' where that was not asked for."""
+
+    copies: list[MemoryCopy]
+    text: str = ""
+
+
+@command("memory")
+@click.argument("action", type=click.Choice(["show", "on", "off"]), default="show")
+@click.argument("clients", type=click.Choice(list(memory_files.TITLES)), nargs=-1, metavar="[CLIENT]...")
+def memory_command(state: CommandContext, action: str, clients: tuple[str, ...]) -> None:
+    """Write the memories where clients read them.
+
+    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours) and Codex (AGENTS.md)
+    read them at their start, by default for those that are installed, and keeps them up to date; `off` takes them out
+    again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
+    """
+    from evolvable_server.clients.memory_files import memory_text
+
+    config = state.config()
+    machine = read_machine(config.project)
+    if action == "off":
+        done = MemoryCopies(memory_files.disable_copies(config.home, clients or tuple(memory_files.TITLES)))
+        state.show(done, lambda: _show_memory(done))
+        return
+    with state.library(create=action == "on") as (library, _):
+        text = memory_text(library)
+    if action == "on":
+        chosen = clients or tuple(memory_files.installed_clients(machine))
+        if not chosen:
+            raise InvalidArgument("Neither Claude Code nor Codex is installed here.", "Name one: codex.")
+        done = MemoryCopies(memory_files.enable_copies(config.home, machine, chosen, text))
+    else:
+        found = memory_files.copy_statuses(config.home, machine, text)
+        done = MemoryCopies([one for one in found if not clients or one.client in clients], text)
+    state.show(done, lambda: _show_memory(done))
+
+
+_SAID = {
+    "off": "{title} reads no memories: {path}",
+    "current": "{title} reads them in {path}, which is up to date.",
+    "behind": "{title} reads them in {path}, which is not up to date; `evolvable memory on` writes it anew.",
+    "broken": "{title}: {why}",
+}
+
+
+def _show_memory(done: MemoryCopies) -> None:
+    if done.text:
+        say(f"{done.text}\n")
+    if not done.copies:
+        say("It was off already. Nothing changed.")
+    for one in done.copies:
+        say(_SAID[one.state].format(title=one.title, path=one.path, why=one.why))
+        if one.backup:
+            say(f"The file as it was: {one.backup}")
+        if one.warning and one.state != "off":
+            warn(one.warning)
+
+
+_STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
+
+_REASONS = {
+    "shown-not-loaded": "shown and never opened, so its description may promise what it does not hold",
+    "loaded-not-used": "opened and never followed",
+    "used-not-shown": "used and found by no search, so its description may say too little",
+    "harms": "tasks end worse with it",
+    "newer-is-worse": "the newest version does worse than an older one",
+    "model-differs": "it does not help every model alike",
+}
+
+
+@command("stats")
+@click.argument("ref", required=False)
+@click.option(
+    "--days", type=click.IntRange(1, verbs.MAX_DAYS), default=30, show_default=True, help="How far back `dead` looks."
+)
+def stats_command(state: CommandContext, ref: str | None, days: int) -> None:
+    """Show what is used, what helps, what harms and what is dead.
+
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. Maturity goes by verified
+    ends. With REF also by version, model and task type.
+    """
+    with state.library() as (library, caller):
+        found = verbs.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
+    state.show(found, lambda: _show_stats(found, whole=ref is not None))
+
+
+def _show_stats(found: verbs.Stats, *, whole: bool) -> None:
+    if not found.resources:
+        say("Nothing was shown, loaded or used yet.")
+        return
+    rows: list[Row] = [
+        [
+            (line.ref, "bold"),
+            (line.verdict, _STYLES.get(line.verdict, "")),
+            line.maturity,
+            *(str(line.shown), str(line.loaded), str(line.used), _share(line.helped)),
+            *(str(line.verified.n), str(line.reported.n), line.why),
+        ]
+        for line in found.resources
+    ]
+    show_table(
+        ["ref", "verdict", "maturity", "shown", "loaded", "used", "helped", "verified", "reported", "why"],
+        rows,
+        wide=("ref", "why"),
+    )
+    if whole:
+        _show_parts(found.resources[0])
+    if found.base is not None:
+        say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
+    if found.opportunities:
+        say("\nWorth a review:")
+        for one in found.opportunities:
+            say(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}")
+        if not whole:
+            say("Look closer: evolvable stats REF")
+
+
+def _show_parts(line: verbs.ResourceStats) -> None:
+    if line.versions:
+        say()
+        rows: list[Row] = [
+            [f"@{part.version}", part.model or "not known", _share(part.share)] for part in line.versions
+        ]
+        show_table(["version", "model", "helped"], rows)
+    if line.task_types:
+        say()
+        types: list[Row] = [[one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in line.task_types]
+        show_table(["task type", "Q", "helped"], types)
+    if line.not_counted:
+        say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")
+    last = [("shown", line.last_shown), ("opened", line.last_loaded)]
+    said = [f"{what} {local_time(at)}" for what, at in last if at is not None]
+    if said:
+        say(f"\nLast {', last '.join(said)}.")
+
+
+def _share(share: verbs.Share) -> str:
+    if not share.n:
+        return "no end known"
+    return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -1,0 +1,375 @@
+"""The commands with which a person names commands: executor, scorer, judge, reviewer, proposer.
+
+The command for the tokens of clients that come over HTTP: token.
+
+The command that shows the whole product working in a minute, without a network or a key: quickstart.
+"""
+
+import re
+import shlex
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.terminal import Row, local_time, one_line, progress, remark, say, shortened, show_table
+from evolvable_server.config import client_folders, read_config
+from evolvable_server.person_config import ROLES, Command, PersonConfig, config_path, read_person_config
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
+
+if TYPE_CHECKING:
+    from evolvable_server.cli.archive_commands import Copied
+    from evolvable_server.mcp.server import Permission
+    from evolvable_server.transport.http_auth import Token
+    from evolvable_store.store import Store
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+RESERVED = frozenset(
+    ("anthropic", "auto", "caller", "claude", "codex", "command", "false", "handoff", "no", "none", "off", "simulated")
+)
+"""Words that settings and options have a meaning of their own for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A command that the person named."""
+
+    name: str
+    command: list[str]
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllNamed:
+    """The commands of one role. path: the person's configuration."""
+
+    role: str
+    path: str
+    commands: list[Named]
+
+
+def _group(role: str, uses: str) -> click.Command:
+    """Return the command for one role. uses: where its names are used."""
+    word = role.removesuffix("s")
+
+    @command(word)
+    @click.argument("action", type=click.Choice(["add", "list", "remove"]), default="list")
+    @click.argument("name", required=False)
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+    @click.option(
+        "--folder",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="With add: where files that COMMAND names are looked for [default: this folder].",
+    )
+    def run(state: CommandContext, action: str, name: str | None, words: tuple[str, ...], folder: Path | None) -> None:
+        if (action == "list") != (name is None):
+            raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
+        if action != "add" and (words or folder):
+            raise click.UsageError(f"A command and --folder go with `{word} add`.")
+        if name is None:
+            _show_all(state, _all(role, read_person_config()))
+        elif action == "add":
+            _add(state, role, name, words, folder)
+        else:
+            _remove(state, role, name)
+
+    run.help = (
+        f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
+        " names are kept in your own configuration; `--` stands before COMMAND. Relative words of COMMAND that name a"
+        " file in the folder stand for that file."
+    )
+    return run
+
+
+def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> None:
+    from evolvable_server.cli.person_commands import add_command
+
+    if not words or not words[0]:
+        raise click.UsageError("Name the command, behind `--`.")
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
+        raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
+    made = add_command(role, name, words, str((folder or Path.cwd()).absolute()), state.signer())
+    named = _named(made.commands[role][name])
+    state.show(named, lambda: say(f"{name} is {shlex.join(named.command)}; its files are looked for in {named.folder}"))
+
+
+def _remove(state: CommandContext, role: str, name: str) -> None:
+    from evolvable_server.cli.person_commands import remove_command
+
+    left = _all(role, remove_command(role, name, state.signer()))
+    state.show(left, lambda: say(f"{name} is removed."))
+
+
+def _all(role: str, config: PersonConfig) -> AllNamed:
+    named = [_named(one) for one in config.commands.get(role, {}).values()]
+    return AllNamed(role, str(config.path or config_path() or ""), named)
+
+
+def _named(one: Command) -> Named:
+    return Named(one.name, list(one.argv), one.folder)
+
+
+def _show_all(state: CommandContext, found: AllNamed) -> None:
+    def render() -> None:
+        if not found.commands:
+            say(f"No {found.role.removesuffix('s')} is named in {found.path}")
+            return
+        rows: list[Row] = [[(one.name, "bold"), shlex.join(one.command), one.folder] for one in found.commands]
+        show_table(["name", "command", "folder"], rows, wide=("command", "folder"))
+
+    state.show(found, render)
+
+
+executor_command = _group("executors", "`evolve start --executor`")
+scorer_command = _group("scorers", "the tasks of a task set: a `command` scorer with the argument `name`")
+judge_command = _group("judges", "`evolve start --judge` and EVOLVABLE_JUDGE")
+reviewer_command = _group("reviewers", "EVOLVABLE_REVIEW")
+proposer_command = _group("proposers", "`evolve start --brain`")
+
+assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as it is shown: `secret` only when it was just made."""
+
+    name: str
+    permissions: list[str]
+    created: str
+    expires: str | None
+    last_used: str | None
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """The tokens by name."""
+
+    tokens: list[TokenRow]
+
+
+class Lifetime(click.ParamType[timedelta]):
+    """A time from now on, such as 12h, 30d or 8w."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", str(value))
+        if not found:
+            self.fail(f"{ascii(value)} is no time such as 12h, 30d or 8w.", param, ctx)
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+@command("token")
+@click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
+@click.argument("name", required=False)
+@click.option("--report", is_flag=True, help="With add: it may report outcomes.")
+@click.option("--write", is_flag=True, help="With add: it may change the library, and report outcomes.")
+@click.option("--approve", is_flag=True, help="With add: it may decide about proposals.")
+@click.option("--expires", type=Lifetime(), metavar="TIME", help="With add: how long it is good for, such as 30d.")
+def token_command(
+    state: CommandContext,
+    action: str,
+    name: str | None,
+    report: bool,
+    write: bool,
+    approve: bool,
+    expires: timedelta | None,
+) -> None:
+    """Make, list and end tokens for HTTP.
+
+    Every token may read. Its secret is shown once, when it is made; what is kept is a hash. A token that is revoked is
+    refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
+    """
+    from evolvable_server.mcp.server import Permission
+    from evolvable_server.person_config import registered_homes
+    from evolvable_server.transport.http_auth import Tokens
+    from evolvable_store.paths import check_home
+
+    if (action == "list") != (name is None):
+        raise click.UsageError("`token list` takes no name, every other action the name of a token.")
+    if action != "add" and (report or write or approve or expires):
+        raise click.UsageError("--report, --write, --approve and --expires go with `token add`.")
+    home = state.config().home
+    check_home(home, registered_homes)
+    tokens = Tokens(home)
+    if name is None:
+        listed = TokenList([_token_row(token) for token in tokens.all()])
+        state.show(listed, lambda: _show_tokens(listed.tokens))
+    elif action == "revoke":
+        ended = _token_row(tokens.revoke(name))
+        state.show(ended, lambda: say(f"Token {name} is revoked."))
+    else:
+        asked = ((Permission.REPORT, report), (Permission.WRITE, write), (Permission.APPROVE, approve))
+        permissions = [permission for permission, given in asked if given]
+        made, secret = tokens.add(name, permissions, expires)
+        state.show(_token_row(made, secret), lambda: _show_secret(made.name, made.permissions, secret))
+
+
+def _token_row(token: "Token", secret: str | None = None) -> TokenRow:
+    permissions = [permission.value for permission in token.permissions]
+    return TokenRow(token.name, permissions, token.created, token.expires, token.last_used, secret)
+
+
+def _show_secret(name: str, permissions: "tuple[Permission, ...]", secret: str) -> None:
+    remark(f"Token {name} may {', '.join(permissions)}. This is its secret; it is not kept and not shown again:")
+    say(secret)
+
+
+def _show_tokens(tokens: list[TokenRow]) -> None:
+    if not tokens:
+        say("There are no tokens. `evolvable token add NAME` makes one.")
+        return
+    now = datetime.now(UTC)
+    rows: list[Row] = [
+        [
+            (token.name, "bold"),
+            ", ".join(token.permissions),
+            local_time(token.created),
+            local_time(token.last_used) if token.last_used else "never",
+            _until(token.expires, now),
+        ]
+        for token in tokens
+    ]
+    show_table(["token", "may", "made", "last used", "until"], rows)
+
+
+def _until(expires: str | None, now: datetime) -> str:
+    if expires is None:
+        return "revoked"
+    return local_time(expires) + (" (over)" if datetime.fromisoformat(expires) <= now else "")
+
+
+TASK = "write a good commit message for my staged changes"
+"""What is looked up unless a person says otherwise; one of the seed skills is for it."""
+
+PATIENCE_SECONDS = 60
+"""How long the server may take to start and answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quickstart:
+    """Where the library is, what was copied into it, and what its server answered to find_skill."""
+
+    home: str
+    copied: "list[Copied]"
+    task: str
+    found: dict[str, Any]
+    connect: list[str]
+
+
+@command("quickstart")
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--task", default=TASK, show_default=True, help="What to look up.")
+def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str) -> None:
+    """Show everything working.
+
+    Makes a library, fills it, starts its server, asks it one question, and says how to go on. The library gets the
+    skills that come with this program and copies of those in FOLDERS, or else in the folders of the installed
+    clients. Nothing is written into any of them. What the library has already is left alone.
+    """
+    config = state.config()
+    paths = folders or tuple(path for path, _ in client_folders(Path.home(), config.project))
+    with state.library(create=True) as (library, _):
+        copied = list(_fill(library.store, paths))
+    remark("Starting the server as a client would, and asking it:")
+    found = _query_server(config.home, task)
+    result = Quickstart(str(config.home), copied, task, found, _connect(config.home))
+    state.show(result, lambda: _show_quickstart(result))
+
+
+def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
+    from evolvable_server.cli.archive_commands import copy_skills
+    from evolvable_store.paths import seed_folder
+
+    for folder, reason in (
+        (seed_folder() / "skills", "skills that come with evolvable"),
+        *((folder, f"quickstart: copied from {folder}") for folder in folders),
+    ):
+        with progress(f"Copying from {folder}") as show:
+            yield copy_skills(store, folder, reason, show)
+
+
+def _query_server(home: Path, task: str) -> dict[str, Any]:
+    """Returns what the server of this library answers to find_skill. Raises LibraryError when it does not."""
+    import anyio
+
+    try:
+        return anyio.run(_find, home, task)
+    except EvolvableError:
+        raise
+    except Exception as error:
+        raise LibraryError(
+            f"The server did not answer: {_told(error)}.", "`evolvable doctor` looks for the reason."
+        ) from error
+
+
+def _told(error: BaseException) -> str:
+    """Returns an error in words; that of a task group is its first one."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+async def _find(home: Path, task: str) -> dict[str, Any]:
+    import anyio
+    from mcp import Client, StdioServerParameters
+
+    # -P: started in a project's folder, Python must not import that project's modules instead of ours.
+    arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
+            answer = await client.call_tool("find_skill", {"task": task})
+    if answer.is_error or not isinstance(answer.structured_content, dict):
+        raise LibraryError("find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content))
+    return answer.structured_content
+
+
+def _connect(place: Path) -> list[str]:
+    """Returns the commands that connect the clients to this library."""
+    script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
+    start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "evolvable_server"]
+    home = [] if place == read_config({}).home else ["--home", str(place)]
+    return [shlex.join([*start, *home, "connect", client]) for client in ("claude-code", "codex")]
+
+
+def _show_quickstart(result: Quickstart) -> None:
+    say(f"The library is in {result.home}")
+    for number, copied in enumerate(result.copied):
+        path = copied.path if number else "skills that come with evolvable"
+        parts = [f"{len(copied.added)} added"]
+        parts += [f"{len(copied.known)} there already"] * bool(copied.known)
+        parts += [f"{len(copied.refused)} refused"] * bool(copied.refused)
+        say(f"  {path}: {', '.join(parts)}")
+        for name, reasons in copied.refused:
+            say(f"    {name}: {'; '.join(reasons)}")
+    say(f'\nfind_skill("{result.task}") over MCP answered:')
+    _show_answer(result.found)
+    say("\nNow connect your client (also claude-desktop, cursor, vscode):")
+    for line in result.connect:
+        say(f"  {line}")
+    say("Keep your own folders of skills and the library in step:")
+    say("  evolvable init")
+
+
+def _show_answer(found: dict[str, Any]) -> None:
+    if found["none_fits"]:
+        say("  nothing fits")
+    for match in found["matches"]:
+        name = click.style(one_line(f"{match['ref']}@{match['version']}"), bold=True)
+        click.echo(f"  {name}  {match['confidence']:.0%} sure: {one_line(match['why'])}")
+        say(f"    {shortened(match['description'], 100)}")

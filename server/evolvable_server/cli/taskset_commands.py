@@ -1,0 +1,454 @@
+"""The command for the tasks that programs are measured on: taskset check, list, split.
+
+The commands around what a run came to: evolve report, adopt, watch, opportunities.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command, home_option, json_option
+from evolvable_server.cli.terminal import Row, count, remark, say, show_table, warn
+from evolvable_server.config import is_person
+from evolvable_store.resource import Kind, Ref
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.task import SplitRatios, TaskSet
+    from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck
+    from evolvable_tools.library import Caller, Library
+
+
+REFUSED = 1
+"""The exit code of `taskset check` when nothing should be spent on the task set."""
+
+_STYLES = {"refuse": "red", "warn": "yellow", "note": "dim"}
+
+
+@dataclass(frozen=True)
+class TaskSets:
+    """The task sets of the library."""
+
+    tasksets: list["OneTaskSet"]
+
+
+@dataclass(frozen=True)
+class OneTaskSet:
+    """A task set in short; `problem` says why it cannot be read."""
+
+    ref: str
+    tasks: int
+    sizes: dict[str, int]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """A task as it is listed: nothing that it asks or expects."""
+
+    id: str
+    split: str
+    category: str
+    scorer: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of one task set."""
+
+    name: str
+    digest: str
+    tasks: list[OneTask]
+
+
+@dataclass(frozen=True)
+class SplitDone:
+    """How tasks are dealt out, by category. `written` names the file or the version that says so now, '' for none."""
+
+    name: str
+    sizes: dict[str, int]
+    categories: dict[str, dict[str, int]]
+    dealt: int
+    written: str
+
+
+@click.group("taskset")
+@home_option
+@json_option
+def taskset_command() -> None:
+    """Check, list and split the tasks of an evolution.
+
+    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
+    """
+
+
+@command("check")
+@click.argument("what")
+@click.option(
+    "--train", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share of tasks without one."
+)
+@click.option("--val", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="The same for val.")
+@click.pass_context
+def check_command(ctx: click.Context, state: CommandContext, what: str, train: float, val: float) -> None:
+    """Say whether figures from these tasks could mean anything.
+
+    Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
+    trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
+    task only names is your own command, see `evolvable scorer`. Says the smallest difference that the test could show.
+    Exit code 1: nothing should be spent on it.
+    """
+    from evolvable_server.model_setup import commands_of_role
+    from evolvable_server.run_launcher import choose_sandbox
+    from evolvable_tools.evolve.task import SplitRatios
+    from evolvable_tools.evolve.tasks.diagnostics import check_taskset
+    from evolvable_tools.evolve.tasks.holdout import TestAccessLog
+    from evolvable_tools.evolve.tasksets.registered import registered_scorers
+    from evolvable_tools.sandbox import sandbox_of
+
+    taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
+    registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
+    looks = TestAccessLog(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
+    apart = sandbox_of(choose_sandbox(state.config())).sandbox
+    hidden = (state.config().home,)
+    found = asyncio.run(check_taskset(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
+    state.show(found, lambda: _show_check(found))
+    if not found.passes:
+        ctx.exit(REFUSED)
+
+
+@command("list")
+@click.argument("what", required=False)
+def list_command(state: CommandContext, what: str | None) -> None:
+    """List the task sets of the library, or the tasks of one.
+
+    What a task asks and expects is not shown: `evolvable get` shows the file.
+    """
+    if what is None:
+        listed = _task_sets(state)
+        state.show(listed, lambda: _show_task_sets(listed))
+        return
+    taskset, _ = _found(state, what)
+    rows = [OneTask(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
+    tasks = Tasks(taskset.name, taskset.digest, rows)
+    state.show(tasks, lambda: _show_tasks(tasks))
+
+
+@command("split")
+@click.argument("what")
+@click.option("--train", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share to learn from.")
+@click.option("--val", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Share to choose by.")
+@click.option("--write", is_flag=True, help="Write the splits down, so that they stay whatever is added later.")
+def split_command(state: CommandContext, what: str, train: float, val: float, write: bool) -> None:
+    """Show how tasks are dealt out, or write it down.
+
+    Tasks that name a split keep it. The others go by a hash of their id, every category in its share; what is neither
+    train nor val is the test, which is sealed.
+    """
+    from evolvable_tools.evolve.task import SplitRatios
+    from evolvable_tools.evolve.tasks.diagnostics import count_by_category, count_by_split
+    from evolvable_tools.evolve.tasks.locate import count_unassigned
+
+    taskset, ref = _found(state, what, SplitRatios(train, val))
+    dealt = count_unassigned(taskset)
+    written = _write(state, what, ref, taskset) if write and dealt else ""
+    done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
+    state.show(done, lambda: _show_split(done, write))
+
+
+taskset_command.add_command(check_command)
+taskset_command.add_command(list_command)
+taskset_command.add_command(split_command)
+
+
+def _found(
+    state: CommandContext, what: str, ratios: "SplitRatios | None" = None, *, runs: bool = False
+) -> "tuple[TaskSet, Ref | None]":
+    """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
+    from evolvable_tools.evolve.tasks.locate import load_taskset, read_taskset_path
+
+    path = Path(what)
+    if not what.startswith(f"{Kind.ENVIRONMENT}:"):
+        taskset = read_taskset_path(path, ratios)
+        if runs:
+            from evolvable_tools.evolve.tasks.locate import refuse_unapproved
+
+            ask_about_commands(state, taskset)
+            refuse_unapproved(state.config().home, taskset, str(path))
+        return taskset, None
+    ref = Ref.parse(what)
+    with state.library() as (library, caller):
+        taskset, _ = load_taskset(library, caller, ref, ratios)
+        if runs:
+            ask_before_unvouched(state, library, caller, ref, taskset)
+    return taskset, ref
+
+
+def ask_before_unvouched(
+    state: CommandContext, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet"
+) -> None:
+    """Ask the person at the terminal about commands that nobody approved. Raises Refused where there is no yes."""
+    from evolvable_store.errors import Refused
+    from evolvable_tools.evolve.tasks.locate import refuse_untrusted
+
+    try:
+        refuse_untrusted(library, caller, ref, taskset)
+    except Refused:
+        ask_about_commands(state, taskset)
+        refuse_untrusted(library, caller, ref, taskset)
+
+
+def ask_about_commands(state: CommandContext, taskset: "TaskSet") -> None:
+    """Show a person at the terminal which commands a task set runs, and record a yes. Elsewhere nothing happens."""
+    from evolvable_tools.evolve.tasks.locate import approve, is_approved, list_commands
+
+    commands, home = list_commands(taskset), state.config().home
+    if not commands or not is_person() or is_approved(home, taskset):
+        return
+    remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
+    for words in commands:
+        remark(f"  {' '.join(words)}")
+    for path in sorted(taskset.files):
+        remark(f"  file {path}, {len(taskset.files[path]):,} bytes")
+    click.confirm("Have you read them, and may they run?", abort=True, err=True)
+    approve(home, taskset, via="terminal")
+
+
+def _task_sets(state: CommandContext) -> TaskSets:
+    from evolvable_store.errors import EvolvableError
+    from evolvable_tools.evolve.tasks.diagnostics import count_by_split
+    from evolvable_tools.evolve.tasks.locate import load_taskset
+
+    listed = []
+    with state.library() as (library, caller):
+        for head in library.store.heads(Kind.ENVIRONMENT):
+            try:
+                taskset, _ = load_taskset(library, caller, head.ref)
+                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
+            except EvolvableError as error:
+                listed.append(OneTaskSet(str(head.ref), 0, {}, str(error)))
+    return TaskSets(listed)
+
+
+def _write(state: CommandContext, what: str, ref: Ref | None, taskset: "TaskSet") -> str:
+    from evolvable_tools.evolve.tasks.locate import render_splits, write_files
+
+    files = render_splits(taskset)
+    if ref is None:
+        return str(write_files(Path(what), files))
+    from evolvable_tools.verbs import edit
+
+    with state.library() as (library, caller):
+        done = edit.update_resource(
+            library,
+            caller,
+            ref.at(None),
+            "the splits of its tasks, written down",
+            files=files,
+            expected_version=ref.version,
+        )
+    return f"{done.ref}@{done.version}"
+
+
+def _show_check(found: "TaskSetCheck") -> None:
+    _show_table(found.categories, found.sizes)
+    say()
+    for one in found.remarks:
+        level = str(one.level)
+        click.echo(click.style(f"{level}: ", fg=_STYLES[level] if level != "note" else None), nl=False)
+        say(one.text)
+        if one.hint:
+            say(f"  {one.hint}")
+    refused = sum(one.level == "refuse" for one in found.remarks)
+    if refused:
+        say(f"{found.name} is refused: {count(refused, 'problem')} to mend before anything is spent on it.")
+    elif found.exploratory:
+        say(f"{found.name} may be used to explore; nothing would be promoted on it.")
+    else:
+        say(f"{found.name} may be used.")
+
+
+def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) -> None:
+    rows: list[Row] = [[name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()]
+    rows.append([("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())])
+    show_table(["category", *sizes], rows)
+
+
+def _show_task_sets(listed: TaskSets) -> None:
+    if not listed.tasksets:
+        say("There is no task set in the library: an environment with tasks.jsonl is one.")
+        remark("`evolvable import FOLDER --kind environment` takes in a folder of ENVIRONMENT.md and tasks.jsonl.")
+        return
+    rows: list[Row] = [
+        [
+            one.ref,
+            f"{one.tasks:,}",
+            *(f"{one.sizes.get(split, 0):,}" for split in ("train", "val", "test")),
+            one.problem,
+        ]
+        for one in listed.tasksets
+    ]
+    show_table(["task set", "tasks", "train", "val", "test", "problem"], rows, wide=("problem",))
+
+
+def _show_tasks(tasks: Tasks) -> None:
+    rows: list[Row] = [[task.id, task.split, task.category, task.scorer, task.source] for task in tasks.tasks]
+    show_table(["task", "split", "category", "scorer", "source"], rows)
+
+
+def _show_split(done: SplitDone, write: bool) -> None:
+    _show_table(done.categories, done.sizes)
+    if done.written:
+        say(f"Written to {done.written}.")
+    elif not done.dealt:
+        say("Every task names its split already.")
+    elif not write:
+        say(f"{count(done.dealt, 'task')} would be dealt out so; --write writes it down.")
+
+
+@command("adopt")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--undo", "undoing", is_flag=True, help="Take the adoption back.")
+@click.option("--unproven", is_flag=True, help="Also without PROMOTE; the history says so.")
+@click.option("-m", "--reason", default="", help="Why; kept in the history.")
+def adopt_command(state: CommandContext, run: str | None, undoing: bool, unproven: bool, reason: str) -> None:
+    """Make live what a run promoted, in one operation, when nothing changed since it was measured."""
+    from evolvable_tools.evolve.deploy import adopt, preview_adoption, unadopt
+
+    with state.library() as (library, caller):
+        if undoing:
+            back = unadopt(library, caller, run, reason)
+            state.show(back, lambda: _show_back(back))
+            return
+        if is_person():
+            shown = preview_adoption(library.store.home, run, unproven=unproven)
+            _write_line(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
+            show_change(shown, state)
+            click.confirm("Make this live?", abort=True, err=state.json)
+        adopted = adopt(library, caller, run, reason, unproven=unproven)
+    state.show(adopted, lambda: _show_adopted(adopted))
+
+
+@command("allow")
+@click.argument("run", metavar="RUN")
+@click.argument("candidate", required=False, metavar="[CANDIDATE]")
+@click.option("--refuse", is_flag=True, help="Do not let it run; the search goes on without it.")
+def allow_command(state: CommandContext, run: str, candidate: str | None, refuse: bool) -> None:
+    """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
+    from evolvable_server.run_launcher import start_driver
+    from evolvable_store.errors import Refused
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
+
+    home = state.config().home
+    found = get_held_candidate(home, run, candidate)
+    if not is_person():
+        raise Refused(
+            f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
+            "Tell the user that it waits.",
+        )
+    _write_line(f"{found.candidate} of run {found.run}: {found.why}.", state)
+    show_change(found, state)
+    if not refuse:
+        click.confirm("Run this with your rights?", abort=True, err=state.json)
+    with state.library() as (_, caller):
+        decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
+    start_driver(home, find_run(home, decided.run))
+    state.show(decided, lambda: say(f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."))
+
+
+def show_change(shown: Any, state: CommandContext) -> None:
+    """Show a whole difference, what it adds in capabilities, and what the scan found in it."""
+    for line in shown.diff.splitlines():
+        _write_line(line, state)
+    for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+        _write_line(f"{title}: nothing new." if not rows else f"{title}:", state)
+        for row in rows:
+            _write_line(f"  - {row}", state)
+
+
+def _write_line(text: str, state: CommandContext) -> None:
+    """Write a line for the person, where with --json no result is expected."""
+    (remark if state.json else say)(text)
+
+
+def _show_adopted(adopted: Any) -> None:
+    for change in adopted.changes:
+        before = f"@{change.before}" if change.before else "new"
+        say(f"{change.ref}: {before} -> {f'@{change.after}' if change.after else 'removed'}")
+    for line in adopted.warnings:
+        warn(line)
+    say(f"Operation {adopted.operation}. `{adopted.back}` takes it back.")
+
+
+def _show_back(back: Any) -> None:
+    for ref in back.restored:
+        say(f"Restored: {ref}")
+    for conflict in back.conflicts:
+        warn(f"{conflict.ref}: {conflict.reason}")
+    say(f"Operation {back.operation}." if back.operation else "Nothing was taken back.")
+
+
+@command("watch")
+@click.option("--dry-run", is_flag=True, help="Propose nothing.")
+def watch_command(state: CommandContext, dry_run: bool) -> None:
+    """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed to be taken back."""
+    from evolvable_tools.evolve.deploy import monitor_adoptions
+
+    with state.library() as (library, caller):
+        watched = monitor_adoptions(library, caller, propose=not dry_run)
+    if state.json:
+        import dataclasses
+
+        state.show_json([dataclasses.asdict(one) for one in watched])
+        return
+    if not watched:
+        say("Nothing that was adopted is live.")
+    for one in watched:
+        say(f"Run {one.run}, operation {one.operation}: {one.verdict}")
+        for part in one.compared:
+            say(f"  {part.ref}: now {part.after}, before {part.before}: {part.verdict}")
+        if one.proposals:
+            numbers = " ".join(map(str, one.proposals))
+            remark(f"{count(len(one.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")
+
+
+@command("opportunities")
+@click.option("--days", type=click.IntRange(1, 3650), default=30, show_default=True)
+def opportunities_command(state: CommandContext, days: int) -> None:
+    """Show which resources deserve work, and why."""
+    from evolvable_tools.evolve.start import find_opportunities
+
+    with state.library() as (library, caller):
+        found = find_opportunities(library, caller, days=days)
+
+    def render() -> None:
+        if not found.found:
+            say("Nothing stands out. Sessions say more the more of them there are.")
+            return
+        show_table(
+            ["Resource", "Reason", "Numbers", "Runs"],
+            [[one.ref, one.reason, one.numbers, "; ".join(one.runs) or "-"] for one in found.found],
+        )
+        remark(f"Task sets to measure on: {', '.join(found.task_sets) or 'none yet'}")
+
+    state.show(found, render)
+
+
+@command("report")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
+def report_command(state: CommandContext, run: str | None, out: Path | None) -> None:
+    """Write what a run came to as one HTML page and report.json, and show it here."""
+    from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.report.render import write_report
+
+    reported = write_report(find_run(state.config().home, run), out)
+
+    def render() -> None:
+        say(reported.text)
+        remark(f"{reported.html} has the pictures.")
+
+    state.show(reported, render)

@@ -1,0 +1,453 @@
+"""Which directories on disk go because of a change, so that a command can say so.
+
+The command that shows what happened lately: log.
+
+The commands that take changes back: restore, remove, undo.
+
+The command that changes a resource, or makes one: update.
+"""
+
+import contextlib
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evolvable_server.cli.command_context import REF, CommandContext, command, expect_option, reason_option
+from evolvable_server.cli.maintenance import warn_of_secrets
+from evolvable_server.cli.terminal import Row, count, local_time, one_line, remark, say, show_table, warn
+from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
+from evolvable_store.objects import MAX_FILE
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref, main_file
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.trust import operation_said
+from evolvable_tools.untrusted_text import AnswerMarks
+from evolvable_tools.verbs import edit, proposal_inbox, versions
+from evolvable_tools.verbs.edit import TextEdit
+
+if TYPE_CHECKING:
+    from evolvable_store.operation import Change
+    from evolvable_store.resource import Ref
+    from evolvable_store.store import Store
+    from evolvable_tools.library import Library
+
+
+def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
+    """Returns the directories in watched folders that hold these resources now, sorted."""
+    resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
+    copies = library.working_copies
+    folders = {folder.id: folder.path for folder in copies.folders()}
+    bound = (folders[b.folder] / b.directory for b in copies.bindings.of_resources(resources) if b.folder in folders)
+    return sorted(path for path in bound if path.is_dir())
+
+
+def say_gone(before: Iterable[Path]) -> None:
+    """Writes which of the directories that were there are gone."""
+    for path in before:
+        if not path.exists():
+            say(f"removed from disk: {path}")
+
+
+SESSION_SHOWN = 13
+"""Characters that a table shows of a session; the beginning is enough to name it."""
+
+SEARCHED = 10_000
+"""Operations that are looked through for the session that a beginning names."""
+
+MAX_REFS_SHOWN = 5
+"""Resources that a table names of one operation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VersionMove:
+    """A resource that an operation moved from one version to another; None: it was or is not there."""
+
+    ref: str
+    before: int | None
+    after: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One operation, and what it moved. principal, via: who answers for it, '' for one of a version before 0.2."""
+
+    operation: int
+    at: str
+    actor: str
+    reason: str
+    session: str | None
+    undoes: list[int]
+    evidence: list[str]
+    changes: list[VersionMove]
+    principal: str = ""
+    via: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperationLog:
+    """Operations, newest first. notice: what the marks around reasons and evidence mean, '' where there are none."""
+
+    operations: list[LogEntry]
+    notice: str = ""
+
+
+@command("log")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--session", metavar="ID", help="Only what this session did.")
+def log_command(state: CommandContext, limit: int, session: str | None) -> None:
+    """Show what happened lately.
+
+    The newest operation comes first: when it was, who made it and why, and what it changed.
+    """
+    with state.library() as (library, caller):
+        whole = whole_session(library.store, session) if session else None
+        log = read_log(library, limit, whole, marks=AnswerMarks(caller.actor is not Actor.HUMAN))
+    state.show(log, lambda: _show_log(log))
+
+
+def read_log(library: "Library", limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
+    """Returns up to `limit` operations, newest first; with `session`, only those made in it.
+
+    marks: stand around what no person wrote.
+    """
+    store = library.store
+    made = store.operations(limit, session)
+    foreign = {o.id for o in made if marks.on and operation_said(library, o)}
+    changes: dict[int, list[Change]] = {}
+    for change in store.backend.changes_of([operation.id for operation in made]):
+        changes.setdefault(change.operation, []).append(change)
+    return OperationLog(
+        [
+            LogEntry(
+                o.id,
+                o.at,
+                o.actor,
+                marks.line(o.reason) if o.id in foreign else o.reason,
+                o.session,
+                list(o.intent.undoes),
+                [marks.line(text) if o.id in foreign else text for text in o.intent.evidence],
+                [VersionMove(str(change.ref), change.before, change.after) for change in changes.get(o.id, [])],
+                o.principal or "",
+                o.intent.via,
+            )
+            for o in made
+        ],
+        marks.notice,
+    )
+
+
+def _show_log(log: OperationLog) -> None:
+    if not log.operations:
+        say("Nothing has happened yet.")
+        return
+    named = any(o.session for o in log.operations)
+    rows: list[Row] = [
+        [
+            (str(o.operation), "bold"),
+            local_time(o.at),
+            o.principal or o.actor,
+            *[_short(o.session or "")] * named,
+            o.reason,
+            _moves(o.changes),
+        ]
+        for o in log.operations
+    ]
+    if log.notice:
+        say(log.notice)
+    show_table(["operation", "when", "who", *["session"] * named, "why", "what"], rows, wide=("why", "what"))
+    for o in log.operations:
+        for line in o.evidence:
+            say(f"operation {o.operation}: {one_line(line)}")
+    say("\nTake one back: evolvable undo OPERATION")
+
+
+def _short(session: str) -> str:
+    text = one_line(session)
+    return text if len(text) <= SESSION_SHOWN + 3 else f"{text[:SESSION_SHOWN]}..."
+
+
+def whole_session(store: "Store", text: str) -> str:
+    """Returns the session that the text names, in full or by its beginning as `log` shows it; else the text.
+
+    Raises InvalidArgument when several sessions begin so.
+    """
+    start = text.removesuffix("...")
+    if not start or store.operations(1, text):
+        return text
+    found = sorted({o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)})
+    if len(found) > 1:
+        raise InvalidArgument(f"{len(found)} sessions begin so: {', '.join(map(ascii, found[:5]))}.", "Write one out.")
+    return found[0] if found else text
+
+
+def _moves(changes: list[VersionMove]) -> str:
+    shown = [f"{moved.ref}@{moved.after}" if moved.after else f"{moved.ref} removed" for moved in changes]
+    more = f" and {len(shown) - MAX_REFS_SHOWN} more" if len(shown) > MAX_REFS_SHOWN else ""
+    return ", ".join(shown[:MAX_REFS_SHOWN]) + more
+
+
+MAX_SHOWN = 20
+"""Directories that the question before an undo names."""
+
+CONFLICTS = 1
+"""The exit code of `undo` when it had to leave something alone."""
+
+
+def show_updated(updated: edit.Updated) -> None:
+    """Writes what a change did, and how to take it back."""
+    for text in updated.warnings:
+        warn(text)
+    if updated.proposal_id is not None:
+        say(f"Proposal {updated.proposal_id} for {updated.ref}: {', '.join(updated.changed)}")
+        say(f"Read it: evolvable inbox show {updated.proposal_id}")
+        return
+    if updated.operation is None:
+        at = f"version {updated.version}" if updated.version else "removed"
+        say(f"{updated.ref} is as it was ({at}): nothing had to be changed.")
+        return
+    if updated.version is None:
+        say(f"{updated.ref} is removed; its versions are kept.")
+    else:
+        was = f", before it was {updated.previous_version}" if updated.previous_version else ""
+        files = f": {', '.join(updated.changed)}" if updated.changed else ""
+        say(f"{updated.ref} is now version {updated.version}{was}{files}")
+    say(f"Take it back: evolvable undo {updated.operation}")
+
+
+@command("restore")
+@click.argument("ref", type=REF)
+@click.argument("version", type=click.IntRange(min=1), required=False)
+@expect_option
+@reason_option("restored on the command line")
+def restore_command(state: CommandContext, ref: Ref, version: int | None, expect: int | None, reason: str) -> None:
+    """Bring an old version back.
+
+    Its content becomes a new version. A removed resource comes back too.
+    """
+    wanted = version or ref.version
+    if wanted is None:
+        raise click.UsageError("Name the version: `evolvable history` shows them.")
+    with state.library() as (library, caller):
+        updated = edit.restore_resource(library, caller, ref.at(None), wanted, reason, expected_version=expect)
+    state.show(updated, lambda: show_updated(updated))
+
+
+@command("remove")
+@click.argument("ref", type=REF)
+@expect_option
+@reason_option("removed on the command line")
+def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> None:
+    """Remove a resource; its versions stay.
+
+    It goes from the folders that are watched as well. `evolvable restore` brings it back.
+    """
+    with state.library() as (library, caller):
+        there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
+        updated = edit.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
+    state.show(updated, lambda: _show_removed(updated, there))
+
+
+def _show_removed(updated: edit.Updated, there: list[Path]) -> None:
+    show_updated(updated)
+    say_gone(there)
+
+
+@command("undo")
+@click.argument("operation", type=click.IntRange(min=1), required=False)
+@click.option("--session", metavar="ID", help="Instead: take back all that this session did.")
+@click.option("--yes", is_flag=True, help="Do not ask before directories go from the disk.")
+@reason_option("undone on the command line")
+@click.pass_context
+def undo_command(
+    ctx: click.Context, state: CommandContext, operation: int | None, session: str | None, yes: bool, reason: str
+) -> None:
+    """Take an operation back.
+
+    OPERATION, or all that a session changed, is taken back in one new operation. What somebody changed since is
+    left alone and listed; the exit code is then 1. `evolvable log` shows operations. What they created goes from the
+    watched folders too; at a terminal that is asked first.
+    """
+    if (operation is None) == (session is None):
+        raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
+    with state.library() as (library, caller):
+        session = whole_session(library.store, session) if session else session
+        changes = _changes(library, operation, session)
+        if not yes and sys.stdin.isatty():
+            _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
+        there = directories_of(library, {change.ref for change in changes})
+        undone = proposal_inbox.revert_or_propose(library, caller, reason, operation=operation, session=session)
+    state.show(undone, lambda: _show_undone(undone, there))
+    if undone.conflicts:
+        ctx.exit(CONFLICTS)
+
+
+def _changes(library: "Library", operation: int | None, session: str | None) -> "list[Change]":
+    made = [o.id for o in library.store.operations(SEARCHED, session)] if session is not None else [operation or 0]
+    return library.store.backend.changes_of(made)
+
+
+def _confirm_undo(going: list[Path]) -> None:
+    """Asks before directories of a person go. Raises InvalidArgument when they shall stay."""
+    if not going:
+        return
+    remark("These directories hold what was created, and go from the disk if nobody changed it since:")
+    for path in going[:MAX_SHOWN]:
+        remark(f"  {path}")
+    if len(going) > MAX_SHOWN:
+        remark(f"  and {len(going) - MAX_SHOWN:,} more")
+    if not click.confirm("Take it back?", default=False, err=True):
+        raise InvalidArgument("Nothing was taken back.")
+
+
+def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
+    for text in undone.warnings:
+        warn(text)
+    if undone.operation is None and not undone.conflicts:
+        say("Nothing had to be changed: it was taken back already.")
+    for restored in undone.restored:
+        say(f"back: {restored}")
+    for conflict in undone.conflicts:
+        say(f"left alone: {conflict.ref}: {conflict.reason}")
+    say_gone(there)
+    if undone.operation is not None:
+        say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")
+
+
+_NEW = "---\nname: {name}\ndescription: \n---\n\n"
+
+
+class FileType(click.ParamType[tuple[str, bytes]]):
+    """PATH=SOURCE: the path inside the resource, and the file (or `-`, stdin) whose bytes it gets."""
+
+    name = "path=source"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, bytes]:
+        if isinstance(value, tuple):
+            return value
+        path, equals, source = value.partition("=")
+        if not (path and equals and source):
+            self.fail(f"{ascii(value)} is not PATH=SOURCE, such as SKILL.md=./new.md.", param, ctx)
+        try:
+            with click.open_file(source, "rb") as stream:
+                data: bytes = stream.read(MAX_FILE + 1)
+        except OSError as error:
+            self.fail(f"{ascii(source)}: {error.strerror}.", param, ctx)
+        if len(data) > MAX_FILE:
+            raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
+        return path, data
+
+
+@command("update")
+@click.argument("ref", type=REF)
+@click.option("--file", "files", type=FileType(), multiple=True, metavar="PATH=SOURCE", help="Replace or add a file.")
+@click.option(
+    "--edit", "edits", nargs=3, multiple=True, metavar="PATH OLD NEW", help="Replace OLD, which stands there once."
+)
+@click.option("--delete", "deleted", multiple=True, metavar="PATH", help="Delete a file.")
+@click.option("--editor", is_flag=True, help="Open a file of it in $EDITOR.")
+@click.option("--path", metavar="PATH", help="The file for --editor; default its main file.")
+@click.option("--create", is_flag=True, help="The resource is new.")
+@click.option("--copy-of", type=REF, metavar="REF", help="With --create: start as a copy of this one.")
+@click.option("--propose", is_flag=True, help="Change nothing yet; put it into the inbox.")
+@expect_option
+@reason_option("edited on the command line")
+def update_command(
+    state: CommandContext,
+    ref: Ref,
+    files: tuple[tuple[str, bytes], ...],
+    edits: tuple[tuple[str, str, str], ...],
+    deleted: tuple[str, ...],
+    editor: bool,
+    path: str | None,
+    create: bool,
+    copy_of: Ref | None,
+    propose: bool,
+    expect: int | None,
+    reason: str,
+) -> None:
+    """Change or create a resource.
+
+    Every change makes a new version. `--file SKILL.md=-` reads stdin, `--editor` opens $EDITOR.
+    """
+    contents = _contents(files, deleted)
+    if editor and (files or edits or deleted or copy_of):
+        raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
+    if path and not editor:
+        raise click.UsageError("--path goes with --editor.")
+    with state.library() as (library, caller), contextlib.ExitStack() as kept:
+        if editor:
+            edited = _open_editor(library, caller, ref, path, create, expect)
+            kept.enter_context(_kept_when_refused(edited))
+            contents, expect = {edited.path: edited.data}, edited.version
+        updated = edit.update_resource(
+            library,
+            caller,
+            ref.at(None),
+            reason,
+            files=contents,
+            edits=[TextEdit(*edit) for edit in edits],
+            expected_version=expect,
+            create=create,
+            copy_of=copy_of,
+            propose=propose,
+        )
+        if updated.changed:
+            warn_of_secrets(library)
+    state.show(updated, lambda: show_updated(updated))
+
+
+def _contents(files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]) -> dict[str, bytes | None]:
+    paths = [*(path for path, _ in files), *deleted]
+    twice = [path for path in paths if paths.count(path) > 1]
+    if twice:
+        raise click.UsageError(f"{twice[0]} is named twice.")
+    return {**dict(files), **dict.fromkeys(deleted)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Edited:
+    """What a person made of a file, and the version that it was."""
+
+    path: str
+    data: bytes
+    version: int | None
+
+
+def _open_editor(
+    library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None
+) -> _Edited:
+    """Opens the file in the person's editor. Raises InvalidArgument when nothing was saved."""
+    path = path or main_file(ref.kind, ref.name)
+    if create:
+        before, version = _NEW.format(name=ref.name).encode("utf-8"), None
+    else:
+        head = library.store.head(ref, caller.scopes)
+        version = head.version if expect is None else expect
+        try:
+            before = library.store.file(head, path).data
+        except NoSuchFile:
+            before = b""
+    # As bytes, so that line ends and a missing last one come back as they were.
+    after = click.edit(before, extension=Path(path).suffix or ".txt", require_save=True)
+    if after is None or after == before:
+        raise InvalidArgument("Nothing was saved in the editor, so nothing was changed.")
+    return _Edited(path, after, version)
+
+
+@contextlib.contextmanager
+def _kept_when_refused(edited: _Edited) -> Iterator[None]:
+    """Saves what a person wrote when the library does not take it, and says where."""
+    try:
+        yield
+    except EvolvableError as error:
+        prefix, suffix = "evolvable-", f"-{Path(edited.path).name}"
+        with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
+            stream.write(edited.data)
+        error.hint = f"{error.hint} Your text is kept in {stream.name}".strip()
+        raise

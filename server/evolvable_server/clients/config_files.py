@@ -1,0 +1,412 @@
+"""Changes single keys of a TOML text, and leaves every other line as it is.
+
+Reads and writes the configuration files of other programs: whole, with a backup, never over what it cannot read.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_server.clients import json_edit
+from evolvable_server.clients import json_edit as jsonc
+from evolvable_store.errors import Conflict, EvolvableError, Invalid
+from evolvable_store.workingcopy.openat import first_link
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+    from tomlkit.items import Table
+
+
+class TomlError(Exception):
+    """The text is no TOML. line, column: where that shows, from 1; 0 when it is not known."""
+
+    def __init__(self, what: str, line: int, column: int) -> None:
+        super().__init__(what)
+        self.line, self.column = line, column
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Returns what a text holds. Raises TomlError."""
+    _parsed(text)
+    return tomllib.loads(text)
+
+
+def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> str:
+    """Returns the text with the table `value` at `path`; None takes the table out.
+
+    Of a table that is there only the keys that differ are touched; a new one comes last. Raises TomlError, and
+    ValueError when the result would not hold exactly what it should, or lack a comment.
+    """
+    document = _parsed(text)
+    before = tomllib.loads(text)
+    expected = _with(before, path, value)
+    if expected == before:
+        return text
+    outer, name = path
+    tables, comments = before.get(outer, {}), text
+    try:
+        if value is None:
+            after = comments = _without_lines(text, outer, name)
+            if name in tomllib.loads(after).get(outer, {}):  # on one line, or with dots
+                document = _parsed(after)
+                del _below(document, outer)[name]
+                after = document.as_string()
+        elif name in tables:
+            dotted = not any(map(_header(outer, name).match, text.splitlines()))
+            _update(_below(document, outer)[name], value, dotted=dotted)
+            after = document.as_string()
+        else:
+            after = _appended(text, document, outer, name, value)
+    except (TypeError, AttributeError, KeyError) as error:  # a value where a table should be
+        raise ValueError(f"{outer}.{name} is no table") from error
+    after = _with_newlines_of(text, after)
+    _verify(comments, after, expected)
+    return after
+
+
+def _parsed(text: str) -> "TOMLDocument":
+    import tomlkit
+    from tomlkit.exceptions import ParseError, TOMLKitError
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line, column = 0, 0
+        try:
+            tomlkit.parse(text)
+        except ParseError as places:
+            line, column = places.line, places.col + 1
+        except TOMLKitError:
+            pass
+        raise TomlError(str(error).partition(" (at ")[0].lower(), *_place(error, line, column)) from None
+    try:
+        return tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ValueError(f"it cannot be edited: {error}") from error
+
+
+def _place(error: tomllib.TOMLDecodeError, line: int, column: int) -> tuple[int, int]:
+    """Returns line and column of an error: as tomllib tells them in its message, else those that are given."""
+    told = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+    return (int(told[1]), int(told[2])) if told else (line, column)
+
+
+def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] | None) -> dict[str, Any]:
+    outer, name = path
+    tables = dict(before.get(outer, {}))
+    if value is None:
+        if name not in tables:
+            return before
+        del tables[name]
+        rest = {key: table for key, table in before.items() if key != outer}
+        return {**rest, outer: tables} if tables else rest
+    return {**before, outer: {**tables, name: value}}
+
+
+def _below(document: "TOMLDocument", outer: str) -> Any:
+    return document[outer]
+
+
+def _appended(text: str, document: "TOMLDocument", outer: str, name: str, value: dict[str, Any]) -> str:
+    """Returns the text with a new table at its end; inside, when the tables are written on one line."""
+    import tomlkit
+    from tomlkit.items import InlineTable
+
+    tables = document.get(outer)
+    if isinstance(tables, InlineTable):
+        tables[name] = _inline(value)
+        return document.as_string()
+    new = tomlkit.document()
+    new[outer] = tomlkit.table(is_super_table=True)
+    _below(new, outer)[name] = _table(value)
+    between = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
+    return f"{text}{between}{new.as_string()}"
+
+
+def _inline(value: dict[str, Any]) -> Any:
+    import tomlkit
+
+    table = tomlkit.inline_table()
+    for key, item in value.items():
+        table[key] = _inline(item) if isinstance(item, dict) else item
+    return table
+
+
+def _table(value: dict[str, Any]) -> "Table":
+    import tomlkit
+
+    table = tomlkit.table()
+    for key, item in value.items():
+        table[key] = _table(item) if isinstance(item, dict) else item
+    return table
+
+
+def _update(table: Any, value: dict[str, Any], *, dotted: bool) -> None:
+    """Changes a table in place. dotted: it has no header, so a new table in it would belong to the one above."""
+    from tomlkit.items import InlineTable
+
+    made = _inline if dotted or isinstance(table, InlineTable) else _table
+    for key in [key for key in table if key not in value]:
+        del table[key]
+    for key, item in value.items():
+        if key not in table:
+            table[key] = made(item) if isinstance(item, dict) else item
+        elif isinstance(item, dict) and isinstance(table[key], dict):
+            _update(table[key], item, dotted=dotted)
+        elif table[key] != item:
+            table[key] = item
+
+
+def _header(outer: str, name: str) -> re.Pattern[str]:
+    """Returns what finds the headers of a table and of those in it."""
+    return re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
+
+
+def _without_lines(text: str, outer: str, name: str) -> str:
+    """Returns the text without a table, the same text when it has no header of its own.
+
+    Comments between its keys go with them; those after its last key stay, they belong to what follows.
+    """
+    header = _header(outer, name)
+    lines = text.splitlines(keepends=True)
+    starts = [at for at, line in enumerate(lines) if header.match(line)]
+    if not starts:
+        return text
+    for start in reversed(starts):
+        end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
+            end -= 1
+        while end < len(lines) and not lines[end].strip():
+            end += 1
+        del lines[start:end]
+    if starts[-1] >= len(lines):  # it was the last: the blank lines before it go as well
+        while lines and not lines[-1].strip():
+            lines.pop()
+    return "".join(lines)
+
+
+def _with_newlines_of(before: str, after: str) -> str:
+    if "\r\n" in before and "\n" not in before.replace("\r\n", ""):
+        return after.replace("\r\n", "\n").replace("\n", "\r\n")
+    return after
+
+
+def _verify(comments: str, after: str, expected: dict[str, Any]) -> None:
+    """Raises ValueError unless the text holds what it should, and every comment line of `comments`."""
+    try:
+        found = tomllib.loads(after)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"the edited text would be broken: {error}") from error
+    if {key: value for key, value in found.items() if value or key in expected} != expected:
+        raise ValueError("the edited text does not hold what it should")
+    lines = iter(after.splitlines())
+    if not all(line in lines for line in comments.splitlines() if line.startswith("#")):
+        raise ValueError("a comment would be lost")
+
+
+MAX_BYTES = 64 * 1024 * 1024
+"""What a configuration file may hold; ~/.claude.json can have grown to megabytes."""
+
+
+class ConfigurationBroken(Invalid):
+    """A configuration file cannot be read as what it should be. line and column count from 1; 0: not known."""
+
+    def __init__(self, path: Path, what: str, line: int = 0, column: int = 0) -> None:
+        where = f" at line {line}, column {column}" if line else ""
+        super().__init__(
+            f"{path} is broken{where}: {what}.",
+            "It was left as it is. Mend it in an editor, or move it away, and try again.",
+        )
+        self.path, self.line, self.column = path, line, column
+
+
+class ConfigurationNotWritten(EvolvableError):
+    """A configuration file cannot be read or written; it is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration file as it was read. text is '' when it is absent. loose: what a strict reader stumbles over."""
+
+    path: Path
+    data: bytes | None
+    text: str
+    values: dict[str, object]
+    loose: tuple[str, int, int] | None
+
+
+def read_configuration(path: Path) -> Configuration:
+    """Returns a file as it is; TOML by its name, else JSON, with comments or without. An absent or empty one is empty.
+
+    Raises ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
+    """
+    data = _data(path)
+    if data is None:
+        return Configuration(path, None, "", {}, None)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = jsonc.line_and_column(data[: error.start].decode("utf-8"), error.start)
+        raise ConfigurationBroken(path, "it is not UTF-8", line, column) from None
+    if not text.strip("\ufeff \t\r\n"):
+        return Configuration(path, data, text, {}, None)
+    values, loose = _toml(path, text) if path.suffix == ".toml" else _json(path, text)
+    return Configuration(path, data, text, values, loose)
+
+
+def read_raw_configuration(path: Path) -> Configuration:
+    """Returns a file whose bytes alone matter; its text and values are empty. Raises ConfigurationNotWritten."""
+    return Configuration(path, _data(path), "", {}, None)
+
+
+def _data(path: Path) -> bytes | None:
+    """Returns the content of a file, None when it is absent. Raises ConfigurationNotWritten."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            raise OSError(errno.EINVAL, "it is not a file")
+        if status.st_size > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES:,} bytes")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationNotWritten(
+            f"{path} cannot be read: {error.strerror}.", "Check that it is a file, and its permissions."
+        ) from error
+
+
+def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
+    try:
+        return parse_toml(text), None
+    except TomlError as error:
+        raise ConfigurationBroken(path, str(error), error.line, error.column) from None
+    except ValueError as error:
+        raise ConfigurationBroken(path, str(error)) from None
+
+
+def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int] | None]:
+    try:
+        document = jsonc.parse_jsonc(text)
+    except jsonc.JsonError as error:
+        raise ConfigurationBroken(path, str(error), *jsonc.line_and_column(text, error.at)) from None
+    if not isinstance(document.root.value, dict):
+        raise ConfigurationBroken(
+            path, "it should be an object in braces", *jsonc.line_and_column(text, document.root.start)
+        )
+    loose = (document.loose[0], *jsonc.line_and_column(text, document.loose[1])) if document.loose else None
+    return document.root.value, loose
+
+
+def edit_configuration(found: Configuration, path: tuple[str, str], value: dict[str, object] | None) -> str:
+    """Returns the text of a file with an entry in it, or without it; everything else as it is.
+
+    Raises ConfigurationBroken when there is no way to do that without touching anything else.
+    """
+    try:
+        if found.path.suffix == ".toml":
+            return edit_toml(found.text, path, value)
+        empty = not found.text.strip("\ufeff \t\r\n")
+        return json_edit.edit_json(json_edit.EMPTY if empty else found.text, path, value)
+    except jsonc.JsonError as error:
+        raise ConfigurationBroken(found.path, str(error), *jsonc.line_and_column(found.text, error.at)) from None
+    except ValueError as error:
+        raise ConfigurationBroken(found.path, str(error)) from None
+
+
+def write_configuration(
+    found: Configuration, text: str | bytes, *, private: bool, stamp: str, backup: bool = True
+) -> Path | None:
+    """Puts `text` in the place of a file, at once and with its mode; returns the backup beside it, None for a new file.
+
+    Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. backup: whether
+    one is made. Raises Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
+    """
+    target = _target(found.path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy = _back_up(found, target, stamp) if found.data is not None and backup else None
+        _replace(found, target, text if isinstance(text, bytes) else text.encode("utf-8"), 0o600 if private else None)
+    except OSError as error:
+        raise ConfigurationNotWritten(
+            f"{found.path} cannot be written: {error.strerror}.",
+            "Check the permissions of its folder; nothing changed.",
+        ) from error
+    return copy
+
+
+def _target(path: Path) -> Path:
+    """Return the file that a path leads to. Raise ConfigurationNotWritten for a link that leads out of a repository.
+
+    A person's own link, as into a folder of dotfiles, is followed; one that a repository brings decides nothing.
+    """
+    target = Path(os.path.realpath(path))
+    link = first_link(Path(os.path.abspath(path)))
+    repository = next((above for above in link.parents if (above / ".git").exists()), None) if link else None
+    if repository is not None and not target.is_relative_to(os.path.realpath(repository)):
+        raise ConfigurationNotWritten(
+            f"{link} is a symbolic link that leads out of the repository {repository}; it is not written through.",
+            "Remove the link, or name another scope.",
+        )
+    return target
+
+
+def back_up_configuration(found: Configuration, stamp: str) -> Path | None:
+    """Returns a copy of a file beside it, None when it is absent. Raises ConfigurationNotWritten."""
+    if found.data is None:
+        return None
+    try:
+        return _back_up(found, _target(found.path), stamp)
+    except OSError as error:
+        raise ConfigurationNotWritten(
+            f"{found.path} cannot be backed up: {error.strerror}.", "Check the permissions of its folder."
+        ) from error
+
+
+def _back_up(found: Configuration, target: Path, stamp: str) -> Path:
+    assert found.data is not None
+    for number in range(1, 1000):
+        copy = target.with_name(f"{target.name}.backup-{stamp}{f'-{number}' if number > 1 else ''}")
+        with contextlib.suppress(FileExistsError):
+            _write_new(copy, found.data, stat.S_IMODE(target.stat().st_mode))
+            return copy
+    raise FileExistsError(17, "there are too many backups", str(target))
+
+
+def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) -> None:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        mode = stat.S_IMODE(target.stat().st_mode)
+    try:
+        _write_new(beside, data, mode)
+        if _content(target) != found.data:
+            raise Conflict(f"{found.path} was written by another program just now.", "Nothing changed; try again.")
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode or 0o666)
+    with open(descriptor, "wb") as file:
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)

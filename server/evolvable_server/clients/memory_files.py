@@ -1,0 +1,290 @@
+"""A block of ours in a file that is somebody else's: put in, replaced and taken out, and not a byte beside it touched.
+
+It stands at the beginning of the file, where no line end of the person's has to be added to set it apart.
+
+The memories where clients read them at their start: Claude Code in a rule of its own, Codex in a block of AGENTS.md.
+
+Off until a person switches it on. Which clients it is on for stands in a file of the library's folder.
+
+The memories of the user, written where clients read them.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_server.clients import config_files
+from evolvable_server.config import Machine
+from evolvable_store.errors import Conflict, EvolvableError
+from evolvable_store.operation import Actor
+from evolvable_store.resource import USER_SCOPE
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs.memory_facts import memories_for_clients
+
+BEGIN = b"<!-- evolvable memory: begin"
+END = b"<!-- evolvable memory: end -->"
+_BOM = b"\xef\xbb\xbf"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+
+class BrokenBlock(ValueError):
+    """The marks do not belong together. line: counted from 1."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class BlockParts:
+    """A file: what stands before the block, the block with its line ends, None without one, and what stands behind."""
+
+    before: bytes
+    block: bytes | None
+    after: bytes
+
+
+def split_at_block(data: bytes) -> BlockParts:
+    """Returns the parts of a file. Raises BrokenBlock when it has half a block or two, or is no text of bytes."""
+    if data.startswith(_WIDE):
+        raise BrokenBlock("it is UTF-16, and not UTF-8", 1)
+    at, begun, ended = 0, list[tuple[int, int]](), list[tuple[int, int]]()
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        said = line.removeprefix(_BOM) if number == 1 else line
+        if said.startswith(BEGIN):
+            begun.append((at + len(line) - len(said), number))
+        elif said.strip() == END:
+            ended.append((at + len(line), number))
+        at += len(line)
+    if not begun and not ended:
+        return BlockParts(data, None, b"")
+    if len(begun) != 1 or len(ended) != 1 or ended[0][0] <= begun[0][0]:
+        odd = (begun[1:] or ended[1:] or begun or ended)[0]
+        raise BrokenBlock("the marks of Evolvable's block do not belong together", odd[1])
+    start, end = begun[0][0], ended[0][0]
+    return BlockParts(data[:start], data[start:end], data[end:])
+
+
+def with_block(data: bytes, text: str) -> bytes:
+    """Returns the file with the block that says `text`. Raises BrokenBlock."""
+    parts = split_at_block(data)
+    block = format_block(text, b"\r\n" if b"\r\n" in parts.before + parts.after else b"\n")
+    if parts.block is not None:
+        return parts.before + block + parts.after
+    mark = _BOM if data.startswith(_BOM) else b""
+    return mark + block + data.removeprefix(_BOM)
+
+
+def without_block(data: bytes) -> bytes:
+    """Returns the file as it is without the block. Raises BrokenBlock."""
+    parts = split_at_block(data)
+    return parts.before + parts.after
+
+
+def format_block(text: str, end: bytes) -> bytes:
+    """Returns the block that says `text`, its lines ended so."""
+    said = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    lines = said.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
+    return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
+
+
+FILE = "memory-copies.json"
+"""In the library's folder: client -> {path, made}; made: the file was not there before."""
+
+TITLES = {"claude-code": "Claude Code", "codex": "Codex"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCopy:
+    """One client's copy. state: off, current, behind, or broken with the reason in `why`.
+
+    written: whether its file was changed just now. backup: the file as it was, None where none was made.
+    warning: why the client does not read it even so, '' when it does.
+    """
+
+    client: str
+    title: str
+    path: str
+    state: str
+    why: str = ""
+    written: bool = False
+    backup: str | None = None
+    warning: str = ""
+
+
+def memory_file_paths(machine: Machine) -> dict[str, Path]:
+    """Returns the file of each client that it reads at the start of every session."""
+    return {
+        "claude-code": (machine.claude or machine.user / ".claude") / "rules" / "evolvable-memory.md",
+        "codex": machine.codex / "AGENTS.md",
+    }
+
+
+def installed_clients(machine: Machine) -> list[str]:
+    """Returns the clients whose folders of settings are there."""
+    folders = {"claude-code": machine.claude or machine.user / ".claude", "codex": machine.codex}
+    return [client for client, folder in folders.items() if folder.is_dir()]
+
+
+def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
+    """Returns where memories are checked out for which clients, and whether the file was made for it."""
+    try:
+        kept = json.loads((home / FILE).read_text(encoding="utf-8"))
+        return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
+    """Writes `text` where these clients read it, and has it kept up to date from now on.
+
+    Of a file that was there a copy is kept beside it. Raises ConfigurationBroken, ConfigurationNotWritten, Conflict;
+    what was written before stays.
+    """
+    done = []
+    for client in clients:
+        path = memory_file_paths(machine)[client]
+        on = read_enabled_copies(home)
+        was, made = on.get(client, (path, not path.exists()))
+        if was != path:
+            made = not path.exists()
+        # Noted first, so that whatever happens `off` finds it.
+        _keep(home, {**on, client: (path, made)})
+        try:
+            copy, backup = _write_block(path, text, backup=True)
+        except EvolvableError:
+            _keep(home, on)
+            raise
+        done.append(_copy(client, path, "current", written=copy, backup=backup))
+    return done
+
+
+def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
+    """Takes the memories out of the files of these clients again. Raises as `switch_on`."""
+    done = []
+    for client in clients:
+        on = read_enabled_copies(home)
+        if client not in on:
+            continue
+        path, made = on.pop(client)
+        gone, backup = _remove_block(path, made)
+        _keep(home, on)
+        done.append(_copy(client, path, "off", written=gone, backup=backup))
+    return done
+
+
+def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
+    """Brings every copy that is switched on in step with `text`; returns those that it changed, or could not."""
+    done = []
+    for client, (path, _) in read_enabled_copies(home).items():
+        try:
+            written, _ = _write_block(path, text, backup=False)
+        except EvolvableError as error:
+            done.append(_copy(client, path, "broken", error.text))
+        else:
+            if written:
+                done.append(_copy(client, path, "current", written=True))
+    return done
+
+
+def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
+    """Returns how the copy of each client stands to `text`, without writing anything."""
+    on, found = read_enabled_copies(home), []
+    for client, path in memory_file_paths(machine).items():
+        path = on[client][0] if client in on else path
+        if client not in on:
+            found.append(_copy(client, path, "off"))
+            continue
+        try:
+            data = config_files.read_raw_configuration(path).data or b""
+            state, why = ("current" if with_block(data, text) == data else "behind"), ""
+        except (EvolvableError, BrokenBlock) as error:
+            state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
+        found.append(_copy(client, path, state, why))
+    return found
+
+
+def strip_block(text: str) -> str:
+    """Returns what a client's file says besides our block."""
+    try:
+        return without_block(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+    except BrokenBlock:
+        return text
+
+
+def _write_block(path: Path, text: str, *, backup: bool) -> tuple[bool, Path | None]:
+    for last in (False, True):
+        found = config_files.read_raw_configuration(path)
+        data = _checked(path, lambda data: with_block(data, text), found.data or b"")
+        if data == found.data:
+            return False, None
+        try:
+            return True, config_files.write_configuration(found, data, private=True, stamp=_stamp(), backup=backup)
+        except Conflict:  # another process of ours was faster; it says the same
+            if last:
+                raise
+    raise AssertionError("not reached")
+
+
+def _remove_block(path: Path, made: bool) -> tuple[bool, Path | None]:
+    found = config_files.read_raw_configuration(path)
+    if found.data is None:
+        return False, None
+    data = _checked(path, without_block, found.data)
+    if data == found.data:
+        return False, None
+    if made and not data.strip():
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        return True, None
+    return True, config_files.write_configuration(found, data, private=True, stamp=_stamp())
+
+
+def _checked(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
+    try:
+        return change(data)
+    except BrokenBlock as error:
+        raise config_files.ConfigurationBroken(path, str(error), error.line, 1) from None
+
+
+def _copy(
+    client: str, path: Path, state: str, why: str = "", *, written: bool = False, backup: Path | None = None
+) -> MemoryCopy:
+    kept = str(backup) if backup else None
+    return MemoryCopy(client, TITLES[client], str(path), state, why, written, kept, _unread(client, path))
+
+
+def _unread(client: str, path: Path) -> str:
+    instead = path.with_name("AGENTS.override.md")
+    if client == "codex" and instead.is_file() and instead.stat().st_size:
+        return f"Codex reads {instead} instead of AGENTS.md, so it does not see the memories."
+    return ""
+
+
+def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
+    place = home / FILE
+    if not on:
+        place.unlink(missing_ok=True)
+        return
+    beside = place.with_name(f".{FILE}.{os.getpid()}.tmp")
+    kept = {client: {"path": str(path), "made": made} for client, (path, made) in on.items()}
+    beside.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    os.replace(beside, place)
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%dT%H%M%S")
+
+
+def memory_text(library: Library) -> str:
+    """Returns what clients read: the memories of the user, and how to treat them."""
+    return memories_for_clients(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
+
+
+def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
+    """Brings the copies in step; returns those that were changed or could not be. Off, it reads nothing."""
+    return refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []

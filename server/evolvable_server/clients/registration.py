@@ -1,0 +1,354 @@
+"""Claude Code: ~/.claude.json, or .mcp.json of a project. Its own command adds a server where the form allows it.
+
+Every client that is known, by name.
+
+How clients start the server of this installation: with absolute paths, as they share neither folder nor PATH.
+
+Connects a client to the server, and disconnects it: one entry in its configuration, and nothing else in there.
+"""
+
+import difflib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from evolvable_server.clients import config_files, registry
+from evolvable_server.clients.config_files import Configuration
+from evolvable_server.clients.registry import PROJECT, USER, Client, Start
+from evolvable_server.config import Machine, read_config
+from evolvable_server.environment import HOME
+from evolvable_store.errors import InvalidArgument, Refused
+
+PATIENCE_SECONDS = 60
+"""How long its own command may take."""
+
+
+def _claude_code_file(machine: Machine, scope: str) -> Path:
+    return machine.project / ".mcp.json" if scope == PROJECT else (machine.claude or machine.user) / ".claude.json"
+
+
+def _claude_code_check(scope: str, name: str) -> list[str]:
+    if scope == PROJECT:
+        return [f"start `claude` in the project and approve {name} when it asks", "`claude mcp list` then shows it"]
+    return [f"`claude mcp list` shows {name} as connected", "windows that are open see it after `/mcp` or a restart"]
+
+
+CLAUDE_CODE = Client(
+    name="claude-code",
+    title="Claude Code",
+    file=_claude_code_file,
+    table="mcpServers",
+    strict=True,
+    called=("claude-code",),
+    check=_claude_code_check,
+    first={"type": "stdio"},
+    notes={
+        USER: ("To run its tools without a question each time, allow `mcp__{name}` in /permissions.",),
+        PROJECT: ("The paths in .mcp.json are those of this machine; others who share it run this command too.",),
+    },
+)
+
+
+def claude_program(machine: Machine) -> str | None:
+    """Returns the path of the `claude` program, None when it is not installed."""
+    return shutil.which("claude", path=machine.programs)
+
+
+def keeps_formatting(found: Configuration) -> bool:
+    """Returns whether Claude Code, which writes its files anew, would leave the form of this one as it is."""
+    if found.data is None:
+        return True
+    written = json.dumps(found.values, indent=2, ensure_ascii=False)
+    return found.loose is None and found.text.rstrip("\n") == written
+
+
+def claude_mcp_arguments(program: str, scope: str, name: str, entry: dict[str, Any] | None) -> list[str]:
+    """Returns the command that adds an entry, or without one takes it out."""
+    if entry is None:
+        return [program, "mcp", "remove", name, "-s", scope]
+    return [program, "mcp", "add-json", name, json.dumps(entry), "-s", scope]
+
+
+def run_claude(machine: Machine, command: list[str]) -> str | None:
+    """Runs its own command; returns None, or what it said when it failed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=machine.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PATIENCE_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (
+        None if done.returncode == 0 else (done.stderr or done.stdout).strip()[:300] or f"exit code {done.returncode}"
+    )
+
+
+CLIENTS = {
+    client.name: client
+    for client in (CLAUDE_CODE, registry.CODEX, registry.CLAUDE_DESKTOP, registry.CURSOR, registry.VSCODE)
+}
+
+_PASSING = ("/uv/archive-v", "/.cache/uv/", "/uv/cache/", "/pipx/.cache/")
+
+
+def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
+    """Returns the start of the server over the library in `home`, which is named only when it is not the usual one."""
+    script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
+    place = {} if home == read_config({}).home else {HOME: str(home)}
+    given = {**place, **(env or {})}
+    if script.is_file():
+        return Start(str(script.absolute()), ("serve",), given)
+    # -P: started in a project's folder, Python must not import that project's modules instead of ours.
+    return Start(str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), given)
+
+
+def is_temporary_install(start: Start) -> bool:
+    """Returns whether the program lies where it is cleared away some day, as `uvx` and `pipx run` put it."""
+    place = Path(start.command).as_posix().lower()
+    return any(part in place for part in _PASSING)
+
+
+NAME = "evolvable"
+"""What our server is called in a client unless a person says otherwise."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+class NotOurs(Refused):
+    """An entry of this name is there, and starts something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """What was done. done: connected, updated, unchanged, disconnected, or absent when there was nothing to take out.
+
+    written: whether a file changed; not in a dry run. by: the client's own command where that did it, else ''.
+    diff: what changed in the file, or would. backup: the file as it was before, None when there was none.
+    """
+
+    client: str
+    title: str
+    name: str
+    scope: str
+    path: str
+    done: str
+    written: bool
+    by: str
+    entry: dict[str, Any] | None
+    diff: str
+    backup: str | None
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    check: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationEntry:
+    """An entry's place: in which client, scope and file, under which name."""
+
+    machine: Machine
+    client: Client
+    scope: str
+    name: str
+    path: Path
+
+
+def configuration_entry(machine: Machine, client: Client, scope: str, name: str = NAME) -> ConfigurationEntry:
+    """Returns where an entry belongs. Raises InvalidArgument for a name or a scope that the client does not have."""
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{ascii(name[:80])} cannot be the name of a server.", "Use up to 60 letters, digits, - and _ of ASCII."
+        )
+    path = client.file(machine, scope)
+    if path is None:
+        raise InvalidArgument(f"{client.title} has no configuration of a {scope}.", "Leave --scope out.")
+    return ConfigurationEntry(machine, client, scope, name, path)
+
+
+def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, Any] | None:
+    """Returns the entry that is there, None without one. Raises ConfigurationBroken when it is no object."""
+    table = found.values.get(place.client.table)
+    entry = table.get(place.name) if isinstance(table, dict) else None
+    if not isinstance(table, dict | None) or not isinstance(entry, dict | None):
+        key = place.client.table if not isinstance(table, dict | None) else f"{place.client.table}.{place.name}"
+        raise config_files.ConfigurationBroken(place.path, f"{key} in it is no object")
+    return entry
+
+
+def is_ours(entry: Mapping[str, Any]) -> bool:
+    """Returns whether an entry starts our server, of whatever installation."""
+    command, args = str(entry.get("command", "")), entry.get("args")
+    program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
+    words = [str(word) for word in args] if isinstance(args, list) else []
+    return program.lower().removesuffix(".exe") == "evolvable" or "evolvable" in words or "evolvable_server" in words
+
+
+def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
+    """Makes the entry start our server so, and keeps what a person set besides. The second time nothing changes.
+
+    Raises NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
+    file is then as it was.
+    """
+    _check_text(start)
+    found = config_files.read_configuration(place.path)
+    there = read_entry(place, found)
+    _check_ours(place, there)
+    entry = place.client.merged(there, start, frozenset({HOME}))
+    warnings = [*strict_json_warnings(place.client, found), *_passing(start), *_switched_off(entry)]
+    if entry == there:
+        return _connection(place, "unchanged", entry, warnings)
+    return _write_entry(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
+
+
+def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientConnection:
+    """Takes the entry out. Raises as connect."""
+    found = config_files.read_configuration(place.path)
+    there = read_entry(place, found)
+    _check_ours(place, there)
+    if there is None:
+        return _connection(place, "absent", None, [])
+    return _write_entry(place, found, None, "disconnected", [], dry_run)
+
+
+def _check_text(start: Start) -> None:
+    for text in (start.command, *start.args, *start.env, *start.env.values()):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"{ascii(text[:200])} is not Unicode, and configuration files are.", "Give the folder another name."
+            ) from None
+
+
+def _check_ours(place: ConfigurationEntry, there: Mapping[str, Any] | None) -> None:
+    if there is not None and not is_ours(there):
+        what = there.get("command") or there.get("url") or "something else"
+        raise NotOurs(
+            f"{place.name} in {place.path} is another server: {str(what)[:200]}.",
+            "It was left alone; --name gives ours another name.",
+        )
+
+
+def _write_entry(
+    place: ConfigurationEntry,
+    found: Configuration,
+    entry: dict[str, Any] | None,
+    done: str,
+    warnings: list[str],
+    dry_run: bool,
+) -> ClientConnection:
+    text = config_files.edit_configuration(found, (place.client.table, place.name), entry)
+    diff = _diff(place.path, found.text, text)
+    by = _own_command(place, found, entry, done)
+    if dry_run:
+        return _connection(place, done, entry, warnings, diff=diff, by=" ".join(by), written=False)
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    if by:
+        backup = config_files.back_up_configuration(found, stamp)
+        failure = run_claude(place.machine, by) or _missing(place, found, entry)
+        if failure is None:
+            return _connection(
+                place, done, entry, warnings, diff=diff, by=" ".join(["claude", *by[1:3]]), backup=backup
+            )
+        warnings = [*warnings, f"`claude mcp` failed, so the file was edited: {failure}"]
+        found = config_files.read_configuration(place.path)
+        text = config_files.edit_configuration(found, (place.client.table, place.name), entry)
+    backup = config_files.write_configuration(found, text, private=place.scope == "user", stamp=stamp)
+    return _connection(place, done, entry, warnings, diff=diff, backup=backup)
+
+
+def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
+    """Returns the client's own command for this change; [] where it has none, or would lose what a person wrote."""
+    if place.client is not CLAUDE_CODE or done == "updated" or not keeps_formatting(found):
+        return []
+    program = claude_program(place.machine)
+    return claude_mcp_arguments(program, place.scope, place.name, entry) if program else []
+
+
+def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None) -> str | None:
+    """Returns what another program's change did not do, or did besides; None when all is as it should be."""
+    after = config_files.read_configuration(place.path)
+    now, table = read_entry(place, after), place.client.table
+    if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
+        return "the entry is not as it should be"
+    servers = before.values.get(table)
+    others = [name for name in servers if name != place.name] if isinstance(servers, dict) else []
+    left = after.values.get(table)
+    lost = [key for key in before.values if key not in after.values and key != table]
+    lost += [name for name in others if not isinstance(left, dict) or name not in left]
+    return f"it lost {', '.join(lost)}" if lost else None
+
+
+def _connection(
+    place: ConfigurationEntry,
+    done: str,
+    entry: dict[str, Any] | None,
+    warnings: list[str],
+    *,
+    diff: str = "",
+    by: str = "",
+    backup: Path | None = None,
+    written: bool | None = None,
+) -> ClientConnection:
+    client, connected = place.client, entry is not None
+    return ClientConnection(
+        client=client.name,
+        title=client.title,
+        name=place.name,
+        scope=place.scope,
+        path=str(place.path),
+        done=done,
+        written=done not in ("unchanged", "absent") if written is None else written,
+        by=by,
+        entry=entry,
+        diff=diff,
+        backup=str(backup) if backup else None,
+        warnings=warnings,
+        notes=[note.format(name=place.name) for note in client.notes.get(place.scope, ())] if connected else [],
+        check=client.check(place.scope, place.name) if connected else [],
+    )
+
+
+def _diff(path: Path, before: str, after: str) -> str:
+    """Returns what changes, without the lines around it: they may hold the keys of other servers."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
+    """Returns why the client ignores a file, in which it wants strict JSON; [] where it does not."""
+    if not client.strict or found.loose is None:
+        return []
+    what, line, column = found.loose
+    return [
+        f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only strict JSON: it "
+        "ignores the whole file until that is taken out."
+    ]
+
+
+def _passing(start: Start) -> list[str]:
+    if not is_temporary_install(start):
+        return []
+    return [
+        f"{start.command} lies where it may be cleared away. Install the program for good (`uv tool install "
+        "evolvable`), and connect again."
+    ]
+
+
+def _switched_off(entry: Mapping[str, Any]) -> list[str]:
+    off = entry.get("enabled") is False or entry.get("disabled") is True
+    return ["The entry is switched off in the file; that was left as it is."] if off else []

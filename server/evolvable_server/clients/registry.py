@@ -1,0 +1,309 @@
+"""What a client is to us: where its configuration lies, how ours is written into it, and how to see that it works.
+
+Codex: config.toml in ~/.codex, or in .codex of a project that it trusts.
+
+Claude Desktop: one file for the user. On Windows a packaged app reads it from a place of its own.
+
+Cursor: mcp.json in ~/.cursor, or in .cursor of a project.
+
+VS Code: mcp.json in the user's default profile, or in .vscode of a project.
+
+Remembers which clients have called, and when: in small files beside the library, written when nobody waits.
+
+Each file is written whole and put in place at once, so any number of processes may do it; the last one stands.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evolvable_server.config import Machine
+from evolvable_store.paths import private_file
+
+if TYPE_CHECKING:
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+    from evolvable_server.mcp.server import LibraryServer
+
+
+USER, PROJECT = "user", "project"
+SCOPES = (USER, PROJECT)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a client starts our server: a program, its arguments, and what its environment needs."""
+
+    command: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+
+    def entry(self) -> dict[str, Any]:
+        """Returns what every client calls it."""
+        return {"command": self.command, "args": list(self.args), **({"env": dict(self.env)} if self.env else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client.
+
+    file: its configuration file in a scope, None where it has no such scope. table: the key below which it has its
+    servers. first, usual: keys of an entry besides those of Start, where they are missing, before and after them.
+    strict: it reads no comments. called: how the names begin by which it introduces itself to a server.
+    check: what shows that it works, in a scope; notes: what to know, in a scope.
+    """
+
+    name: str
+    title: str
+    file: Callable[[Machine, str], Path | None]
+    table: str
+    strict: bool
+    called: tuple[str, ...]
+    check: Callable[[str, str], list[str]]
+    first: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
+        """Returns the entry that starts our server so: what a person set besides stays.
+
+        ours: variables that are taken out of its environment when the start does not name them.
+        """
+        if there is None:
+            return {**self.first, **start.entry(), **self.usual}
+        kept = {key: value for key, value in dict(there.get("env") or {}).items() if key not in ours}
+        # Keys keep their order; an environment that is there stays, even an empty one.
+        old = dict(there.get("env") or {})
+        env = {key: start.env.get(key, kept.get(key)) for key in (*old, *start.env) if key in kept or key in start.env}
+        entry = {**there, **start.entry()}
+        if env or "env" in there:
+            entry["env"] = env
+        return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}
+
+
+WAITS_SECONDS = 1.0
+"""How long Codex waits for a server that is not required before the first turn goes without it."""
+
+USUAL = {"required": True, "startup_timeout_sec": 20, "tool_timeout_sec": 120}
+
+
+def _codex_file(machine: Machine, scope: str) -> Path:
+    return (machine.project / ".codex" if scope == PROJECT else machine.codex) / "config.toml"
+
+
+def _codex_check(scope: str, name: str) -> list[str]:
+    if scope == PROJECT:
+        return [f"`codex mcp list` in the project shows {name}, once Codex trusts the project"]
+    return [f"`codex mcp list` shows {name} as enabled", "windows that are open see it after a restart"]
+
+
+CODEX = Client(
+    name="codex",
+    title="Codex",
+    file=_codex_file,
+    table="mcp_servers",
+    strict=False,
+    called=("codex",),
+    check=_codex_check,
+    usual=USUAL,
+    notes={
+        PROJECT: (
+            "Codex reads .codex/config.toml only in a project that it trusts.",
+            "The paths in it are those of this machine; others who share it run this command too.",
+        )
+    },
+)
+
+FILE = "claude_desktop_config.json"
+
+
+def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
+    if scope != USER:
+        return None
+    if machine.system == "darwin":
+        return machine.user / "Library/Application Support/Claude" / FILE
+    if machine.system != "win32":
+        return machine.settings / "Claude" / FILE
+    return (_packaged(machine) or machine.roaming / "Claude") / FILE
+
+
+def _packaged(machine: Machine) -> Path | None:
+    """Returns the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
+    packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
+    found = sorted(path / "Claude" for path in packages if path.is_dir())
+    return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
+
+
+def _claude_desktop_check(_: str, name: str) -> list[str]:
+    return [f"quit Claude Desktop wholly and start it again; Settings > Developer lists {name} as running"]
+
+
+CLAUDE_DESKTOP = Client(
+    name="claude-desktop",
+    title="Claude Desktop",
+    file=_claude_desktop_file,
+    table="mcpServers",
+    strict=True,
+    called=("claude-ai", "claude desktop", "claude-desktop"),
+    check=_claude_desktop_check,
+)
+
+
+def _cursor_file(machine: Machine, scope: str) -> Path:
+    return (machine.project if scope == PROJECT else machine.user) / ".cursor/mcp.json"
+
+
+def _cursor_check(_: str, name: str) -> list[str]:
+    return [f"Cursor's settings list {name} under its MCP servers; switch it on there, or restart Cursor"]
+
+
+CURSOR = Client(
+    name="cursor",
+    title="Cursor",
+    file=_cursor_file,
+    table="mcpServers",
+    strict=False,
+    called=("cursor",),
+    check=_cursor_check,
+    notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
+)
+
+EDITIONS = ("Code", "Code - Insiders", "VSCodium")
+"""Folders of settings; the first that is there is meant."""
+
+
+def _vscode_file(machine: Machine, scope: str) -> Path:
+    if scope == PROJECT:
+        return machine.project / ".vscode/mcp.json"
+    if machine.system == "darwin":
+        settings = machine.user / "Library/Application Support"
+    else:
+        settings = machine.roaming if machine.system == "win32" else machine.settings
+    there = [settings / edition for edition in EDITIONS if (settings / edition).is_dir()]
+    return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
+
+
+def _vscode_check(_: str, name: str) -> list[str]:
+    return [f"the command `MCP: List Servers` in VS Code shows {name}; start it there and trust it when it asks"]
+
+
+VSCODE = Client(
+    name="vscode",
+    title="VS Code",
+    file=_vscode_file,
+    table="servers",
+    strict=False,
+    called=("visual studio code", "vscodium", "code - oss", "code-server"),
+    check=_vscode_check,
+    first={"type": "stdio"},
+    notes={PROJECT: ("The paths in it are those of this machine; others who share it run this command too.",)},
+)
+
+FOLDER = "callers"
+"""The folder in the library's own that holds the files."""
+
+EVENTS = {"initialize": "session", "server/discover": "session", "tools/call": "call"}
+"""Requests that are remembered, and as what."""
+
+OURS = "evolvable"
+"""Clients whose names begin so are this program itself, and not remembered."""
+
+MAX_FILES = 200
+"""A client says its name itself; beyond so many files nothing new is kept."""
+
+AGAIN_SECONDS = 60.0
+"""How soon the same thing of the same client is written again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HeardCall:
+    """Something that a client did. event: session or call; at: when, in UTC; protocol: the version it speaks."""
+
+    client: str
+    version: str
+    protocol: str
+    event: str
+    at: str
+
+
+class ClientLogFile:
+    """Notes who calls this process."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER
+        self._last: dict[tuple[str, str], float] = {}
+
+    async def note(self, ctx: "ServerRequestContext[Any, Any]", call_next: "CallNext") -> "HandlerResult":
+        """Middleware: answers first, then has a thread write who asked."""
+        answer = await call_next(ctx)
+        if ctx.method in EVENTS:
+            with contextlib.suppress(Exception):  # whatever a client says of itself, it has its answer
+                self._note(ctx)
+        return answer
+
+    def _note(self, ctx: "ServerRequestContext[Any, Any]") -> None:
+        name, version = _introduced(ctx)
+        event, now = EVENTS[ctx.method], time.monotonic()
+        known = self._last.get((name, event))
+        if not name or name.startswith(OURS) or (known is not None and now - known < AGAIN_SECONDS):
+            return
+        if len(self._last) >= MAX_FILES:
+            self._last.clear()
+        self._last[name, event] = now
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        heard = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
+        threading.Thread(target=_write, args=(self._folder, heard), name="callers", daemon=True).start()
+
+
+def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
+    """Returns the name and the version that a client gives itself, '' for none."""
+    if ctx.session.client_params is not None:
+        info = ctx.session.client_params.client_info
+        return info.name[:100], str(info.version)[:100]
+    # During the handshake the session does not know it yet.
+    said = (ctx.params or {}).get("clientInfo") or {}
+    return str(said.get("name") or "")[:100], str(said.get("version") or "")[:100]
+
+
+def _write(folder: Path, heard: HeardCall) -> None:
+    """Writes one file; a place that cannot be written is no reason to bother a client."""
+    stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
+    target = folder / f"client-{stem}.{heard.event}.json"
+    beside = folder / f".{target.name}.{os.getpid()}-{threading.get_ident()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not target.exists() and sum(1 for _ in folder.iterdir()) >= MAX_FILES:
+            return
+        with open(beside, "x", encoding="utf-8", opener=private_file) as file:
+            json.dump(asdict(heard), file)
+        os.replace(beside, target)
+    except OSError as error:
+        _log.debug("who called was not written: %s", error)
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def read_client_log(home: Path) -> list[HeardCall]:
+    """Returns what clients did last, newest first; what cannot be read is left out."""
+    found = []
+    for path in sorted((home / FOLDER).glob("client-*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            values = json.loads(path.read_text(encoding="utf-8"))
+            found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def add_client_log(server: "LibraryServer", home: Path) -> None:
+    """Makes the server remember who calls it."""
+    server.middleware.append(ClientLogFile(home).note)

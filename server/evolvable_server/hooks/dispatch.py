@@ -1,0 +1,393 @@
+"""What a client says to a hook: nothing of it can be relied on, so whatever is no text is empty.
+
+What was offered to a session, so that it is never offered twice: one small file for each skill, made by whoever
+claims it first, in whichever process.
+
+UserPromptSubmit: the one or two skills that fit what was asked, in a few words; usually none.
+
+PostToolUse: which skill of the library a client opened by itself, with its own skill tool or by reading the file.
+
+PostToolUse: what a client's agent wrote into a watched folder with its own tool is the agent's change.
+
+What a hook answers, whether the client called the running server or ran the command.
+
+Hooks of the command that need the library. Imports much: the command calls it only where there is no server.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from evolvable_server.app import client_connection, make_caller, project_scope_of
+from evolvable_server.config import Config, read_config
+from evolvable_server.person_config import registered_homes
+from evolvable_server.trusted_folders import ListedFolders
+from evolvable_store.job_queue import enqueue, file_name
+from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage.attestations import Attestations
+from evolvable_store.storage.bindings import Binding, HeldDirectories, WatchedFolder
+from evolvable_store.storage.proposals import Draft
+from evolvable_store.workingcopy.incoming import IncomingDirectory
+from evolvable_tools.library import Caller, Library, SkillLocator
+from evolvable_tools.outcomes.shell_commands import read_files, simple_commands
+from evolvable_tools.retrieval import FITS, SearchDependencies
+from evolvable_tools.trust import Trust
+from evolvable_tools.verbs.load import note_load
+from evolvable_tools.verbs.search import FoundMatch, FoundSkills, find_skill, record_impressions
+
+MAX_TEXT = 200_000
+"""Characters of one field that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
+
+    skill, file_path, command: what a tool was given, by the names that the clients' tools use.
+    """
+
+    event: str = ""
+    client: str = ""
+    session_id: str = ""
+    transcript_path: str = ""
+    cwd: str = ""
+    prompt: str = ""
+    tool_name: str = ""
+    tool_use_id: str = ""
+    skill: str = ""
+    file_path: str = ""
+    command: str = ""
+
+
+_NAMES = tuple(field.name for field in fields(HookEvent))
+
+
+def parse_event(payload: Mapping[str, Any]) -> HookEvent:
+    """Returns the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
+    given = payload.get("tool_input")
+    said = {**(given if isinstance(given, Mapping) else {}), **payload}
+    texts = {name: _text(said.get(name)) for name in _NAMES}
+    texts["event"] = _text(payload.get("hook_event_name"))
+    return HookEvent(**texts)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        value = shlex.join(value)  # a command as a list of words
+    # A client leaves a placeholder as it stands when it has nothing to put there.
+    return value[:MAX_TEXT] if isinstance(value, str) and not value.startswith("${") else ""
+
+
+DAYS = 7.0
+"""Days after its last offer for which a session is remembered."""
+
+SESSIONS, SKILLS = 200, 50
+"""Sessions that are remembered, and skills that are offered to one session."""
+
+
+class OfferLog:
+    """What a library's sessions were offered. Being offered is no use."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "hooks" / "offered"
+
+    def claim(self, session: str, resource: int, search_id: str) -> bool:
+        """Returns whether this skill may be offered to this session: True once, to one process.
+
+        False too where nothing can be remembered, or the session was offered enough.
+        """
+        place = self._place(session)
+        try:
+            if not place.is_dir():
+                self._clean_up()
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if sum(1 for _ in os.scandir(place)) >= SKILLS:
+                return False
+            with open(place / str(resource), "x", encoding="utf-8") as file:
+                file.write(json.dumps({"search_id": search_id}))
+            return True
+        except OSError:
+            return False
+
+    def search_of(self, session: str, resource: int) -> str | None:
+        """Returns the search after which this skill was offered to this session, None when it was not."""
+        try:
+            said = json.loads((self._place(session) / str(resource)).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        search = said.get("search_id") if isinstance(said, dict) else None
+        return search if isinstance(search, str) else None
+
+    def _place(self, session: str) -> Path:
+        return self._folder / file_name(session)
+
+    def _clean_up(self) -> None:
+        ages: dict[Path, float] = {}
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(self._folder):
+                with suppress(FileNotFoundError):
+                    ages[Path(entry.path)] = entry.stat().st_mtime
+        newest = sorted(ages, key=ages.__getitem__, reverse=True)
+        since = time.time() - DAYS * 86_400
+        for place in newest:
+            if ages[place] < since or place in newest[SESSIONS - 1 :]:
+                shutil.rmtree(place, ignore_errors=True)
+
+
+LIMIT = 600
+"""Characters that a prompt gets at most."""
+
+MOST = 2
+"""Skills that are offered at once."""
+
+MAX_TASK = 4_000
+"""Characters of a prompt that are searched by; what is longer is mostly pasted."""
+
+
+def suggest_skills(library: Library, caller: Caller, prompt: str, offered: OfferLog, means: SearchDependencies) -> str:
+    """Returns what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
+
+    Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
+    told nothing, as nothing could be remembered.
+    """
+    task = prompt.strip()
+    if caller.session is None or not task or task.startswith("/"):  # a command of the client
+        return ""
+    alone = replace(means, thinker=None, caller_thinks=False, client_thinks=False)
+    found = find_skill(library, caller, task[:MAX_TASK], means=alone, shown=False)
+    fresh = [match for match in _fitting(found, means.fits) if _claimed(library, caller, match, found, offered)]
+    return _said(fresh, found.search_id) if fresh else ""
+
+
+def _fitting(found: FoundSkills, fits: float) -> list[FoundMatch]:
+    if found.none_fits:
+        return []
+    first, *others = found.matches
+    return [first, *(match for match in others if match.confidence >= fits)][:MOST]
+
+
+def _claimed(library: Library, caller: Caller, match: FoundMatch, found: FoundSkills, offered: OfferLog) -> bool:
+    head = library.store.head_or_none(Ref.parse(match.ref))
+    if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
+        return False
+    if not offered.claim(caller.session, head.id, found.search_id):
+        return False
+    record_impressions(library, caller, found.search_id, [(head.id, match.version)])
+    return True
+
+
+def _said(matches: list[FoundMatch], search_id: str) -> str:
+    before = "From the user's Evolvable library, for this task:\n"
+    after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
+    names = [f"- {match.ref} ({match.confidence:.0%} sure{_standing(match)})" for match in matches]
+    room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
+    lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
+    return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
+
+
+def _standing(match: FoundMatch) -> str:
+    return f"; {match.notice}" if match.notice and match.trust != Trust.PROVEN else ""
+
+
+def _short(text: str, room: int) -> str:
+    """Returns a description as one line of so many characters at most, without what steers a terminal.
+
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and whoever
+    wrote a description must not end them and go on in the client's name. A description between marks keeps them.
+    """
+    marked = _MARKED.fullmatch(text)
+    if marked is not None:
+        inner = _short(marked["text"], max(0, room - 2 * len(marked["number"]) - 7))
+        return f"[{marked['number']}] {inner} [/{marked['number']}]"
+    line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split())
+    return line if len(line) <= room else line[: max(0, room - 1)].rstrip() + "…"
+
+
+_MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\]", re.DOTALL)
+
+MAX_LOADED_PATHS = 20
+"""Files of one command that are looked up."""
+
+_COMMANDS = ("Bash", "shell", "exec_command", "local_shell")
+
+
+def record_loads(library: Library, caller: Caller, event: HookEvent, offered: OfferLog) -> list[str]:
+    """Notes each skill that this use of a tool opened, once in a session; returns their directories.
+
+    A directory that no folder of the library holds is not ours, and nothing is noted of it.
+    """
+    noted = []
+    for binding in _opened(library, event):
+        if binding.version is None or caller.session is None:
+            continue
+        search = offered.search_of(caller.session, binding.resource)
+        if note_load(library, caller, binding.resource, binding.version, search_id=search):
+            noted.append(binding.directory)
+    return noted
+
+
+def _opened(library: Library, event: HookEvent) -> list[Binding]:
+    places = SkillLocator(library, event.cwd, Path.home())
+    if event.tool_name == "Skill":
+        binding = places.by_name(event.skill)
+        return [binding] if binding is not None else []
+    if event.tool_name == "Read":
+        paths = [event.file_path]
+    elif event.tool_name in _COMMANDS:
+        paths = read_files(simple_commands(event.command))
+    else:
+        return []
+    documents = [path for path in paths if path.casefold().endswith("skill.md")]
+    found = filter(None, map(places.by_path, documents[:MAX_LOADED_PATHS]))
+    return [binding for binding, inside in found if inside.casefold() == "skill.md"]
+
+
+TOOLS = ("Write", "Edit", "MultiEdit", "NotebookEdit", "apply_patch")
+"""The tools of the clients that write a file."""
+
+MAX_WRITTEN_PATHS = 50
+"""Files of one patch that are looked at."""
+
+LATE_SECONDS = 120.0
+"""How long before the hook's word the server may have imported the file itself."""
+
+_PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Move to): (.+?)\s*$", re.MULTILINE)
+
+
+def record_writes(library: Library, event: HookEvent) -> list[str]:
+    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote in."""
+    if event.tool_name not in TOOLS or library.store.read_only:
+        return []
+    paths = [event.file_path] if event.file_path else _PATCHED.findall(event.command)[:MAX_WRITTEN_PATHS]
+    identity = Identity(Principal.AGENT, f"hook:{event.client[:40] or 'client'}")
+    noted = []
+    for folder in library.folders():
+        inside = list(_inside(folder, paths, event.cwd))
+        directories = library.working_copies.copy(folder).directories_at(inside) if inside else set()
+        if directories:
+            sync = library.working_copies.sync_as(folder, directories, identity)
+            done = {taken.directory for taken in sync.taken} | {held.directory for held in sync.held}
+            _attribute(library, folder, directories - done, identity)
+        noted += sorted(directories)
+    return noted
+
+
+def _inside(folder: WatchedFolder, paths: Iterable[str], cwd: str) -> Iterable[str]:
+    for path in paths:
+        if path and "\0" not in path and len(path) <= 4096 and (os.path.isabs(path) or cwd):
+            real = Path(os.path.realpath(os.path.join(cwd, path)))
+            if real != folder.path and real.is_relative_to(folder.path):
+                yield real.relative_to(folder.path).as_posix()
+
+
+def _attribute(library: Library, folder: WatchedFolder, directories: set[str], identity: Identity) -> None:
+    """Say of versions that a server imported a moment ago, before the hook's word, that the agent made them."""
+    bindings = library.working_copies.bindings.of_directories(folder, directories)
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bindings.values()})
+    for binding in bindings.values():
+        head = heads.get(binding.resource)
+        if head is None or head.version is None or not _is_fresh(library, head):
+            continue
+        if not _held_late(library, folder, binding, head, identity):
+            Attestations(library.store.backend).attribute([(head.id, head.latest)], library.store.now(), identity)
+
+
+def _is_fresh(library: Library, head: Head) -> bool:
+    made = library.store.operation(library.store.version(head).operation)
+    if made.principal is not Principal.UNKNOWN or made.intent.via != "file":
+        return False
+    age = datetime.fromisoformat(library.store.now()) - datetime.fromisoformat(made.at)
+    return abs(age.total_seconds()) <= LATE_SECONDS
+
+
+def _held_late(library: Library, folder: WatchedFolder, binding: Binding, head: Head, identity: Identity) -> bool:
+    """Return whether what was imported is to be held, and then serve the version before it; the file stays."""
+    store, base = library.store, head.latest - 1
+    before = store.files(head, base) if base else {}
+    arrival = IncomingDirectory(folder, binding.directory, head.ref, head, before, store.files(head), identity)
+    holding = library.gate(arrival)
+    if holding is None:
+        return False
+    draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
+    HeldDirectories(store.backend).hold(folder, binding.directory, head.tree, draft, store.now(), identity)
+    who = Identity(Principal.UNKNOWN, "hook")
+    with store.transaction(Actor.HUMAN, holding.reason, identity=who) as tx:
+        if base:
+            tx.restore(head.ref, base, expected_version=head.version)
+        else:
+            tx.remove(head.ref, expected_version=head.version)
+    return True
+
+
+EMPTY_ANSWER = "{}"
+"""The answer of a hook that has nothing to say, in both clients."""
+
+log = logging.getLogger(__name__)
+
+
+class HookDispatcher:
+    """The hooks over one library."""
+
+    def __init__(self, config: Config, library: Library, caller: Caller) -> None:
+        self._config, self._library, self._caller = config, library, caller
+        self._offered = OfferLog(config.home)
+
+    def answer(self, payload: Mapping[str, Any]) -> str:
+        """Returns the JSON text that a client reads as the hook's output. Raises nothing: work goes on without it."""
+        if not self._config.hooks:
+            return EMPTY_ANSWER
+        try:
+            return self._answered(parse_event(payload))
+        except Exception:
+            log.exception("a hook failed")
+            return EMPTY_ANSWER
+
+    def _answered(self, event: HookEvent) -> str:
+        caller = self._who(event)
+        self._library.note_session(caller)
+        if event.event == "UserPromptSubmit":
+            text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
+            return _context(event.event, text) if text else EMPTY_ANSWER
+        if event.event == "PostToolUse":
+            record_loads(self._library, caller, event, self._offered)
+            record_writes(self._library, event)
+        elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
+            enqueue(str(self._config.home), asdict(event))
+        return EMPTY_ANSWER
+
+    def _who(self, event: HookEvent) -> Caller:
+        """Returns the caller in the session and in the project that the event names."""
+        caller = replace(self._caller, session=event.session_id[:200] or None)
+        if self._config.scope or not event.cwd:
+            return caller
+        scope = project_scope_of(Path(event.cwd), self._library.folders())
+        return replace(caller, scopes=(USER_SCOPE,) if scope is None else (scope, USER_SCOPE))
+
+
+def _context(event: str, text: str) -> str:
+    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
+
+
+def answer_without_server(payload: Mapping[str, Any]) -> str:
+    """Returns what the client shall read, '' for nothing. Raises as Library.open: a library is not made here."""
+    config = read_config()
+    # Words alone: a person waits, and an embedder would have to be found first.
+    means = SearchDependencies(fits=FITS if config.fits is None else config.fits)
+    listed = ListedFolders(config.home)
+    with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
+        who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
+        one = dataclasses.replace(who, session=None, connection=client_connection())
+        answer = HookDispatcher(config, library, one).answer(payload)
+    return "" if answer == EMPTY_ANSWER else answer

@@ -1,0 +1,203 @@
+"""The process's stdin and stdout as the wire of a protocol: nothing else in the process may touch it.
+
+Answers a client's first two requests while the server is still being made: what it is, and which tools it has.
+
+Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
+second. Both answers are files beside this module, which tests hold to what the SDK says. The SDK is handed all that
+was read, as if nobody had read it before; only what it answers to the two requests is left out.
+"""
+
+import contextlib
+import json
+import os
+import select
+import stat
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@dataclass(frozen=True, slots=True)
+class StdioDescriptors:
+    """Two descriptors that only the transport knows: where frames come from and where replies go."""
+
+    source: int
+    sink: int
+
+    def release(self) -> None:
+        """Gives stdin and stdout their descriptors back."""
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what was printed while serving belongs to stderr
+        _point(0, self.source)
+        _point(1, self.sink)
+
+
+def claim_stdio() -> StdioDescriptors:
+    """Returns the wire; from then on the process's stdin is empty and its stdout is stderr.
+
+    A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
+    started counts as empty.
+    """
+    wire = StdioDescriptors(_copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    _point(0, nothing)
+    _point(1, 2 if sys.__stderr__ is not None else nothing)
+    os.close(nothing)
+    return wire
+
+
+def write_all(sink: int, data: bytes) -> None:
+    """Writes all of `data`, however long the reader takes. Raises OSError when the reader is gone."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(sink, rest) :]
+
+
+def is_pollable(fd: int) -> bool:
+    """Returns whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
+    mode = os.fstat(fd).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+
+
+def write_nonblocking(sink: int, data: bytes) -> int:
+    """Writes as much of `data` as there is room for; returns how many bytes. The sink can be polled.
+
+    Raises OSError when the reader is gone.
+    """
+    if sys.platform == "win32":
+        return 0
+    room, written = select.poll(), 0
+    room.register(sink, select.POLLOUT)
+    # Where there is any room at all, there is room for this much (POSIX, poll and write).
+    while written < len(data) and room.poll(0):
+        written += os.write(sink, data[written : written + select.PIPE_BUF])
+    return written
+
+
+def _copy(fd: int, is_open: bool) -> int:
+    if not is_open:
+        return os.open(os.devnull, os.O_RDWR)
+    if sys.platform != "win32":
+        # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
+        copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.set_blocking(copy, True)
+        return copy
+    return os.dup(fd)
+
+
+def _point(fd: int, target: int) -> None:
+    with suppress(OSError):
+        os.dup2(target, fd)
+    if sys.platform == "win32":
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd
+
+        with suppress(OSError):
+            rebind_std_handle_to_fd(fd)
+
+
+HANDSHAKE, TOOLS = (Path(__file__).with_name(name) for name in ("handshake.json", "tools.json"))
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Of the protocol; a client that asks for another waits for the SDK."""
+
+_MAX_READ = 64 * 1024  # bytes; a client that has said more has to wait
+
+
+@dataclass(frozen=True, slots=True)
+class FastStartState:
+    """What happened before the SDK was there: the bytes that were read, and the ids that were answered, in order."""
+
+    read: bytes = b""
+    answered: tuple[int | str, ...] = ()
+
+
+class FastStart:
+    """Reads from a descriptor and answers on another, on a thread of its own, until `end`."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source, self._sink = source, sink
+        self._woken, self._wake = os.pipe()
+        self._read, self._answered = bytearray(), list[int | str]()
+        self._greeted = self._initialized = False
+        self._thread = threading.Thread(target=self._run, name="early answers", daemon=True)
+
+    @classmethod
+    def begin(cls, source: int = 0, sink: int = 1) -> Self:
+        """Begins to answer on stdin and stdout, or on other descriptors."""
+        early = cls(source, sink)
+        early._thread.start()
+        return early
+
+    def end(self) -> FastStartState:
+        """Stops; from then on nothing is read or written here."""
+        os.close(self._wake)
+        self._thread.join()
+        os.close(self._woken)
+        return FastStartState(bytes(self._read), tuple(self._answered))
+
+    def _run(self) -> None:
+        taken = 0
+        with contextlib.suppress(
+            OSError, ValueError, RecursionError
+        ):  # what cannot be read or written is the SDK's to deal with
+            while len(self._read) < _MAX_READ:
+                ready, _, _ = select.select([self._source, self._woken], [], [])
+                chunk = b"" if self._woken in ready else os.read(self._source, _MAX_READ)
+                if not chunk:
+                    return
+                self._read += chunk
+                *lines, rest = bytes(self._read[taken:]).split(b"\n")
+                taken = len(self._read) - len(rest)
+                for line in lines:
+                    if not self._takes(line):
+                        return
+
+    def _takes(self, line: bytes) -> bool:
+        """Answers one line; returns whether the next may be answered too. Raises ValueError for what is no message."""
+        if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
+            return False
+        frame = json.loads(line, parse_constant=_refuse_json_constant)
+        if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
+            return False
+        if "id" not in frame:
+            self._initialized |= self._greeted and frame.get("method") == "notifications/initialized"
+            return self._greeted
+        result = self._result(frame)
+        if result is None:
+            return self._greeted
+        reply = {"jsonrpc": "2.0", "id": frame["id"], "result": result}
+        self._answered.append(frame["id"])
+        write_all(self._sink, json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        return True
+
+    def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns what answers a request, None for one that is left to the SDK."""
+        id_, method, params = frame["id"], frame.get("method"), frame.get("params", {})
+        if type(id_) not in (int, str) or id_ in self._answered or not isinstance(params, dict):
+            return None
+        if method == "initialize" and not self._greeted and _is_greeting(params):
+            self._greeted = True
+            return {**json.loads(HANDSHAKE.read_bytes()), "protocolVersion": params["protocolVersion"]}
+        if method == "tools/list" and self._initialized and params.keys() <= {"_meta"}:
+            return {"tools": json.loads(TOOLS.read_bytes())}
+        return None
+
+
+def can_start_fast() -> bool:
+    """Returns whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
+    return sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
+
+
+def _is_greeting(params: dict[str, Any]) -> bool:
+    client, capabilities = params.get("clientInfo"), params.get("capabilities")
+    named = isinstance(client, dict) and isinstance(client.get("name"), str) and isinstance(client.get("version"), str)
+    return named and isinstance(capabilities, dict) and params.get("protocolVersion") in VERSIONS
+
+
+def _refuse_json_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

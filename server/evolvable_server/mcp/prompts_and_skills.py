@@ -1,0 +1,354 @@
+"""The prompts that a client offers: `use_skill`, `memory`, and those of the library, read anew for every question.
+
+The extension io.modelcontextprotocol/skills (SEP-2640): skills/list, skills/get and resources/directory/read.
+
+Hosts are told of the stable channel: what an entry promises are the bytes that resources/read gives for its URIs.
+Clients of the handshake era are not shown the capability, which their revision lacks; the methods answer them too.
+"""
+
+import base64
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.extension import Extension, MethodBinding
+from mcp.server.mcpserver.prompts import Prompt
+from mcp.shared.exceptions import MCPError
+
+from evolvable_server.mcp.resources import ResolvedUri, complete_uri, mark_of, mime_of, resolve, uri_of
+from evolvable_server.mcp.server import LibraryServer
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
+from evolvable_store.resource import USER_SCOPE, Kind, Ref
+from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
+from evolvable_tools.untrusted_text import bound_text, enclose
+from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
+
+if TYPE_CHECKING:
+    from evolvable_tools.verbs import search
+
+
+MAX_COMPLETIONS = 100
+
+
+def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], str]:
+    """Returns the prompt's function over this library."""
+
+    def prompt(name: str, task: str = "") -> str:
+        from evolvable_tools.verbs import load  # late: a server answers before it is asked for a prompt
+
+        loaded = load.load_skill(library, caller, Ref.parse(name))
+        goal, text = f" for this task: {task}" if task else "", loaded.text or ""
+        if loaded.marked:
+            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
+        return (
+            f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
+            f" When you are done, call report_outcome with use_id {loaded.use_id}.\n\n{text}"
+        )
+
+    return prompt
+
+
+def memory_prompt(library: Library, caller: Caller) -> Callable[[], str]:
+    """Returns the function of the prompt `memory` over this library."""
+
+    def prompt() -> str:
+        from evolvable_tools.verbs import memory_facts
+
+        return memory_facts.briefing(library, caller)
+
+    return prompt
+
+
+class LibraryPrompts:
+    """The prompts of one library, for one caller."""
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
+
+    async def everything(self) -> list[types.Prompt]:
+        """Returns every prompt of the library, by name."""
+        from evolvable_tools.verbs import search
+
+        found = await run_sync(search.list_prompts, self._library, self._caller)
+        return [_as_prompt(prompt) for prompt in found]
+
+    async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+        """Returns a prompt with its arguments filled in. Raises MCPError."""
+        from evolvable_tools.verbs import search
+
+        try:
+            text = await run_sync(search.fill_prompt, self._library, self._caller, name, arguments)
+        except EvolvableError as error:
+            raise MCPError(code=types.INVALID_PARAMS, message=error.text) from None
+        content = types.TextContent(type="text", text=text)
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
+    def complete(self, prompt: str, argument: str, begun: str) -> list[str]:
+        """Returns the known values of a prompt's argument that begin so.
+
+        An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
+        """
+        from evolvable_tools.verbs import search
+
+        if prompt == "use_skill":
+            return self._names(Kind.SKILL, begun) if argument == "name" else []
+        found = search.get_prompt(self._library, self._caller, prompt).arguments
+        values = next((one.values for one in found if one.name == argument), None)
+        if values == () and argument in set(Kind):
+            return self._names(Kind(argument), begun)
+        return [value for value in values or () if value.startswith(begun)]
+
+    def _names(self, kind: Kind, begun: str) -> list[str]:
+        return self._library.index.names(kind, begun, MAX_COMPLETIONS + 1, self._caller.scopes)
+
+
+def _as_prompt(prompt: "search.Prompt") -> types.Prompt:
+    arguments = [
+        types.PromptArgument(
+            name=argument.name,
+            description=f"one of {', '.join(argument.values)}" if argument.values else None,
+            required=argument.required,
+        )
+        for argument in prompt.arguments
+    ]
+    return types.Prompt(
+        name=prompt.ref.name, description=bound_text(prompt.description, trusted=prompt.trusted), arguments=arguments
+    )
+
+
+def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
+    """Adds the prompts `use_skill`, `memory` and the library's, with completion.
+
+    Arguments are one word: clients split on spaces.
+
+    The variables of resource templates complete here too: the protocol has one question for both.
+    """
+    server.add_prompt(
+        Prompt.from_function(
+            use_skill_prompt(library, caller),
+            name="use_skill",
+            title="Use a skill",
+            description="Load a skill by name and follow it.",
+        )
+    )
+    server.add_prompt(
+        Prompt.from_function(
+            memory_prompt(library, caller),
+            name="memory",
+            title="Memory",
+            description="What is known of you and your work, and how it may be added to.",
+        )
+    )
+    server.live_prompts = live = LibraryPrompts(library, caller)
+
+    def values(
+        reference: types.PromptReference | types.ResourceTemplateReference,
+        argument: types.CompletionArgument,
+        known: Mapping[str, str],
+    ) -> list[str]:
+        try:
+            if isinstance(reference, types.PromptReference):
+                return live.complete(reference.name, argument.name, argument.value)
+            return complete_uri(library, caller, reference.uri, argument.name, argument.value, known)
+        except EvolvableError:
+            return []  # of what is not there, nothing is known
+
+    async def complete(
+        reference: types.PromptReference | types.ResourceTemplateReference,
+        argument: types.CompletionArgument,
+        context: types.CompletionContext | None,
+    ) -> types.Completion:
+        known = (context.arguments if context else None) or {}
+        found = await run_sync(values, reference, argument, known)
+        return types.Completion(values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS)
+
+    server.completion()(complete)  # type: ignore[no-untyped-call]
+
+
+PAGE_SKILLS, PAGE_FILES = 100, 2_000
+"""A page ends behind so many skills, or behind the one that brings its files to so many."""
+
+PAGE_CHILDREN = 1_000
+"""Children of one page of a directory."""
+
+DIRECTORY = "inode/directory"
+
+FOR_EVER_MS = 24 * 3_600_000
+"""How long what a version's URI names may be kept: it never changes."""
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+
+class UriParams(types.PaginatedRequestParams):
+    """A URI, and where to go on."""
+
+    uri: str
+
+
+class ListSkillsResult(types.CacheableResult):
+    """One page of skills."""
+
+    skills: list[dict[str, Any]]
+    next_cursor: str | None = None
+    result_type: Literal["complete"] = "complete"
+
+
+class GetSkillResult(types.CacheableResult):
+    """One skill."""
+
+    skill: dict[str, Any]
+    result_type: Literal["complete"] = "complete"
+
+
+class ReadDirectoryResult(types.CacheableResult):
+    """One page of the direct children of a directory, files and directories by name."""
+
+    resources: list[types.Resource]
+    next_cursor: str | None = None
+    result_type: Literal["complete"] = "complete"
+
+
+class SkillsExtension(Extension):
+    """Skills over MCP, from the stable channel of one library."""
+
+    identifier = "io.modelcontextprotocol/skills"
+
+    def __init__(self, library: Library, caller: Caller) -> None:
+        self._library, self._caller = library, caller
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what is declared besides: directories can be read."""
+        return {"directoryRead": True}
+
+    def methods(self) -> Sequence[MethodBinding]:
+        """Returns the three methods, in both eras."""
+        return [
+            MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
+            MethodBinding("skills/get", UriParams, self._get),
+            MethodBinding("resources/directory/read", UriParams, self._directory),
+        ]
+
+    async def _list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
+        return await _answered(self._page, params.cursor)
+
+    async def _get(self, _: Any, params: UriParams) -> GetSkillResult:
+        return await _answered(self._skill, params.uri, uri=params.uri)
+
+    async def _directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
+        return await _answered(self._children, params.uri, params.cursor, uri=params.uri)
+
+    def _page(self, cursor: str | None) -> ListSkillsResult:
+        shown = HostCatalog(self._library.store)
+        skills = shown.skills(self._caller.scopes)
+        listed: list[dict[str, Any]] = []
+        versions: list[tuple[int, int]] = []
+        files, last = 0, ("", "")
+        for skill in skills[_start(skills, cursor) :]:
+            if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
+                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=_cursor(last))
+            entry, last = shown.entry(skill), _key(skill)
+            if not entry.left_out:
+                listed.append(_as_skill(entry, None))
+                versions.append((skill.resource, entry.version))
+                files += len(entry.files)
+        return ListSkillsResult(skills=self._marked(versions, listed))
+
+    def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the skills, each with what a host is told of who vouches for the version that it sees."""
+        heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
+        stand = trust_statuses(self._library, heads)
+        said = []
+        for resource, version in versions:
+            head = heads[resource]
+            newest = version == head.latest
+            said.append(stand[resource].notice if newest else version_notice(self._library, head, version))
+        return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
+
+    def _skill(self, uri: str) -> GetSkillResult:
+        place = resolve(self._library.store, uri)
+        if place.head.kind is not Kind.SKILL or place.path != MAIN:
+            raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
+        held = Channel(self._library.store.backend).of(place.head.id)
+        assert held is not None  # it is a skill
+        entry = HostCatalog(self._library.store).entry(held, place.version)
+        if entry.left_out:
+            raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
+        said = version_notice(self._library, place.head, entry.version)
+        skill = _marked(_as_skill(entry, place.version if place.named else None), said)
+        return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
+
+    def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
+        place = resolve(self._library.store, uri, directory=True)
+        files = self._library.store.manifest(place.head, place.version)
+        inside = f"{place.path}/" if place.path else ""
+        names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
+        if not names:
+            raise NoSuchResource(
+                f"{ascii(uri[:200])} is not a directory.", "A skill's own is its URI without its file."
+            )
+        after = _read_cursor(cursor)[0] if cursor else ""
+        rest = [(name, bool(slash)) for name, slash in names if name > after]
+        page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
+        following = _cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=FOR_EVER_MS if place.named else 0)
+
+
+def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
+    resources = [
+        {"uri": _uri(entry.ref, path, version), "digest": f"sha256:{file.sha256}", "size": file.size}
+        for path, file in sorted(entry.files.items())
+    ]
+    frontmatter: Mapping[str, object] = entry.frontmatter
+    return {"uri": _uri(entry.ref, MAIN, version), "frontmatter": dict(frontmatter), "resources": resources}
+
+
+def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
+    """Return what hosts are told of a skill, with who does not vouch for it; the frontmatter stays as it is written."""
+    return {**skill, "_meta": mark_of(said)} if said not in UNMARKED_SAID else skill
+
+
+def _as_resource(place: ResolvedUri, path: str, directory: bool) -> types.Resource:
+    uri = _uri(place.head.ref, path, place.version if place.named else None)
+    mime = DIRECTORY if directory else mime_of(path)
+    return types.Resource(uri=uri, name=path.rpartition("/")[2], mime_type=mime)
+
+
+def _uri(ref: Ref, path: str, version: int | None) -> str:
+    return uri_of(ref.scope or USER_SCOPE, ref.name, path, ref.kind, version)
+
+
+def _key(skill: ChannelEntry) -> Key:
+    return skill.ref.name, skill.ref.scope or USER_SCOPE
+
+
+def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
+    return bisect_right(skills, _read_cursor(cursor), key=_key) if cursor else 0
+
+
+def _cursor(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode("utf-8")).decode("ascii")
+
+
+def _read_cursor(cursor: str) -> Key:
+    try:
+        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or [*map(type, key)] != [str, str]:
+        raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
+    return key[0], key[1]
+
+
+async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
+    """Returns the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    try:
+        return await run_sync(answer, *arguments)
+    except EvolvableError as error:
+        code = types.INTERNAL_ERROR if isinstance(error, LibraryError) else types.INVALID_PARAMS
+        raise MCPError(code=code, message=error.text, data={"uri": uri} if uri else None) from None

@@ -1,0 +1,311 @@
+"""The commands that the person named, as the verbs take them.
+
+Who helps a lookup, by the settings of this process: an embedder, and somebody who judges.
+
+What is hidden here besides what is built in: by the file redact.txt in the library's folder.
+
+How this process reviews sessions, by its settings: who thinks, within what, and what a client reads anyway.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evolvable_server.config import (
+    EMBEDDER,
+    JUDGE,
+    REVIEW_BUDGET,
+    REVIEW_POLICY,
+    Config,
+    read_machine,
+    thinking_environment,
+)
+from evolvable_server.environment import REVIEW
+from evolvable_server.person_config import ROLES
+from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_tools.embedding import installed_spec
+from evolvable_tools.llm import NamedCommand, NamedCommands
+from evolvable_tools.retrieval import FITS, SearchDependencies
+
+if TYPE_CHECKING:
+    from evolvable_store.resource import Kind
+    from evolvable_tools.approval_policy import ApprovalPolicy
+    from evolvable_tools.embedding.embedder_client import SharedEmbedder
+    from evolvable_tools.llm.anthropic_model import AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
+    from evolvable_tools.redaction.redactor import Redactor
+    from evolvable_tools.redaction.secret_patterns import UserPatterns
+    from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
+
+
+def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:
+    """Return the named commands by role. person: whether a person at a terminal is told when a name is missing."""
+    return {role: commands_of_role(config, role, person=person) for role in ROLES}
+
+
+def commands_of_role(config: Config, role: str, *, person: bool = False) -> NamedCommands:
+    """Return the named commands of one role."""
+    word = role.removesuffix("s")
+    hint = f"Name it first: evolvable {word} add NAME -- COMMAND." if person else "A person registers it by a name."
+    named = config.person.commands.get(role, {})
+    commands = {name: NamedCommand(name, one.argv, one.folder) for name, one in named.items()}
+    return NamedCommands(word, commands, hint)
+
+
+OURS = ("auto", "off", "caller")
+"""Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
+
+
+@contextlib.contextmanager
+def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
+    """Yields what a lookup may use; nothing of it is started or loaded before it is asked.
+
+    serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
+    model serves everybody. Raises InvalidArgument for a setting that names nothing.
+    """
+    embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
+    fits = FITS if config.fits is None else config.fits
+    caller, client = serving and config.judge != "off", serving and config.judge == "auto"
+    try:
+        yield SearchDependencies(embedder, thinker, caller, client, fits)
+    finally:
+        for one in (embedder, thinker):
+            if one is not None:
+                one.close()
+
+
+def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
+    """Returns the embedder that the settings name, by default the one that is installed."""
+    spec = installed_spec() if config.embedder == "auto" else config.embedder
+    if spec is None or spec == "off":
+        return None
+    from evolvable_tools.embedding.embedder_client import SharedEmbedder
+
+    with naming_source(EMBEDDER):
+        return SharedEmbedder(config.home, spec, propose=propose)
+
+
+def make_judge(config: Config) -> "AnthropicModel | CommandModel | None":
+    """Returns who judges: the Anthropic API or a command, where the settings name one. Raises Refused for a command
+    that the person did not name."""
+    if config.judge in OURS:
+        return None
+    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
+
+    provider, _, model = config.judge.partition(":")
+    if provider == "anthropic":
+        return AnthropicModel(config.api_key, model or MODEL, config.api_url, proxy=config.person.models.get("proxy"))
+    with naming_source(JUDGE):
+        folder, environment = neutral_directory(config.home), thinking_environment(config)
+        return CommandModel(model_command(config, "judges", config.judge), folder=folder, environment=environment)
+
+
+def model_command(config: Config, role: str, who: str) -> tuple[str, ...]:
+    """Return the command that a setting names: a client that only answers, or one that the person named.
+
+    Raise Refused for any other.
+    """
+    from evolvable_tools.llm.command_model import command_of
+
+    return command_of(who) if who in ("claude", "codex") else commands_of_role(config, role, person=True).get(who).words
+
+
+@contextlib.contextmanager
+def naming_source(variable: str) -> Iterator[None]:
+    """Says of a bad value where it stands."""
+    try:
+        yield
+    except (InvalidArgument, Refused) as error:
+        raise type(error)(f"{variable}: {error}", error.hint) from None
+
+
+def neutral_directory(home: Path) -> Path | None:
+    """Returns a folder without a project's instructions in it."""
+    return home if home.is_dir() else None
+
+
+FILE = "redact.txt"
+MAX_BYTES = 1_000_000
+
+log = logging.getLogger(__name__)
+
+
+class Redaction:
+    """The redactor of one library, with the patterns of its file as it is now. Safe from any thread.
+
+    A file that cannot be read, and a line that cannot be used, are said in the log, and stop nothing.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / FILE
+        self._turn = threading.Lock()
+        self._seen: object = None
+        self._made: Redactor | None = None
+
+    def redactor(self) -> "Redactor":
+        """Returns the redactor; another one when the file was changed."""
+        now = _signature(self._path)
+        with self._turn:
+            if self._made is None or now != self._seen:
+                from evolvable_tools.redaction.redactor import Redactor  # late: it takes a while to compile
+
+                own, problems = own_patterns(self._path.parent)
+                for problem in problems:
+                    log.warning("%s", problem)
+                self._made, self._seen = Redactor(own), now
+            return self._made
+
+
+def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
+    """Returns a person's own patterns, none without the file, and what is wrong, with file and line."""
+    from evolvable_tools.redaction.secret_patterns import UserPatterns, read_patterns
+
+    path = home / FILE
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        return UserPatterns(), []
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return UserPatterns(), [f"{path}, line {line}: it is not UTF-8; none of your patterns is used."]
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        return UserPatterns(), [f"{path} cannot be read: {why}; none of your patterns is used."]
+    return read_patterns(text.splitlines(), str(path))
+
+
+def _signature(path: Path) -> object:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+TIMEOUT = 180.0
+"""Seconds for a thought about a whole session."""
+
+BOOT_FILES = ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".claude/CLAUDE.md")
+"""What clients read of a project at their start."""
+
+MAX_BOOT = 200_000
+"""Bytes of one such file."""
+
+
+@contextlib.contextmanager
+def review_settings(config: Config) -> Iterator["ReviewSettings"]:
+    """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
+    # Late: a server answers its first question without them.
+    from evolvable_server.clients.memory_files import strip_block
+    from evolvable_tools.review.review_config import ReviewSettings
+
+    _, _, budget = budget_limits(config)
+    machine = read_machine(config.project)
+    own = [machine.user / ".claude/CLAUDE.md", machine.codex / "AGENTS.md"]
+    if machine.claude is not None:
+        own.append(machine.claude / "CLAUDE.md")
+    thinker = _thinker(config)
+
+    def boot(project: str | None) -> tuple[str, ...]:
+        theirs = [Path(project) / name for name in BOOT_FILES] if project else []
+        # What we write there ourselves is a memory, which may be said again.
+        return tuple(text for path in (*theirs, *own) if (text := strip_block(_read_boot_file(path))))
+
+    try:
+        yield ReviewSettings(
+            Redaction(config.home).redactor(),
+            config.review != "off",
+            thinker,
+            budget,
+            approval_policies(config),
+            boot,
+            lambda session: _transcript(machine.transcripts, session),
+            machine.user,
+        )
+    finally:
+        if thinker is not None:
+            thinker.close()
+
+
+def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
+    """Return the budget of the person's configuration, what the environment asks for, and what holds: the lower.
+
+    Raise InvalidArgument for a setting that says none.
+    """
+    from evolvable_tools.review.review_config import parse_budget, stricter_budget
+
+    with naming_source("budgets.review of the person's configuration"):
+        floor = parse_budget(str(config.person.budgets.get("review", "")))
+    with naming_source(REVIEW_BUDGET):
+        asked = parse_budget(config.review_budget, floor)
+    return floor, asked, stricter_budget(floor, asked)
+
+
+def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
+    """Return what becomes of proposals, by kind: the stricter of the person's configuration and the environment.
+
+    Raise InvalidArgument for a setting that says none.
+    """
+    from evolvable_tools.approval_policy import parse_policies, stricter_policies
+
+    with naming_source("review_policy of the person's configuration"):
+        floor = parse_policies(config.person.review_policy)
+    with naming_source(REVIEW_POLICY):
+        return stricter_policies(floor, parse_policies(config.review_policy))
+
+
+def _transcript(folders: Sequence[Path], session: str) -> Path | None:
+    """Returns the newest transcript whose name has a session's id in it, as both clients name theirs."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}", session):
+        return None
+    found = [path for folder in folders if folder.is_dir() for path in folder.rglob(f"*{session}.jsonl")]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
+    """Returns a function that makes the settings when it is first called; they are closed with `until`."""
+    made: list[ReviewSettings] = []
+    turn, redaction = threading.Lock(), Redaction(config.home)
+
+    def settings() -> "ReviewSettings":
+        with turn:
+            if not made:
+                made.append(until.enter_context(review_settings(config)))
+            return replace(made[0], redactor=redaction.redactor())
+
+    return settings
+
+
+def _thinker(config: Config) -> "AnthropicModel | CommandModel | None":
+    if config.review in ("off", "handoff"):
+        return None
+    from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
+    from evolvable_tools.llm.command_model import CommandModel
+
+    who, _, model = config.review.partition(":")
+    if who == "anthropic":
+        proxy = config.person.models.get("proxy")
+        return AnthropicModel(config.api_key, model or MODEL, config.api_url, TIMEOUT, proxy=proxy)
+    with naming_source(REVIEW):
+        folder, environment = neutral_directory(config.home), thinking_environment(config)
+        command = model_command(config, "reviewers", config.review)
+        return CommandModel(command, TIMEOUT, folder=folder, environment=environment)
+
+
+def _read_boot_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BOOT).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,94 @@
+"""How this process evolves: what it has for runs, and the processes that drive them."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from evolvable_server.config import Config, model_environment, read_machine
+from evolvable_server.environment import HOME, REVIEWING
+from evolvable_server.model_setup import Redaction, named_commands
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.factory import HostContext
+    from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+    from evolvable_tools.sandbox import SandboxChoice
+
+_MOMENT = 10.0  # seconds at most for a process to begin
+_CREDENTIALS = ".credentials.json", "auth.json"
+
+
+def evolve_context(
+    config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
+) -> "HostContext":
+    """Returns what this process has for runs. Children get its environment, and are no clients of the library; what it
+    says of models' addresses and proxies is replaced by what the person's configuration says.
+
+    person: whether a person at a terminal is told what to do about a command that is not named.
+    """
+    from evolvable_tools.evolve.factory import HostContext  # late: a server answers its first question without it
+
+    env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
+    machine = read_machine(config.project, env)
+    signed_in = {
+        "claude": (machine.claude or machine.user / ".claude") / _CREDENTIALS[0],
+        "codex": machine.codex / _CREDENTIALS[1],
+    }
+    found = {name: path for name, path in signed_in.items() if path.is_file()}
+    commands = named_commands(config, person=person)
+    return HostContext(
+        env,
+        config.api_key,
+        config.api_url,
+        found,
+        Redaction(config.home).redactor(),
+        choose_sandbox(config),
+        (config.home,),
+        commands,
+        config.person.models.get("proxy"),
+    )
+
+
+def choose_sandbox(config: Config) -> "SandboxChoice":
+    """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
+    from evolvable_tools.sandbox import SandboxChoice
+
+    named = config.person.sandbox.get("container", ())
+    container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+    return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
+
+
+def start_driver(home: Path, folder: "RunDirectory") -> int:
+    """Starts a process that drives a run as far as it comes, and returns its id; it outlives this one.
+
+    Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
+    """
+    from evolvable_tools.evolve.driver import is_run_active
+
+    command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
+    folder.mark_driver_starting(True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(folder.log, flags, 0o600), "ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, HOME: str(home)},
+            start_new_session=True,
+        )
+
+    def see_it_out() -> None:
+        process.wait()  # or it would stay behind as a zombie
+        folder.mark_driver_starting(False)
+
+    threading.Thread(target=see_it_out, daemon=True).start()
+    until = monotonic() + _MOMENT
+    while process.poll() is None and not is_run_active(folder) and monotonic() < until:
+        sleep(0.02)
+    return process.pid

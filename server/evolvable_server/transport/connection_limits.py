@@ -1,0 +1,403 @@
+"""Connections that cannot be held open by a client that sends little: every request has to arrive in time.
+
+uvicorn waits for ever for the rest of a header or of a body. Here a timer runs from the first byte of a request to its
+last, and from the opening of a connection to its first request; another one while an answer is not read. Of too many
+connections those go first on which nothing is asked. The lines of a header are counted before any is parsed: what works
+on headers later, here and in the libraries, may take time with the square of their number.
+
+The sessions of the handshake era: how many each bearer may have, and which one ends when there is no room.
+
+The SDK keeps a session until it was idle for half an hour and refuses new ones at its limit, whoever has them. Here an
+idle session makes room for a new one of its bearer, and when all sessions are taken, the bearer with the most gives one
+up. A client whose session ended gets 404 for it and opens another one, as the protocol says.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic_core import from_json
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from evolvable_server.mcp.server import bearer_in
+from evolvable_server.transport.request_limits import Full, limit_response, replay_body
+
+HEADER_SECONDS = 10.0
+"""From the opening of a connection, or the first byte of its next request, to the end of the header."""
+
+BODY_SECONDS = 60.0
+"""From the end of the header to the end of the body."""
+
+KEEP_ALIVE_SECONDS = 75
+"""Between two requests; longer than proxies and clients keep a connection, so that they close it first."""
+
+ANSWERED_SECONDS = 5.0
+"""For the rest of a request that is answered already, as one without a token is."""
+
+SEND_SECONDS = 60.0
+"""For a client to read on, when so much of an answer waits that no more is made of it."""
+
+MAX_HEADER = 128 * 1024
+"""Bytes of a header; h11 refuses more."""
+
+MAX_HEADERS = 100
+"""Headers of a request; and trailers of a body in chunks."""
+
+MAX_CONNECTIONS = 1000
+
+SPARE_DESCRIPTORS = 200
+"""Descriptors that connections leave to the library and to those who watch its folders."""
+
+
+def connection_limit() -> int:
+    """Returns how many connections there may be; raises the process's limit of descriptors where that is allowed."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(16, min(MAX_CONNECTIONS, soft - SPARE_DESCRIPTORS))
+
+
+class TooManyHeaders(h11.RemoteProtocolError):
+    """A header has too many lines."""
+
+    def __init__(self) -> None:
+        super().__init__("too many headers", error_status_hint=431)
+
+
+class _CountedLines(ReceiveBuffer):
+    """h11's buffer, which refuses a header with too many lines before it parses one, also when it is not whole yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = False
+        self._counted, self._lines = 0, 0
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Return the lines up to the first blank one, None until it arrives. Raises TooManyHeaders."""
+        lines = super().maybe_extract_lines()
+        if lines is None:
+            self._lines += self._data.count(b"\n", self._counted)
+            self._counted = len(self._data)
+        else:
+            self._counted, self._lines = 0, len(lines)
+        if self._lines > MAX_HEADERS + 1:  # and the line of the request
+            self.refused = True
+            raise TooManyHeaders
+        if lines is not None:
+            self._lines = 0
+        return lines
+
+
+class TimedConnection(H11Protocol):
+    """uvicorn's connection with the timers."""
+
+    limit = MAX_CONNECTIONS
+    """Connections of the process; set before it serves."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed: object = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._lines = _CountedLines()
+        self.conn._receive_buffer = self._lines
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Makes room when there is none, else closes the new connection."""
+        super().connection_made(transport)
+        # asyncio does this only where the listening socket names its protocol. Without it the end of an answer waits,
+        # on Linux 40 ms, until the client has confirmed the header.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self.limit and not self._make_room():
+            transport.write(_FULL)
+            transport.close()
+            return
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what arrived, and watches for the rest."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Goes on with the connection, as uvicorn does, and watches what is left of the request."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the timers with the connection."""
+        self._stop()
+        self._stop_unread()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Waits for the client to read on, and ends the connection of one that does not."""
+        super().pause_writing()
+        self._stop_unread()
+        self._unread = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Goes on with the answer."""
+        self._stop_unread()
+        super().resume_writing()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        self._unread = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no HTTP; uvicorn says 400 of a header that is too long too."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()  # an answer is under way, or was given
+            return
+        if self._lines.refused:
+            self._end(431, f"A request has at most {MAX_HEADERS} headers.")
+            self._leave()
+        elif len(self.conn.trailing_data[0]) > MAX_HEADER:
+            self._end(431, "The header is too long.")
+        else:
+            super().send_400_response(msg)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is asked on this connection: no request is arriving or worked on, or all are answered."""
+        return bool(self.conn.their_state is h11.IDLE or self._answered or self.transport.is_closing())
+
+    @property
+    def _answered(self) -> bool:
+        """Whether the request is answered, though the rest of it may still be on its way."""
+        return self.cycle is not None and self.cycle.response_complete
+
+    def _make_room(self) -> bool:
+        """Closes the connection that has waited longest without asking anything; returns whether there was one."""
+        waiting = [
+            one for one in self.connections if isinstance(one, TimedConnection) and one.waits and one is not self
+        ]
+        oldest = min(waiting, key=lambda one: one._since, default=None)
+        if oldest is None:
+            return False
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    @property
+    def _since(self) -> float:
+        return self._timer.when() if self._timer else 0.0
+
+    def _watch(self) -> None:
+        """Starts the timer of what is awaited now, unless it runs already."""
+        state = self.conn.their_state
+        if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop()
+        elif state is h11.IDLE and self.timeout_keep_alive_task is not None:
+            self._stop()  # between two requests; uvicorn's own timer runs
+        elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._answered)):
+            self._stop()
+            seconds = HEADER_SECONDS if state is h11.IDLE else ANSWERED_SECONDS if self._answered else BODY_SECONDS
+            self._timed, self._timer = awaited, self.loop.call_later(seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timed = None, None
+
+    def _late(self) -> None:
+        """Closes the connection; says so where no answer has begun, and nothing at all to one that sent nothing."""
+        self._timer, self._timed = None, None
+        silent = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        if not silent and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._end(408, "The request did not arrive in time.")
+        else:
+            self.transport.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tells the application that nobody waits for its answer any more."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _end(self, status: int, text: str) -> None:
+        body = f"{text}\n".encode("ascii")
+        headers = [("content-type", "text/plain"), ("content-length", str(len(body))), ("connection", "close")]
+        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
+
+SESSIONS, SESSIONS_EACH = 1000, 128
+"""Sessions that are open together, and those of one bearer; callers without a token share all of them."""
+
+SESSION_IDLE_SECONDS = 30 * 60
+"""After so long without a request the SDK ends a session."""
+
+_ID = "mcp-session-id"
+_VERSION = "mcp-protocol-version"
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """bearer, user: who opened it. busy: requests and streams of it that are under way. used: asked for after that."""
+
+    bearer: str | None
+    user: object
+    id: str = ""
+    busy: int = 1
+    used: bool = False
+    last: float = field(default_factory=time.monotonic)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The lowest ends first: a session that was opened and not used since, then the one that is idle longest."""
+        return self.used, self.last
+
+
+class HttpSessions:
+    """Middleware: 429 when all sessions of a bearer are at work, 503 when all sessions are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._sessions: set[_Session] = set()
+        self._by_id: dict[str, _Session] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        identity = headers.get(_ID)
+        if identity is not None:
+            session = self._by_id.get(identity)
+            if session is not None and session.bearer == bearer_in(scope):
+                await self._use(session, scope, receive, send)
+                return
+        elif scope["method"] == "POST" and headers.get(_VERSION) in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
+            message = await receive()
+            receive = replay_body(message.get("body", b""), receive)
+            if _is_initialize(message):
+                await self._open(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _use(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def seen(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        session.busy += 1
+        session.used = True
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            session.busy -= 1
+            session.last = time.monotonic()
+            if status == 404 or (scope["method"] == "DELETE" and status == 200):
+                self._forget(session)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bearer = bearer_in(scope)
+        try:
+            await self._make_room(bearer, scope)
+        except Full as full:
+            await limit_response(full, "sessions at work")(scope, receive, send)
+            return
+        session = _Session(bearer, scope.get("user"))
+        self._sessions.add(session)
+
+        async def seen(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                session.id = Headers(raw=message["headers"]).get(_ID, "")
+                self._by_id[session.id] = session
+            await send(message)
+
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            session.busy -= 1
+            session.last = time.monotonic()
+            if not session.id:
+                self._forget(session)
+
+    async def _make_room(self, bearer: str | None, scope: Scope) -> None:
+        """End sessions until there is room for one more of this bearer. Raises Full when none of them is idle."""
+        late = time.monotonic() - SESSION_IDLE_SECONDS
+        for session in [one for one in self._sessions if not one.busy and one.last < late]:
+            self._forget(session)  # the SDK has ended it
+        while (crowd := self._crowd(bearer)) is not None:
+            idle = min((one for one in crowd if not one.busy), key=lambda one: one.rank, default=None)
+            if idle is None:
+                raise Full(429 if bearer is not None and any(one.bearer == bearer for one in crowd) else 503)
+            await self._end(idle, scope)
+
+    def _crowd(self, bearer: str | None) -> list[_Session] | None:
+        """Return the sessions of which one has to end before this bearer opens another, None when there is room."""
+        of: dict[str | None, list[_Session]] = {bearer: []}
+        for session in self._sessions:
+            of.setdefault(session.bearer, []).append(session)
+        if bearer is not None and len(of[bearer]) >= SESSIONS_EACH:
+            return of[bearer]
+        if len(self._sessions) < SESSIONS:
+            return None
+        most = max(of.values(), key=len)
+        return most if len(most) > len(of[bearer]) else of[bearer]
+
+    async def _end(self, session: _Session, scope: Scope) -> None:
+        """End a session as its own client would, with a DELETE."""
+        self._forget(session)
+        headers = [(_ID.encode(), session.id.encode("latin-1"))]
+        ending = {**scope, "method": "DELETE", "headers": headers, "user": session.user}
+        if session.user is None:
+            del ending["user"]
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            return None
+
+        await self._app(ending, receive, send)
+
+    def _forget(self, session: _Session) -> None:
+        self._sessions.discard(session)
+        self._by_id.pop(session.id, None)
+
+
+def _is_initialize(message: Message) -> bool:
+    body = message.get("body", b"")
+    if b'"initialize"' not in body:
+        return False
+    try:
+        frame = from_json(body)
+    except ValueError:
+        return False
+    return isinstance(frame, dict) and frame.get("method") == "initialize"

@@ -1,0 +1,381 @@
+"""How a limit is divided among bearers: no bearer, and no group of bearers, can take the whole of it.
+
+A bearer may hold at most as much as is still free, and never more than its own limit. With one bearer that is half of
+the limit, with two a third each, and so on: a part is always free for a bearer that holds nothing. This is the dynamic
+threshold that packet switches use to share a buffer.
+
+The end of a server that is told to end: what runs is finished, what comes is sent away, and anybody may look.
+
+/healthz says that the process answers, /readyz whether it takes requests. Neither asks for a token or a Host, because
+those who look use addresses, and neither tells anything else.
+
+How many requests and open streams there may be at once, in all and for each bearer.
+
+A stream is a request that stays open to be told of changes. It costs a connection and no work, so it has places of its
+own and takes none from those who ask something.
+
+Ends the streams that stay open when they have to end: the server ends, or their token is not valid any more.
+
+Takes a request's body in before anything works on it: bounded, plain, and one JSON-RPC message.
+
+A body is read before the request takes a place among those that are worked on, so a slow sender holds nobody up. The
+same judge that reads lines on stdio says what is wrong with a message, because the SDK's own drops or lets through
+what it should refuse.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evolvable_server.mcp.server import bearer_in
+from evolvable_server.transport.json_rpc import MAX_LINE, JsonRpcRefusal, read_frame
+
+
+class Full(Exception):
+    """There is no room. `status`: 429 when the bearer holds too much itself, 503 when all together do."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class FairShares:
+    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None, without a share."""
+
+    def __init__(self, limit: int, each: int) -> None:
+        """limit: of all bearers together. each: of one."""
+        self._limit, self._each = limit, each
+        self._held: Counter[str | None] = Counter()
+        self._total = 0
+
+    def refusal(self, bearer: str | None, amount: int = 1) -> int | None:
+        """Return the status to refuse this amount with, None when there is room for it."""
+        free, own = self._limit - self._total, self._held[bearer]
+        if bearer is not None and own and own + amount > min(self._each, free):
+            return 429
+        if bearer is not None and amount > self._each:
+            return 429
+        return 503 if amount > free else None
+
+    def take(self, bearer: str | None, amount: int = 1) -> None:
+        """Count an amount as held. Raises Full when there is no room for it."""
+        if status := self.refusal(bearer, amount):
+            raise Full(status)
+        self._held[bearer] += amount
+        self._total += amount
+
+    def give(self, bearer: str | None, amount: int = 1) -> None:
+        """Count an amount as free again."""
+        self._total -= amount
+        self._held[bearer] -= amount
+        if not self._held[bearer]:
+            del self._held[bearer]
+
+
+RETRY_SECONDS = 5
+"""What Retry-After says: by then a server that ends has ended, and a full one has room."""
+
+
+def retry_response(text: str, status: int = 503) -> PlainTextResponse:
+    """Returns the answer to a request that should come again."""
+    return PlainTextResponse(text + "\n", status, {"retry-after": str(RETRY_SECONDS)})
+
+
+class Drain:
+    """Middleware: knows what is in flight, and lets nothing new in once the end has begun."""
+
+    def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
+        """ending: set when the end begins."""
+        self._app, self._ending = app, ending
+        self._in_flight = 0
+        self._quiet = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["path"] in ("/healthz", "/readyz"):
+            await self._health(scope, receive, send)
+        elif self._ending.is_set():
+            await retry_response("This server is ending.")(scope, receive, send)
+        else:
+            self._in_flight += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._in_flight -= 1
+                if not self._in_flight:
+                    self._quiet.set()
+
+    def begin(self) -> None:
+        """Lets nothing new in from now on."""
+        self._ending.set()
+
+    async def finished(self, grace: float) -> bool:
+        """Returns whether all that was in flight ended within `grace` seconds; at once when nothing was."""
+        with anyio.move_on_after(grace):
+            while self._in_flight:
+                self._quiet = anyio.Event()
+                await self._quiet.wait()
+        return not self._in_flight
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in ("GET", "HEAD"):
+            answer = PlainTextResponse("", 405, {"allow": "GET, HEAD"})
+        elif scope["path"] == "/readyz" and self._ending.is_set():
+            answer = retry_response("ending")
+        else:
+            answer = PlainTextResponse("ok\n", headers={"cache-control": "no-store"})
+        await answer(scope, receive, send)
+
+
+REQUESTS, REQUESTS_EACH = 64, 24
+STREAMS, STREAMS_EACH = 256, 64
+WAIT_SECONDS = 2.0
+"""How long a request waits for a place before it is sent away."""
+
+
+def is_stream(scope: Scope) -> bool:
+    """Returns whether a request stays open to be told of changes, in either era of the protocol."""
+    return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
+
+
+class InFlight:
+    """Middleware: bounds the requests of a bearer from their header to their answer, so also the connections they hold.
+
+    It stands before the body is received: a slow sender holds a connection as long as one whose request is at work.
+    """
+
+    def __init__(self, app: ASGIApp, connections: int) -> None:
+        """connections: how many the process may have. A tenth of them is left to requests that have not arrived."""
+        self._app = app
+        self._shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bearer = bearer_in(scope)
+        try:
+            self._shares.take(bearer)
+        except Full as full:
+            # The body may never come, so the connection ends with the answer.
+            await limit_response(full, "requests in flight", close=True)(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._shares.give(bearer)
+
+
+class ConcurrencyLimits:
+    """Middleware: 429 when a bearer has too many under way, 503 when all together have."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._requests, self._streams = _Kind(REQUESTS, REQUESTS_EACH), _Kind(STREAMS, STREAMS_EACH)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind, wait = (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
+        async with contextlib.AsyncExitStack() as until_answered:
+            try:
+                await until_answered.enter_async_context(kind.place(bearer_in(scope), wait))
+            except Full as full:
+                await limit_response(full, "requests under way")(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+
+
+def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
+    """Return the answer that says who has too many of something, and when to come again."""
+    whose = "You have" if full.status == 429 else "There are"
+    answer = retry_response(f"{whose} too many {what}.", full.status)
+    if close:
+        answer.headers["connection"] = "close"
+    return answer
+
+
+class _Kind:
+    def __init__(self, limit: int, each: int) -> None:
+        self._shares = FairShares(limit, each)
+        self._freed = anyio.Event()
+
+    @contextlib.asynccontextmanager
+    async def place(self, bearer: str | None, wait: float) -> AsyncIterator[None]:
+        """Yields once there is a place. Raises Full after `wait` seconds."""
+        with anyio.move_on_after(wait):
+            while self._shares.refusal(bearer):
+                await self._freed.wait()
+        self._shares.take(bearer)
+        try:
+            yield
+        finally:
+            self._shares.give(bearer)
+            self._freed.set()
+            self._freed = anyio.Event()
+
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether a stream's token is still valid."""
+
+StillValid = Callable[[Scope], Awaitable[bool]]
+
+
+class StreamEnd:
+    """Middleware: to a stream that has to end it says what a client that left would have said."""
+
+    def __init__(self, app: ASGIApp, ending: anyio.Event, still_valid: StillValid) -> None:
+        self._app, self._ending, self._still_valid = app, ending, still_valid
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def until_end() -> Message:
+            message: Message = {"type": "http.disconnect"}
+            async with anyio.create_task_group() as tasks:
+
+                async def watch() -> None:
+                    await self._has_to_end(scope)
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(watch)
+                message = await receive()
+                tasks.cancel_scope.cancel()
+            return message
+
+        await self._app(scope, until_end if is_stream(scope) else receive, send)
+
+    async def _has_to_end(self, scope: Scope) -> None:
+        while True:
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._ending.wait()
+                return
+            if not await self._still_valid(scope):
+                return
+
+
+MAX_BODY = MAX_LINE
+"""Bytes of a body, declared or not; the same as of a line on stdio."""
+
+MAX_DISCARDED = 16 * MAX_BODY
+"""Bytes of a body over the limit that are taken and dropped: many clients read no answer before they have sent all."""
+
+MAX_HELD = 16 * MAX_BODY
+"""Bytes of all bodies that are held together, from their first byte until their request is answered."""
+
+MAX_HELD_EACH = 4 * MAX_BODY
+"""Those of one bearer."""
+
+
+class _Gone(Exception):
+    """The client left before its body was whole."""
+
+
+class _TooLong(Exception):
+    """The body is over the limit; `more`: there is more of it to come."""
+
+    def __init__(self, more: bool) -> None:
+        self.more = more
+
+
+class BodyLimit:
+    """Middleware: 413 over the limit, also in chunks; 415 when packed; 400 for what is no message.
+
+    429 when the bodies of a bearer are too much together, 503 when all bodies are.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._held = FairShares(MAX_HELD, MAX_HELD_EACH)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if refusal := _refusal(Headers(scope=scope)):
+            await refusal(scope, receive, send)
+            return
+        with _Held(self._held, bearer_in(scope)) as held:
+            try:
+                body = await _whole(receive, held)
+            except _Gone:
+                return
+            except _TooLong as long:
+                held.free()  # what is dropped is not held
+                await _discard(receive, long.more)
+                await _TOO_LONG(scope, receive, send)
+                return
+            except Full as full:
+                await limit_response(full, "bytes of bodies under way", close=True)(scope, receive, send)
+                return
+            if scope["method"] == "POST" and isinstance(frame := read_frame(body), JsonRpcRefusal):
+                text = frame.reply.model_dump_json(by_alias=True)
+                await Response(text, 400, media_type="application/json")(scope, receive, send)
+                return
+            await self._app(scope, replay_body(body, receive), send)
+
+
+class _Held:
+    """The bytes that one request holds."""
+
+    def __init__(self, shares: FairShares, bearer: str | None) -> None:
+        self._shares, self._bearer = shares, bearer
+        self._bytes = 0
+
+    def __enter__(self) -> "_Held":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()
+
+    def add(self, count: int) -> None:
+        """Count more bytes. Raises Full."""
+        self._shares.take(self._bearer, count)
+        self._bytes += count
+
+    def free(self) -> None:
+        """Count them as free again."""
+        self._shares.give(self._bearer, self._bytes)
+        self._bytes = 0
+
+
+async def _whole(receive: Receive, held: _Held) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _Gone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        held.add(len(part))
+        body += part
+        if len(body) > MAX_BODY:
+            raise _TooLong(more)
+        if not more:
+            return bytes(body)
+
+
+_TOO_LONG = PlainTextResponse(f"A body has at most {MAX_BODY:,} bytes.\n", 413)
+
+
+def _refusal(headers: Headers) -> PlainTextResponse | None:
+    if "transfer-encoding" in headers and "content-length" in headers:
+        # Two lengths: a proxy may believe the other one, and see two requests where we see one.
+        return PlainTextResponse("A request has Transfer-Encoding or Content-Length, not both.\n", 400)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        return PlainTextResponse("Bodies are not unpacked here.\n", 415)
+    length = headers.get("content-length", "0")
+    waits = "expect" in headers  # for a word from us before it sends the body
+    return _TOO_LONG if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED) else None
+
+
+async def _discard(receive: Receive, more: bool) -> None:
+    dropped = 0
+    while more and dropped < MAX_DISCARDED:
+        message = await receive()
+        more = message.get("more_body", False)
+        dropped += len(message.get("body", b""))
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that gives the body as one message, and then what comes."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
