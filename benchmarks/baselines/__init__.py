@@ -1,1 +1,1 @@
-"""TODO."""
+"""Algorithms of other systems, simulated worlds and scripted models: for benchmarks and tests only."""

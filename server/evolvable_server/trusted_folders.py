@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from evolvable_server.person_config import USUAL, account_home, config_path, read_person_config
+from evolvable_server.person_config_edit import note_trusted
 from evolvable_store.errors import EvolvableError
 from evolvable_store.storage.attestations import Attestations
 from evolvable_tools.library import Library
@@ -59,8 +60,6 @@ def adopt(library: Library) -> list[str]:
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
             if not _is_usual(library.store.home):
                 continue
-            from evolvable_server.cli.person_commands import note_trusted
-
             note_trusted(folder, library.store.home.resolve())
             added.append(folder)
         vouching.keep_folder(resources, str(folder))

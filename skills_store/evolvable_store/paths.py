@@ -309,4 +309,4 @@ def seed_folder() -> Path:
 
     An installer may have left __pycache__ folders beside the scripts; they are no part of a resource.
     """
-    return Path(__file__).resolve().parent
+    return Path(__file__).resolve().parent / "seed"

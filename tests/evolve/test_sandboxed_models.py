@@ -19,7 +19,7 @@ from evolvable_tools.evolve.executors.base import run_canary
 from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
 from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
 from evolvable_tools.evolve.task import TrialOutcome
-from evolvable_tools.sandbox import ModelAccess, exchange
+from evolvable_tools.sandbox import ModelAccess, relay
 
 pytestmark = needs_sandbox
 
@@ -177,7 +177,7 @@ def test_commands_of_a_model_behind_the_api_run_in_the_sandbox(tmp_path):
 
 def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():
     async def asked(api, request):
-        async with exchange(ModelAccess(api.url, frozenset(("/v1/messages",)), {"x-api-key": KEY})) as place:
+        async with relay(ModelAccess(api.url, frozenset(("/v1/messages",)), {"x-api-key": KEY})) as place:
             reader, writer = await asyncio.open_unix_connection(place)
             writer.write(request)
             answer = await reader.read()

@@ -20,9 +20,9 @@ terms = st.lists(st.tuples(st.lists(postings, max_size=3), st.floats(0, 9), st.f
 Terms = list[tuple[list[dict[int, int]], float, float]]
 
 
-@pytest.fixture(scope="module", params=["_sums", "plain_sums"])
+@pytest.fixture(scope="module", params=["_scoring", "plain_sums"])
 def loops(request: pytest.FixtureRequest) -> ModuleType:
-    if request.param == "_sums" and not bm25.COMPILED:
+    if request.param == "_scoring" and not bm25.COMPILED:
         pytest.skip("nothing was compiled where this was installed")
     return importlib.import_module(f"evolvable_store.{request.param}")
 

@@ -19,12 +19,12 @@ FLAGS = {argument for argument in sys.argv[1:] if argument.startswith("--")}
 if "--stdlib" in FLAGS:
     sys.modules["pysqlite3"] = None  # type: ignore[assignment]
 
-from evolvable_store.errors import VersionConflict
-from evolvable_store.objects import File
-from evolvable_store.operation import Actor
-from evolvable_store.resource import Ref
-from evolvable_store.storage import connection, migrations
-from evolvable_store.store import Store
+from evolvable_store.errors import VersionConflict  # noqa: E402
+from evolvable_store.objects import File  # noqa: E402
+from evolvable_store.operation import Actor  # noqa: E402
+from evolvable_store.resource import Ref  # noqa: E402
+from evolvable_store.storage import connection, migrations  # noqa: E402
+from evolvable_store.store import Store  # noqa: E402
 
 if "--unsafe" in FLAGS:
     connection.SAFE_VERSION = (99, 0, 0)

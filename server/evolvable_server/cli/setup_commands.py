@@ -91,7 +91,7 @@ def _group(role: str, uses: str) -> click.Command:
 
 
 def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], folder: Path | None) -> None:
-    from evolvable_server.cli.person_commands import add_command
+    from evolvable_server.person_config_edit import add_command
 
     if not words or not words[0]:
         raise click.UsageError("Name the command, behind `--`.")
@@ -104,7 +104,7 @@ def _add(state: CommandContext, role: str, name: str, words: tuple[str, ...], fo
 
 
 def _remove(state: CommandContext, role: str, name: str) -> None:
-    from evolvable_server.cli.person_commands import remove_command
+    from evolvable_server.person_config_edit import remove_command
 
     left = _all(role, remove_command(role, name, state.signer()))
     state.show(left, lambda: say(f"{name} is removed."))

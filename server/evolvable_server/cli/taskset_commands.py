@@ -105,7 +105,7 @@ def check_command(ctx: click.Context, state: CommandContext, what: str, train: f
     from evolvable_tools.evolve.task import SplitRatios
     from evolvable_tools.evolve.tasks.diagnostics import check_taskset
     from evolvable_tools.evolve.tasks.holdout import TestAccessLog
-    from evolvable_tools.evolve.tasksets.registered import registered_scorers
+    from evolvable_tools.evolve.tasks.registered_scorers import registered_scorers
     from evolvable_tools.sandbox import sandbox_of
 
     taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)

@@ -23,7 +23,6 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -34,7 +33,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from evolvable_server.clients import registry
+from evolvable_server.clients.registry import CODEX, VSCODE, Client
 from evolvable_server.mcp.server import Call, LibraryServer, Permission, name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_tools.library import Library
@@ -89,7 +88,7 @@ def elicitation_action(context: Context[Any, Any], answer: Any) -> str | None:
     """Returns what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
-    if answer.action != "accept" or not (_is_client(registry, context) or _is_client(registry, context)):
+    if answer.action != "accept" or not (_is_client(VSCODE, context) or _is_client(CODEX, context)):
         return answer.action
     chosen = (answer.content or {}).get(_FIELD)
     return "accept" if chosen == _YES else "decline" if chosen == _NO else "cancel"
@@ -97,17 +96,17 @@ def elicitation_action(context: Context[Any, Any], answer: Any) -> str | None:
 
 def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
     """Returns the message and the form of a question. VS Code renders Markdown; what an agent wrote is to be read."""
-    if _is_client(registry, context):
+    if _is_client(CODEX, context):
         return question, _ONE_FIELD
-    if not _is_client(registry, context):
+    if not _is_client(VSCODE, context):
         return question, _NOTHING_TO_FILL
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
 
-def _is_client(client: ModuleType, context: Context[Any, Any]) -> bool:
+def _is_client(client: Client, context: Context[Any, Any]) -> bool:
     params = context.session.client_params
-    called: tuple[str, ...] = client.CLIENT.called
+    called: tuple[str, ...] = client.called
     return params is not None and params.client_info.name.lower().startswith(called)
 
 

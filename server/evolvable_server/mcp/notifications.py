@@ -33,7 +33,7 @@ from evolvable_store.operation import Change
 from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 
-QueueItem = TypeVar("T")
+QueueItem = TypeVar("QueueItem")
 
 
 class ThreadQueue(Generic[QueueItem]):

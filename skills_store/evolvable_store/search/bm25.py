@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from evolvable_store.search.postings import Sums, weights_at
 else:
     try:
-        from evolvable_store._sums import Sums, weights_at
+        from evolvable_store.search._scoring import Sums, weights_at
     except ImportError:
         from evolvable_store.search.postings import Sums, weights_at
 
-COMPILED = Sums.__module__.endswith("._sums")
+COMPILED = Sums.__module__.endswith("._scoring")
 """Whether they are compiled."""
 
 __all__ = ["COMPILED", "Sums", "weights_at"]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Storage of the library: the protocol and its SQLite implementation."""

@@ -61,7 +61,7 @@ from evolvable_tools.evolve.task import Rollout, Score, ScorerSpec, Split, Task,
 from evolvable_tools.evolve.tasks.holdout import OpenTasks, SealedTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.locate import IntegrityGuard, load_taskset, needs_commands
 from evolvable_tools.evolve.tasks.reader import scorer_files
-from evolvable_tools.evolve.tasksets.registered import RegisteredScorer, refuse_changed, registered_scorers
+from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer, refuse_changed, registered_scorers
 from evolvable_tools.evolve.trials.backends import ProcessBackend
 from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
 from evolvable_tools.evolve.trials.measurement import BACKOFF, TaskSetScorer, TrialRunner, TrialSettings

@@ -24,8 +24,8 @@ from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
+from evolvable_tools.evolve.tasks.registered_scorers import registered_scorers
 from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
-from evolvable_tools.evolve.tasksets.registered import registered_scorers
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import ResourceStats, stats
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a person or an agent can ask of the library, one module a group."""

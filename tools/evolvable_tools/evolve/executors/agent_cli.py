@@ -35,7 +35,7 @@ from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialO
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Confinement, ModelAccess, Sandbox, SandboxOutputError, environment_inside, exchange
+from evolvable_tools.sandbox import Confinement, ModelAccess, Sandbox, SandboxOutputError, environment_inside, relay
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 COMMAND_TOOL = "Bash"
@@ -416,7 +416,7 @@ async def _run_command(
     )
     if call.model is None:
         return await run_confined(what, settings.sandbox, prompt, most=MAX_EVENT_BYTES)
-    async with exchange(call.model) as socket:
+    async with relay(call.model) as socket:
         return await run_confined(replace(what, model_socket=socket), settings.sandbox, prompt, most=MAX_EVENT_BYTES)
 
 

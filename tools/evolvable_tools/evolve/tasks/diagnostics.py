@@ -14,6 +14,7 @@ from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
 from evolvable_tools.evolve.statistics.paired_tests import POWER, alpha_for_look, detectable_gain
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import workspace_files
+from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
     TaskSetIssue,
@@ -21,7 +22,6 @@ from evolvable_tools.evolve.tasks.scorer_calibration import (
     format_ids,
     format_tasks,
 )
-from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
 from evolvable_tools.sandbox import Sandbox
 
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")

@@ -36,7 +36,7 @@ from evolvable_tools.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
-    from evolvable_tools.evolve.tasksets.registered import RegisteredScorer
+    from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
 
 BACKOFF = (5.0, 30.0)
 """Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is

@@ -1,4 +1,4 @@
-"""Compiles evolvable_store/_sums.c while the project is built; where that cannot be, the same is done in Python."""
+"""Compiles evolvable_store/search/_scoring.c while the project is built; where that cannot be, the same is done in Python."""
 
 import os
 import tempfile
@@ -9,12 +9,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
-_PACKAGE = Path(__file__).parent / "evolvable_store"
+_PACKAGE = Path(__file__).parent / "evolvable_store" / "search"
 # Without the second a product and a sum may become one step, and round otherwise than in Python.
 _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off"]
 
 
-class CompileSums(BuildHookInterface):  # type: ignore[misc]
+class CompileScoring(BuildHookInterface):  # type: ignore[misc]
     """Puts the compiled module into a wheel, or beside its source where the project is installed as editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -23,11 +23,11 @@ class CompileSums(BuildHookInterface):  # type: ignore[misc]
             return
         self._scratch = tempfile.TemporaryDirectory()
         try:
-            compiled = _compiled(_PACKAGE.parent if version == "editable" else Path(self._scratch.name))
+            compiled = _compile(_PACKAGE.parents[1] if version == "editable" else Path(self._scratch.name))
         except Exception as error:  # a compiler that is missing or broken raises what it likes
-            self.app.display_warning(f"_sums.c was not compiled, so text is searched in Python, and slower: {error}")
+            self.app.display_warning(f"_scoring.c was not compiled, so text is searched in Python, and slower: {error}")
             return
-        build_data["force_include"][str(compiled)] = f"{_PACKAGE.name}/{compiled.name}"
+        build_data["force_include"][str(compiled)] = f"evolvable_store/search/{compiled.name}"
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -37,10 +37,10 @@ class CompileSums(BuildHookInterface):  # type: ignore[misc]
             self._scratch.cleanup()
 
 
-def _compiled(place: Path) -> Path:
+def _compile(place: Path) -> Path:
     """Returns the module, in the folder of its package below the place."""
-    source = str(_PACKAGE / "_sums.c")
-    module = Extension(f"{_PACKAGE.name}._sums", [source], extra_compile_args=_FLAGS, py_limited_api=True)
+    source = str(_PACKAGE / "_scoring.c")
+    module = Extension("evolvable_store.search._scoring", [source], extra_compile_args=_FLAGS, py_limited_api=True)
     with tempfile.TemporaryDirectory() as scratch:
         command = build_ext(Distribution({"name": "evolvable", "ext_modules": [module]}))
         command.build_lib, command.build_temp = str(place), scratch

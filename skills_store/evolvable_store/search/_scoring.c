@@ -1,4 +1,4 @@
-/* The loops of a search over postings. plain_sums.py does the same without a compiler, and says what each is for; both
+/* The loops of a search over postings. plain_scoring.py does the same without a compiler, and says what each is for; both
    give the same numbers to the last bit, and one test suite tries both. */
 
 #define Py_LIMITED_API 0x030B0000
@@ -206,7 +206,7 @@ static PyType_Slot sums_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec sums_spec = {"evolvable_store._sums.Sums", sizeof(Sums), 0, Py_TPFLAGS_DEFAULT, sums_slots};
+static PyType_Spec sums_spec = {"evolvable_store._scoring.Sums", sizeof(Sums), 0, Py_TPFLAGS_DEFAULT, sums_slots};
 
 /* The module */
 
@@ -258,7 +258,7 @@ static PyModuleDef_Slot slots[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_sums", NULL, 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_scoring", NULL, 0, methods, slots, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__sums(void) { return PyModuleDef_Init(&definition); }
+PyMODINIT_FUNC PyInit__scoring(void) { return PyModuleDef_Init(&definition); }
