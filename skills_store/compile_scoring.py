@@ -1,4 +1,4 @@
-"""Compiles evolvable_store/search/_scoring.c while the project is built; where that cannot be, the same is done in Python."""
+"""Compile search/_scoring.c while the project is built. Without a compiler, search runs the same loops in Python."""
 
 import os
 import tempfile

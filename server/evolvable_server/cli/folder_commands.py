@@ -162,9 +162,9 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
 def _show_remarks(title: str, path: str, remarks: Sequence[Remarks]) -> None:
     if remarks:
         say(f"\n{title} in {path}:")
-    for remark in remarks:
-        say(f"  {remark.directory}")
-        for problem in remark.problems:
+    for one in remarks:
+        say(f"  {one.directory}")
+        for problem in one.problems:
             say(f"    - {problem}")
 
 

@@ -1,4 +1,4 @@
-"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`, with which a person trusts a folder."""
+"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`, which trusts a folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +98,7 @@ def _unlock(state: CommandContext) -> None:
     key_path().unlink(missing_ok=True)
 
 
-def _set_key(document: "TOMLDocument", key: str) -> None:
+def _set_key(document: Any, key: str) -> None:
     import tomlkit
 
     if "approvals" not in document:
@@ -107,7 +107,7 @@ def _set_key(document: "TOMLDocument", key: str) -> None:
     table["public_key"] = key
 
 
-def _drop_key(document: "TOMLDocument") -> None:
+def _drop_key(document: Any) -> None:
     if "approvals" not in document:
         raise Refused("Approvals are not locked.", "Nothing was changed.")
     del document["approvals"]

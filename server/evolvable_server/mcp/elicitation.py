@@ -11,7 +11,7 @@ The gate before a decision about proposals: the person at the client is asked wh
 
 Asks the person at the client before some changes are made; whatever is not approved waits in the inbox.
 
-Which changes wait is decided below, by the verbs (see `evolvable_tools.approval_policy`): such a change is kept as a proposal,
+Which changes wait is decided below, by the verbs (see `approval_policy`): such a change is kept as a proposal,
 so that no answer, no client and no crash can lose it. Then the client is asked, by elicitation: in the handshake era in
 the middle of the call, in the modern era by ending it and being called again. Only "accept" publishes it. Clients
 without a person in front of them answer by themselves (`claude -p` cancels, `codex exec` declines); then the agent is

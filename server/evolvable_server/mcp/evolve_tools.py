@@ -124,7 +124,8 @@ class RunStartGate(ConfirmationGate):
         settings = arguments.get("settings")
         settings = settings if isinstance(settings, Mapping) else {}
         lines = [
-            f"Start an evolution on {_short_line(arguments.get('task_set'))} of {_short_line(arguments.get('program'))}?",
+            f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
+            f" {_short_line(arguments.get('program'))}?",
             f"The tasks are done by {self._named('executors', arguments['executor'])}",
             f"Proposals are made by {self._named('proposers', arguments.get('brain') or 'handoff')}",
         ]

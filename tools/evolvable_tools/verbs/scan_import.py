@@ -266,7 +266,7 @@ def import_zip(
     answer: Answer | None = None,
     **options: Any,
 ) -> ImportSummary:
-    """Takes in a zip; options and errors as in evolvable_store.bundle.folders.import_zip, the rest as import_folders."""
+    """Import a zip; options and errors as in `bundle.folders.import_zip`, the rest as `import_folders`."""
     return _held(
         library,
         caller,

@@ -162,7 +162,8 @@ def _parse_score(said: Any) -> Score:
         raise ValueError(f"status is {printable_line(str(state))}, and not one of {', '.join(_STATES)}")
     if state == "infra_error":
         raise ValueError(
-            f"it reports trouble of its own: {printable_line(_text_field(said, 'evidence_private')) or 'no reason given'}"
+            "it reports trouble of its own: "
+            f"{printable_line(_text_field(said, 'evidence_private')) or 'no reason given'}"
         )
     checks = said.get("checks") or []
     metrics = said.get("metrics") or {}
@@ -330,8 +331,8 @@ def check_calibration(calibration: JudgeCalibration) -> None:
         f"{calibration.judge} did not pass its calibration: right on {calibration.good_right} of"
         f" {calibration.good} good and {calibration.bad_right} of {calibration.bad} bad answers"
         + (f" (wrong on those of {wrong})." if wrong else "."),
-        f"It needs {MIN_KNOWN_ANSWERS} of each, and {MIN_AGREEMENT:.0%} right on both sides: sharpen the rubric, or name another"
-        " judge.",
+        f"It needs {MIN_KNOWN_ANSWERS} of each, and {MIN_AGREEMENT:.0%} right on both sides: sharpen the rubric, or"
+        " name another judge.",
     )
 
 

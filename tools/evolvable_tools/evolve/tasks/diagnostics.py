@@ -249,7 +249,8 @@ def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterat
     n = len(taskset.of(Split.TEST))
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
-        text = f"This test was looked at {times} before; the next look has to pass at p <= {alpha_for_look(looks + 1):.4f}."
+        alpha = alpha_for_look(looks + 1)
+        text = f"This test was looked at {times} before; the next look has to pass at p <= {alpha:.4f}."
         yield TaskSetIssue(IssueLevel.WARN, "looked-at", text, "A fresh test gives its power back.")
     if _exploratory(taskset):
         what = f"With {len(taskset.tasks)} tasks" if n else "Without a test"

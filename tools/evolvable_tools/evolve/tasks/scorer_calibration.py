@@ -310,8 +310,8 @@ def _judge_issues(own: Sequence[Task], judge: JudgeScorer | None) -> Iterator[Ta
     elif judge is None:
         asked = {side: min(MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
         text = (
-            f"{format_tasks([task.id for task in own])} need a judge. Before a run spends anything else it is asked about"
-            f" {asked['good']} good and {asked['bad']} bad answers that are known, and has to be right on"
+            f"{format_tasks([task.id for task in own])} need a judge. Before a run spends anything else it is asked"
+            f" about {asked['good']} good and {asked['bad']} bad answers that are known, and has to be right on"
             f" {MIN_AGREEMENT:.0%} of each side; else the run is refused."
         )
         yield TaskSetIssue(IssueLevel.NOTE, "judge", text[0].upper() + text[1:])

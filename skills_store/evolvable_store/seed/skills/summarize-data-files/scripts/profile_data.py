@@ -228,7 +228,7 @@ def read_csv(file, table, args):
         if len(row) != len(names):
             ragged, first = ragged + 1, first or reader.line_num
             names += [f"(column {i + 1})" for i in range(len(names), len(row))]
-        table.add(dict(zip(names, row)))
+        table.add(dict(zip(names, row)))  # noqa: B905  (strict= is not in Python 3.9)
     if ragged:
         table.notes.append(f"rows with another number of cells than the header: {ragged}, first at line {first}")
 
@@ -361,7 +361,7 @@ def as_text(name, table, values):
         grid.append((short(title), column.kind, empty, column.distinct, column.range, column.top))
         notes += (f"{short(title)}: {note}" for note in column.notes(table.rows, values))
     grid = [row if values else row[:4] for row in grid]
-    widths = [max(map(len, cells)) for cells in zip(*grid)]
+    widths = [max(map(len, cells)) for cells in zip(*grid)]  # noqa: B905
     facts = [table.format, counted(table.rows, "row"), counted(len(table.columns), "column"), *table.facts]
     lines = [f"{name}: {', '.join(facts)}", "", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in grid)]
     if notes:
