@@ -120,7 +120,7 @@ def place(tmp_path):
 def _a_scan_that_notices_nothing(monkeypatch):
     """The sandbox has to hold where the static gate was passed; the scan itself refuses this thief."""
     nothing = Scan((), CapabilityDiff())
-    monkeypatch.setattr("evolvable_tools.scan.scanner.scan", lambda *_, **__: nothing)
+    monkeypatch.setattr("evolvable_tools.evolve.candidates.static_gate.scan", lambda *_, **__: nothing)
 
 
 def steal(place):

@@ -13,6 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the scripted model
+
 from evolve_runs import program, running, scripted, task
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger

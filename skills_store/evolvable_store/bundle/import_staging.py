@@ -247,7 +247,8 @@ class ImportStaging:
                 raise _invalid(key, "one is not an object")
             try:
                 add[key](value)
-            except (UnicodeEncodeError, OverflowError, *connection.Errors) as error:
+            # KeyError and TypeError: a member is missing, or an object stands where a text belongs.
+            except (KeyError, TypeError, UnicodeEncodeError, OverflowError, *connection.Errors) as error:
                 raise _invalid(key, f"{ascii(value)[:80]} cannot be kept ({error})") from error
         _check_header(header)
 
