@@ -40,7 +40,7 @@ def text() -> str:
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
     """Leave the scan out."""
-    with mock.patch.object(resources, "looked_at", lambda *_: NOTHING):
+    with mock.patch.object(resources, "check_change", lambda *_: NOTHING):
         yield
 
 
