@@ -150,7 +150,7 @@ PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAM
 
 
 @dataclass(frozen=True, slots=True)
-class InstalledProgram:
+class ProgramVersions:
     """What runs: versions of this program, of Python and of the packages it uses (None: not installed).
 
     compiled: whether the loops of a search are, which a C compiler is needed for when this program is installed.
@@ -212,7 +212,7 @@ class Health:
     """
 
     home: str
-    program: InstalledProgram
+    program: ProgramVersions
     sqlite: Sqlite
     library: LibraryFacts | None = None
     folders: list[WatchedRoot] = field(default_factory=list)
@@ -253,8 +253,8 @@ def check_library(home: Path) -> Health:
     return health
 
 
-def _program() -> InstalledProgram:
-    return InstalledProgram(
+def _program() -> ProgramVersions:
+    return ProgramVersions(
         __version__,
         platform.python_version(),
         sys.executable,
