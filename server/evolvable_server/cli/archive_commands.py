@@ -22,10 +22,12 @@ from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.paths import is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path, unread_main
-from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.scan_import import Answer

@@ -30,9 +30,9 @@ from evolvable_store.search.vector_store import embedding_progress
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.migrations import LATEST, schema_version
 from evolvable_store.storage.sqlite import FILE
-from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems, unread_main
+from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
-from evolvable_store.workingcopy.status import is_single
+from evolvable_store.workingcopy.status import is_single, unread_main
 from evolvable_tools import secret_leaks
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library

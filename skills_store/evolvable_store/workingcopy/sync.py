@@ -21,7 +21,7 @@ from evolvable_store.storage.bindings import Binding, Bindings, HeldDirectories,
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
-from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path, unread_main
+from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
 from evolvable_store.workingcopy.atomic_dir import (
     SINGLE,
     RecoveredDirectory,
@@ -57,6 +57,7 @@ from evolvable_store.workingcopy.status import (
     decide_step,
     is_single,
     single_name,
+    unread_main,
 )
 
 LOCK_SECONDS = 30.0
