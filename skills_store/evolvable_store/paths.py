@@ -152,7 +152,9 @@ _IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
 CONFIGURATION = "~/.config/evolvable/config.toml"
 """Where a person registers homes, as messages name it."""
 
-LIBRARY_FILES = tuple(f"library.db{end}" for end in ("", "-wal", "-shm", "-journal"))
+LIBRARY_FILE = "library.db"
+
+LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -323,14 +323,14 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> None:
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     from evolvable_store.bundle.export import backup
-    from evolvable_store.storage.sqlite import FILE
+    from evolvable_store.paths import LIBRARY_FILE
     from evolvable_tools.verbs.purge_content import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
         if not library.store.read_only:
             note_copy(library.store.home, made)
-    result = BackupResult(str(made), (made / FILE).stat().st_size)
+    result = BackupResult(str(made), (made / LIBRARY_FILE).stat().st_size)
     state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))
 
 

@@ -17,7 +17,7 @@ from evolvable_store.merge import MergeResult, merge_files
 from evolvable_store.objects import Files, Manifest, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
-from evolvable_store.storage.bindings import Binding, Bindings, HeldDirectories, HeldDirectory, WatchedFolder
+from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
@@ -113,9 +113,9 @@ class WorkingCopy:
         self.store, self.folder, self.grace = store, folder, grace
         self._identity = identity or Identity(Principal.UNKNOWN, "file")
         self._gate, self._origins = gate, OriginResolver(folder)
-        self._held_files = HeldDirectories(store.backend)
+        self._held_files = store.backend.held
         self._held: dict[str, HeldDirectory] = {}
-        self._bindings = Bindings(store.backend)
+        self._bindings = store.backend.bindings
         self._looker = StatusReader(store, self._bindings, folder)
         self._removals = True
         self._trash = Trash(store.home)
