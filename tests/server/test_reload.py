@@ -8,7 +8,7 @@ import pytest
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.release_channel import MoveNote, ReleasePolicy
+from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,7 @@ from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
 from evolvable_store.storage.maintenance import split_batches
-from evolvable_store.storage.protocol import ReplayStep, Writer
-from evolvable_store.storage.release_channel import ChannelState
+from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
 from evolvable_store.transaction import replay
 from evolvable_store.validation import blocking_problems, find_problems, main_path
 

@@ -296,8 +296,16 @@ class SqlitePurges:
         with self._backend.reading() as db:
             rows = db.execute("SELECT id, at, actor, reason, kind, texts, blobs FROM purging ORDER BY id").fetchall()
         return [
-            PurgeJob(*fields, tuple(map(base64.b64decode, json.loads(texts))), tuple(json.loads(blobs)))
-            for *fields, texts, blobs in rows
+            PurgeJob(
+                identity,
+                at,
+                actor,
+                reason,
+                kind,
+                tuple(map(base64.b64decode, json.loads(texts))),
+                tuple(json.loads(blobs)),
+            )
+            for identity, at, actor, reason, kind, texts, blobs in rows
         ]
 
     def contents(self) -> Iterator[tuple[str, bytes]]:

@@ -214,8 +214,7 @@ class _WalkLimits:
         self.seen += 1
         if self.seen > MAX_SEEN:
             return _STOPPED
-        reason = _unfit(status) or _bad_path(path)
-        if reason:
+        if reason := _unfit(status) or _bad_path(path):
             return reason
         twin = self.folded.get(path.casefold())
         if twin:
@@ -310,8 +309,7 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
             continue
     for entry in folders:
         path = prefix + entry.name
-        reason = tally.folder(path)
-        if reason:
+        if reason := tally.folder(path):
             yield _WalkEntry(path, reason, place, entry.name)
         else:
             yield from _walk_folder(place, entry.name, path, tally)
@@ -386,8 +384,7 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
         try:
             with open(place.open(name, _READ), "rb") as stream:
                 before = os.fstat(stream.fileno())
-                reason = _unfit(before)
-                if reason:
+                if reason := _unfit(before):
                     return reason
                 data = stream.read(MAX_FILE + 1)
                 after = os.fstat(stream.fileno())
@@ -420,8 +417,7 @@ def _error_reason(error: OSError) -> str:
 
 
 def _bad_path(path: str) -> str:
-    reason = path_problem(path)
-    return f"a bad path: {reason}" if reason else ""
+    return f"a bad path: {reason}" if (reason := path_problem(path)) else ""
 
 
 @lru_cache(maxsize=4096)

@@ -11,14 +11,8 @@ from dataclasses import dataclass, field
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.release_channel import (
-    ChannelEntry,
-    ChannelMove,
-    ChannelState,
-    MoveNote,
-    Placement,
-    ReleasePolicy,
-)
+from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import ChannelEntry, ChannelMove, Placement
 from evolvable_store.storage.repositories import Channel
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
