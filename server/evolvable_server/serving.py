@@ -39,7 +39,6 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.release_channel import Channel
 from evolvable_store.store import Store
 from evolvable_tools.approval_policy import ApprovalLevel
 from evolvable_tools.library import Library
@@ -137,7 +136,7 @@ class Watcher:
         self._folders_changed = threading.Event()
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
-        self._move = Channel(library.store.backend).last()
+        self._move = library.store.backend.channel.last()
         self._watched: Sequence[WatchedFolder] = ()
         self._said: set[str] = set()
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []

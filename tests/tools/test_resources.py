@@ -289,7 +289,6 @@ def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, ag
 
 
 def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkeypatch):
-    from evolvable_store.storage.proposals import Proposals
     from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
@@ -297,7 +296,7 @@ def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkey
     real = library.take_in
 
     def rejected_meanwhile(refs):
-        Proposals(library.store.backend).reject(done.proposal_id, "no")
+        library.store.backend.proposals.reject(done.proposal_id, "no")
         real(refs)
 
     monkeypatch.setattr(library, "take_in", rejected_meanwhile)

@@ -15,7 +15,6 @@ from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.attestations import Attestations, list_authors
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
@@ -244,10 +243,10 @@ class ContentGate:
         head = arrival.head
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
-        made = list_authors(self._store.backend, [head.id]).get(head.id, [])
+        made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
         if any((one.principal or _implied(one.actor)) is Principal.PERSON for one in made):
             return True
-        return any(one.tree == head.tree for one in Attestations(self._store.backend).of([head.id]))
+        return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
 
     def _is_known(self, arrival: IncomingDirectory) -> bool:
         """Return whether a person vouches for this very content already."""
@@ -257,7 +256,7 @@ class ContentGate:
         from evolvable_store.objects import make_manifest
 
         tree = make_manifest(arrival.files).tree
-        return any(one.tree == tree for one in Attestations(self._store.backend).of([head.id]))
+        return any(one.tree == tree for one in self._store.backend.attestations.of([head.id]))
 
 
 def _implied(actor: Actor) -> Principal:

@@ -15,7 +15,7 @@ from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
 from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy
@@ -23,7 +23,7 @@ from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
-    from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.storage.repositories import Evidence
     from evolvable_store.workingcopy.registry import WorkingCopies
     from evolvable_tools.approval_policy import ContentGate
     from evolvable_tools.approvals_lock import ApprovalsLock
@@ -121,12 +121,10 @@ class Library:
         finally:
             library.close()
 
-    @cached_property
-    def evidence(self) -> "EvidenceLog":
+    @property
+    def evidence(self) -> "Evidence":
         """What is known of how the resources fare."""
-        from evolvable_store.storage.evidence import EvidenceLog
-
-        return EvidenceLog(self.store.backend)
+        return self.store.backend.evidence
 
     @cached_property
     def index(self) -> "Index":
@@ -165,7 +163,7 @@ class Library:
 
     def folders(self) -> list[WatchedFolder]:
         """Returns the folders that mirror the library, in the order they were added."""
-        return Bindings(self.store.backend).folders()
+        return self.store.backend.bindings.folders()
 
     def note_session(self, caller: Caller) -> None:
         """Keep that the server saw the caller's session; written a moment later."""

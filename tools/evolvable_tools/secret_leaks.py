@@ -110,9 +110,7 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 
 
 def _is_purged(library: Library, sha256: str) -> bool:
-    from evolvable_store.gc import find_tombstone
-
-    return find_tombstone(library.store, sha256) is not None
+    return library.store.backend.purges.tombstone(sha256) is not None
 
 
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:

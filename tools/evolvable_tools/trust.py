@@ -12,18 +12,9 @@ from enum import StrEnum
 
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Identity, Operation, Principal
-from evolvable_store.storage.attestations import Attestation, Attestations, Author, list_authors, untrusted_resources
+from evolvable_store.storage.attestations import Attestation, Author
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.evidence import (
-    Attempt,
-    Outcome,
-    SuccessCounts,
-    UngradedEvidence,
-    count_successes,
-    list_attempts,
-    one_of_each_connection,
-    session_connections,
-)
+from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
 from evolvable_store.workingcopy.incoming import REPOSITORY, OriginResolver
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound
@@ -74,7 +65,7 @@ def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
-    return _levels(library, list_authors(library.store.backend, resources))
+    return _levels(library, library.store.backend.attestations.list_authors(resources))
 
 
 def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
@@ -94,14 +85,14 @@ def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
     if not doubtful:
         return {}
     heads = library.store.backend.heads_by_id(doubtful)
-    decided = dict.fromkeys(untrusted_resources(library.store.backend, doubtful), Trust.UNTRUSTED)
+    decided = dict.fromkeys(library.store.backend.attestations.untrusted_resources(doubtful), Trust.UNTRUSTED)
     vouched = _vouchers(library, doubtful)
     return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
 
 
 def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
-    found = Attestations(library.store.backend).of(resources)
+    found = library.store.backend.attestations.of(resources)
     return found if library.lock is None else [one for one in found if library.lock.signed(one)]
 
 
@@ -148,7 +139,7 @@ class TrustStatus:
 
 def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
     """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
-    known = list_authors(library.store.backend, resources)
+    known = library.store.backend.attestations.list_authors(resources)
     return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
@@ -217,13 +208,13 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
     """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
     backend, carried = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
-    for one in list_attempts(backend, resources, versions=True):
+    for one in backend.evidence.list_attempts(resources, versions=True):
         if one.verified and one.used and one.outcome in _ENDS:
             verified.setdefault(one.resource, []).append(one)
     for resource, some in verified.items():
         versions = {author.version for author in known[resource]}
         wrote = {author.session for author in known[resource] if author.session is not None}
-        wrote |= session_connections(backend, wrote)
+        wrote |= backend.evidence.session_connections(wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
         if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
@@ -268,7 +259,11 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, trust, proven = count_successes(backend, heads), trust_levels(library, heads), _proven_before(library, rows)
+    now, trust, proven = (
+        backend.evidence.count_successes(heads),
+        trust_levels(library, heads),
+        _proven_before(library, rows),
+    )
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]
@@ -288,7 +283,7 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
 
 def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    known = list_authors(library.store.backend, {row.resource for row in rows})
+    known = library.store.backend.attestations.list_authors({row.resource for row in rows})
     versions = {resource: {author.version for author in made} for resource, made in known.items()}
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
@@ -322,7 +317,7 @@ def mark_repository_heads(library: Library) -> list[str]:
 
     Does nothing on a library that was re-read before, or that this version made.
     """
-    vouching = Attestations(library.store.backend)
+    vouching = library.store.backend.attestations
     if library.store.read_only or not vouching.needs_reread():
         return []
     found = [head for folder in library.folders() for head in _of_repositories(library, folder)]

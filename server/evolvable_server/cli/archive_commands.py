@@ -22,10 +22,12 @@ from evolvable_server.config import Machine, project_scope, read_machine
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.paths import is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path, unread_main
-from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
 from evolvable_tools.verbs.scan_import import Answer
@@ -321,14 +323,14 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> None:
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     from evolvable_store.bundle.export import backup
-    from evolvable_store.storage.sqlite import FILE
+    from evolvable_store.paths import LIBRARY_FILE
     from evolvable_tools.verbs.purge_content import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
         if not library.store.read_only:
             note_copy(library.store.home, made)
-    result = BackupResult(str(made), (made / FILE).stat().st_size)
+    result = BackupResult(str(made), (made / LIBRARY_FILE).stat().st_size)
     state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))
 
 

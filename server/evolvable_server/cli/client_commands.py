@@ -27,7 +27,7 @@ from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall
 from evolvable_server.config import Config, Machine, read_config, read_machine
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.storage.sqlite import FILE
+from evolvable_store.paths import LIBRARY_FILE
 
 if TYPE_CHECKING:
     from evolvable_server.clients.registration import ClientConnection, ConfigurationEntry
@@ -247,7 +247,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
         except EvolvableError as error:
             health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
             continue
-        if not bad and (library / FILE).exists():
+        if not bad and (library / LIBRARY_FILE).exists():
             if key not in started:
                 env = {**machine.passed, **entry.env}
                 started[key] = probe_start(entry.command, env, machine.project, PATIENCE_SECONDS)

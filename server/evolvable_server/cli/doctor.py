@@ -29,11 +29,8 @@ from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
-from evolvable_store.paths import home_exposure
+from evolvable_store.paths import LIBRARY_FILE, home_exposure
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.attestations import Attestations, untrusted_resources
-from evolvable_store.storage.bindings import Bindings, HeldDirectories
-from evolvable_store.storage.sqlite import FILE
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.workingcopy.openat import first_link
@@ -159,12 +156,12 @@ def _digest(path: Path) -> str | None:
 
 def shadowed_resources(home: Path) -> list[str]:
     """Returns which resources of projects hide those of the user."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return []
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            last = untrusted_resources(store.backend)
+            last = store.backend.attestations.untrusted_resources()
             heads = [head for head in store.heads() if head.id not in last]
     except EvolvableError:
         return []
@@ -179,7 +176,7 @@ def shadowed_resources(home: Path) -> list[str]:
 
 def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
     """Returns the copies of the memories that are switched on."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return []
     try:
         with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
@@ -199,7 +196,7 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
 
 def _staging(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
@@ -230,7 +227,7 @@ def _unsigned(config: Config) -> Iterator[HealthProblem]:
             "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
         )
     lock = approvals_lock(config)
-    if lock is None or not (config.home / FILE).exists():
+    if lock is None or not (config.home / LIBRARY_FILE).exists():
         return
     try:
         with Library.open(config.home, lock=lock) as library:
@@ -257,11 +254,11 @@ def _trash(home: Path) -> list[str]:
 
 def _held(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem for each watched folder that holds content that is not served."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
-            held, folders = HeldDirectories(store.backend).all(), Bindings(store.backend).folders()
+            held, folders = store.backend.held.all(), store.backend.bindings.folders()
     except EvolvableError:
         return
     for folder in folders:
@@ -276,12 +273,12 @@ def _held(home: Path) -> Iterator[HealthProblem]:
 
 def _unlisted(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and does not stand in the person's configuration."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            every = Attestations(store.backend).unlisted()
+            every = store.backend.attestations.unlisted()
             heads = store.backend.heads_by_id({one.resource for one in every})
             found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     except EvolvableError:

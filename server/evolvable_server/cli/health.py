@@ -23,16 +23,15 @@ from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
-from evolvable_store.gc import pending_purges
+from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
-from evolvable_store.storage import connection as driver
-from evolvable_store.storage.migrations import LATEST, schema_version
-from evolvable_store.storage.sqlite import FILE
-from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems, unread_main
+from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
+from evolvable_store.storage.migrations import LATEST
+from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
-from evolvable_store.workingcopy.status import is_single
+from evolvable_store.workingcopy.status import is_single, unread_main
 from evolvable_tools import secret_leaks
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
@@ -165,16 +164,6 @@ class ProgramVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class Sqlite:
-    """Which SQLite, from which module, in which journal mode ('' when read-only), and why that one."""
-
-    version: str
-    module: str
-    journal: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class LibraryFacts:
     """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] when nothing is.
 
@@ -213,7 +202,7 @@ class Health:
 
     home: str
     program: ProgramVersions
-    sqlite: Sqlite
+    sqlite: SqliteFacts
     library: LibraryFacts | None = None
     folders: list[WatchedRoot] = field(default_factory=list)
     refused: list[Remarks] = field(default_factory=list)
@@ -230,10 +219,10 @@ class Health:
 
 def check_library(home: Path) -> Health:
     """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
-    health = Health(str(home), _program(), _sqlite("", home))
+    health = Health(str(home), _program(), describe_sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
-            health.sqlite = _sqlite(library.store.backend.journal, home)
+            health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = folder_statuses(library).folders
             health.refused = list(_refused(library))
@@ -271,41 +260,19 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _sqlite(journal: str, home: Path) -> Sqlite:
-    version = driver.dbapi.sqlite_version
-    safe = ".".join(map(str, driver.SAFE_VERSION))
-    if not driver.wal_is_safe():
-        why = (
-            f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
-        )
-    elif driver.on_network(home if home.exists() else home.parent):
-        why = "a write-ahead log does not work on a network file system"
-    elif journal in ("wal", ""):
-        why = f"from {safe} on a write-ahead log is safe with several processes"
-    else:
-        why = "another program keeps the file from using a write-ahead log"
-    return Sqlite(version, driver.dbapi.__name__.partition(".")[0], journal, why)
-
-
 def _facts(library: Library, home: Path) -> LibraryFacts:
-    import sqlite_utils
-
     store = library.store
-    path = store.backend.path
-    with store.backend.reading() as connection:
-        schema = schema_version(connection, path)
-        database = sqlite_utils.Database(connection, execute_plugins=False)
-        tables = {table.name: table.count for table in database.tables}
+    path, maintenance = store.backend.path, store.backend.maintenance
     heads = store.heads()
     resources = {kind.value: sum(1 for head in heads if head.kind is kind) for kind in Kind}
     return LibraryFacts(
         path=str(path),
-        bytes=sum(file.stat().st_size for file in home.glob(f"{FILE}*")),
-        schema=schema,
+        bytes=sum(file.stat().st_size for file in home.glob(f"{LIBRARY_FILE}*")),
+        schema=maintenance.schema_version(),
         read_only=store.read_only,
-        network=driver.on_network(home),
+        network=maintenance.on_network(),
         resources={kind: number for kind, number in resources.items() if number},
-        tables=tables,
+        tables=maintenance.table_sizes(),
         index=[str(fault) for fault in library.index.in_step()],
         open_in=list(_open_in(path)),
     )
@@ -414,7 +381,7 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
 
 
 def _unfinished(library: Library) -> Iterator[HealthProblem]:
-    for job in pending_purges(library.store):
+    for job in library.store.backend.purges.pending():
         yield HealthProblem(
             f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it."
         )

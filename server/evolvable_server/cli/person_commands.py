@@ -222,12 +222,11 @@ def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
 
 
 def _list(state: CommandContext) -> None:
-    from evolvable_store.storage.attestations import Attestations
 
     folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
-        vouched = [one for one in Attestations(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]
+        vouched = [one for one in library.store.backend.attestations.of(heads) if one.tree == heads[one.resource].tree]
         rows = [
             {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
             for one in vouched

@@ -48,11 +48,10 @@ def sessions_command(state: CommandContext, limit: int, project: str | None) -> 
     Shows which of them the library has taken in. Nothing is read into the library, and nothing is written.
     """
     from evolvable_server.config import read_machine
-    from evolvable_store.storage.observations import ObservationLog
     from evolvable_tools.sessions.session_listing import list_sessions
 
     with state.library() as (library, _):
-        log = ObservationLog(library.store.backend)
+        log = library.store.backend.observations
         found = list_sessions(read_machine(state.config().project).transcripts, log.taken, limit, project)
     state.show(found, lambda: _show_sessions(found))
 

@@ -36,8 +36,7 @@ from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.job_queue import enqueue, file_name
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.attestations import Attestations
-from evolvable_store.storage.bindings import Binding, HeldDirectories, WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.library import Caller, Library, SkillLocator
@@ -301,7 +300,7 @@ def _attribute(library: Library, folder: WatchedFolder, directories: set[str], i
         if head is None or head.version is None or not _is_fresh(library, head):
             continue
         if not _held_late(library, folder, binding, head, identity):
-            Attestations(library.store.backend).attribute([(head.id, head.latest)], library.store.now(), identity)
+            library.store.backend.attestations.attribute([(head.id, head.latest)], library.store.now(), identity)
 
 
 def _is_fresh(library: Library, head: Head) -> bool:
@@ -321,7 +320,7 @@ def _held_late(library: Library, folder: WatchedFolder, binding: Binding, head: 
     if holding is None:
         return False
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
-    HeldDirectories(store.backend).hold(folder, binding.directory, head.tree, draft, store.now(), identity)
+    store.backend.held.hold(folder, binding.directory, head.tree, draft, store.now(), identity)
     who = Identity(Principal.UNKNOWN, "hook")
     with store.transaction(Actor.HUMAN, holding.reason, identity=who) as tx:
         if base:

@@ -22,7 +22,7 @@ from evolvable_server.mcp.resources import ResolvedUri, complete_uri, mark_of, m
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import bound_text, enclose
@@ -274,7 +274,7 @@ class SkillsExtension(Extension):
         place = resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
             raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
-        held = Channel(self._library.store.backend).of(place.head.id)
+        held = self._library.store.backend.channel.of(place.head.id)
         assert held is not None  # it is a skill
         entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:

@@ -38,7 +38,7 @@ from evolvable_store.resource import (
     main_file,
     parse_version,
 )
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_served, is_env_file
@@ -156,16 +156,14 @@ def _visible_version(store: Store, head: Head) -> int | None:
     """Returns the version that clients see of a resource."""
     if head.kind is not Kind.SKILL:
         return head.version
-    held = Channel(store.backend).of(head.id)
+    held = store.backend.channel.of(head.id)
     return held.seen if held else None
 
 
 def _visible_heads(store: Store, kind: Kind, scopes: Sequence[str]) -> list[tuple[Head, int]]:
     """Returns what clients see of a kind in these scopes, each with the version that they see."""
     heads = [head for scope in scopes for head in store.heads(kind, scope)]
-    placed = (
-        {held.resource: held.seen for held in Channel(store.backend).held()} if kind is Kind.SKILL and heads else {}
-    )
+    placed = {held.resource: held.seen for held in store.backend.channel.held()} if kind is Kind.SKILL and heads else {}
     seen = [(head, placed.get(head.id) if kind is Kind.SKILL else head.version) for head in heads]
     return [(head, version) for head, version in seen if version is not None]
 

@@ -19,7 +19,6 @@ from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
 from evolvable_store.search.postings import DamagedIndex, VisibilityFilter
-from evolvable_store.storage.attestations import Attestations, untrusted_resources
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
@@ -124,9 +123,9 @@ class Index:
         """Returns which entries may be seen; one that is not trusted hides none of its name further away."""
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes)
-        stamp, backend = Attestations(self._store.backend).stamp(), self._store.backend
+        stamp, backend = self._store.backend.attestations.stamp(), self._store.backend
         if stamp != self._untrusted[0]:
-            self._untrusted = (stamp, tuple(sorted(untrusted_resources(backend))))
+            self._untrusted = (stamp, tuple(sorted(backend.attestations.untrusted_resources())))
         return visibility(kind, scopes, self._untrusted[1])
 
     @classmethod

@@ -11,7 +11,7 @@ from evolvable_store.errors import Conflict, InvalidArgument, Refused
 from evolvable_store.objects import PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.evidence import Outcome, list_attempts
+from evolvable_store.storage.evidence import Outcome
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.candidates.static_gate import review_change
@@ -341,7 +341,7 @@ def _compare_versions(library: Library, ref: Ref, before: int | None, after: int
     head = library.store.head_or_none(ref)
     if head is None or before is None or after is None:
         return None  # what is new is compared with nothing, and what is gone is not used
-    every = list_attempts(library.store.backend, [head.id], versions=True)
+    every = library.store.backend.evidence.list_attempts([head.id], versions=True)
     ends = {
         version: [one.outcome for one in every if one.used and one.version == version and one.outcome in _KNOWN_ENDS]
         for version in (before, after)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import EvolvableError, NoSuchUse
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.evidence import Outcome, Use
-from evolvable_store.storage.observations import IngestedSession, ObservationLog, UsageObservation
+from evolvable_store.storage.observations import IngestedSession, UsageObservation
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
@@ -124,7 +124,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     )
     kept = False
     if not library.store.read_only and not session.reviewing:
-        log = ObservationLog(library.store.backend)
+        log = library.store.backend.observations
         library.shown.flush()
         kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
     return RecordedSession(taken.session, kept, sightings, taken.outcome)
@@ -134,7 +134,7 @@ class _Reading:
     def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
         self._library, self._session = library, session
         self._places = SkillLocator(library, session.project, home)
-        self._log = ObservationLog(library.store.backend)
+        self._log = library.store.backend.observations
         self._now = library.store.now()
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._steps: dict[tuple[int, int], frozenset[Step]] = {}

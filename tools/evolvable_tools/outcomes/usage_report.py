@@ -14,9 +14,6 @@ from evolvable_store.storage.evidence import (
     Outcome,
     SuccessCounts,
     Tally,
-    baseline_successes,
-    count_impressions,
-    list_attempts,
     one_of_each_connection,
 )
 from evolvable_store.transaction import format_time
@@ -131,13 +128,13 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     library.shown.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
-    seen, whole = count_impressions(store.backend, since), list_attempts(store.backend)
+    seen, whole = store.backend.evidence.count_impressions(since), store.backend.evidence.list_attempts()
     if ref is not None:
         heads = [store.head(ref, caller.scopes)]
     else:
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
-    nobody = baseline_successes(store.backend)
-    by_version = _grouped(list_attempts(store.backend, [head.id for head in heads], versions=True))
+    nobody = store.backend.evidence.baseline_successes()
+    by_version = _grouped(store.backend.evidence.list_attempts([head.id for head in heads], versions=True))
     by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
     total = _proof(whole)
     lines, found, base = [], [], _base(nobody, total, None)

@@ -19,7 +19,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
-from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal, Proposals
+from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approval_policy import dump_scan as kept_scan
 from evolvable_tools.library import Library
@@ -62,7 +62,7 @@ def fingerprint(ref: Ref, says: str) -> str:
 
 def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
     """Returns the proposals that wait or were turned down and are like this change, the most alike first."""
-    proposals, own = Proposals(library.store.backend), _terms(says)
+    proposals, own = library.store.backend.proposals, _terms(says)
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):

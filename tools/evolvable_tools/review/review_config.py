@@ -16,7 +16,8 @@ from pathlib import Path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.proposals import OPEN, Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_store.storage.proposals import OPEN, Review, ReviewState, Spending
+from evolvable_store.storage.repositories import Reviews
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request, prompt_text
@@ -225,7 +226,7 @@ class ReviewStatus:
 
 def review_status(library: Library, settings: ReviewSettings, home: Path) -> ReviewStatus:
     """Returns how reviews stand, and changes nothing."""
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
     done = next((one for one in newest if one.state is ReviewState.DONE), None)
     day = library.store.clock().date().isoformat()
@@ -246,7 +247,7 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
             None if budget.money is None else max(0.0, round(budget.money - spent.money, 6)),
             budget.money,
         ),
-        len(Proposals(library.store.backend).in_state(OPEN, 10_000)),
+        len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import tokenize
-from evolvable_store.storage.proposals import Episode, Proposals, Reviews
+from evolvable_store.storage.proposals import Episode
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.detection import unquoted_text
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
@@ -335,7 +335,7 @@ def build_request(
 ) -> tuple[ReviewRequest, list[Episode]]:
     """Returns the packet of a session, and the episodes by which later sessions will know what it showed."""
     found = list(signals(session))
-    before = Reviews(library.store.backend).episodes({s.key for s in found if s.key}, session.session_id)
+    before = library.store.backend.reviews.episodes({s.key for s in found if s.key}, session.session_id)
     found += _repeated(found, before)
     pieces = select_evidence(session, found, now)
     settled = settled_turns(session, found, now)
@@ -434,7 +434,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
                 found.setdefault(
                     match.ref, NearbyResource(match.ref, match.version, match.description[:300], match.why)
                 )
-    waiting = Proposals(library.store.backend).waiting(200)
+    waiting = library.store.backend.proposals.waiting(200)
     pending = [
         NearbyResource(str(p.ref), None, p.reason[:300], f"proposal {p.id} waits")
         for p in waiting

@@ -31,7 +31,8 @@ from evolvable_store.review_queue import (
     take_session,
     waiting_sessions,
 )
-from evolvable_store.storage.proposals import Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_store.storage.proposals import Review, ReviewState, Spending
+from evolvable_store.storage.repositories import Reviews
 from evolvable_store.transaction import format_time
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
@@ -172,7 +173,7 @@ def review_transcript(
     if session.reviewing:
         return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
     proposal_inbox.expire(library)
-    reviews, now = Reviews(library.store.backend), library.store.clock()
+    reviews, now = library.store.backend.reviews, library.store.clock()
     said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
     identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     try:
@@ -208,7 +209,7 @@ def submit_review(
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     review = reviews.get(review_id)
     if review.state is ReviewState.BEGUN:
         answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
@@ -218,7 +219,7 @@ def submit_review(
 
 
 def _next_waiting(library: Library, caller: Caller, settings: ReviewSettings, mode: str) -> Reviewed:
-    waiting = [one for one in Reviews(library.store.backend).newest(500) if one.state is not ReviewState.DONE]
+    waiting = [one for one in library.store.backend.reviews.newest(500) if one.state is not ReviewState.DONE]
     if not waiting:
         return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
     return _went_on(library, caller, settings, waiting[-1], mode)
@@ -228,12 +229,12 @@ def _kept_of(library: Library, session: str, settings: ReviewSettings) -> Review
     """Returns the review of a session whose transcript cannot be read again."""
     if settings.transcript(session) is not None:
         return None
-    return next(iter(reversed(Reviews(library.store.backend).of(session))), None)
+    return next(iter(reversed(library.store.backend.reviews.of(session))), None)
 
 
 def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review: Review, mode: str) -> Reviewed:
     """Takes a review from where it is to where it can get without the caller."""
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     if review.state is ReviewState.DONE:
         # Whoever kept them may have been killed before they were made.
         _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
@@ -286,7 +287,7 @@ def _finish(
         "cost": cost,
         "redacted": packet.redactions,
     }
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     drafts = [one.draft for one in admitted]
     ids, ours = reviews.finish(review, library.store.now(), drafts, json.dumps(kept, ensure_ascii=False))
     if ours:
@@ -309,7 +310,7 @@ def _make_at_once(library: Library, review: Review, settings: ReviewSettings, id
     """Makes the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
     if ApprovalPolicy.AUTO not in settings.policies.values():
         return
-    proposals = Proposals(library.store.backend)
+    proposals = library.store.backend.proposals
     for identity in ids:
         if settings.policy(proposals.get(identity).kind) is ApprovalPolicy.AUTO:
             with contextlib.suppress(EvolvableError):

@@ -19,7 +19,7 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.evidence import SuccessCounts, Tally, count_successes
+from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.retrieval import ChooseBetween, SearchDependencies, StageReport
@@ -136,7 +136,7 @@ def find_skill(
     if means.thinker is not None:
         means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
     found = search_cascade(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
-    known = count_successes(library.store.backend, [match.entry.id for match in found.matches])
+    known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
@@ -248,7 +248,7 @@ def list_resources(
     scopes = (scope,) if scope else caller.scopes
     entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
-    tallies, known = library.evidence.tallies(ids), count_successes(library.store.backend, ids)
+    tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
     stand, marks = trust_statuses(library, ids), _Marks(caller)
     listed = [
         _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
