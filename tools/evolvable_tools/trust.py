@@ -85,18 +85,14 @@ def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
-    return found | _decided(library, found)
-
-
-def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
-    """Returns what a person's decisions say otherwise, and what was built on a repository's version."""
     doubtful = [resource for resource, trust in found.items() if trust not in (Trust.PERSON, Trust.APPROVED)]
     if not doubtful:
-        return {}
+        return found
     heads = library.store.backend.heads_by_id(doubtful)
-    decided = dict.fromkeys(untrusted_resources(library.store.backend, doubtful), Trust.UNTRUSTED)
-    vouched = _vouchers(library, doubtful)
-    return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
+    found |= dict.fromkeys(untrusted_resources(library.store.backend, doubtful), Trust.UNTRUSTED)
+    # A person's decision on this very content goes before where it came from.
+    decided = _vouchers(library, doubtful)
+    return found | {one.resource: Trust.APPROVED for one in decided if heads[one.resource].tree == one.tree}
 
 
 def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:
