@@ -349,7 +349,7 @@ def killed_in(monkeypatch, where, name):
 
 STAGES = [
     (Reviews, "begin"),
-    (service, "asked"),
+    (service, "ask_model"),
     (Reviews, "answered"),
     (service, "admit"),
     (Reviews, "finish"),

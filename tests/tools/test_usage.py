@@ -9,8 +9,8 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.versions import resource_history
 
 PDF = Ref.parse("pdf")

@@ -1,4 +1,4 @@
-"""Secrets in the library: what was found in which version, what that stops, and what agents are not given meanwhile."""
+"""Secret leaks: which versions of the library hold a secret, what that blocks, and what agents do not receive."""
 
 import hashlib
 import re

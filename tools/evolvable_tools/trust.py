@@ -1,8 +1,7 @@
-"""How far what a resource says is vouched for, read from the history of its content.
+"""Trust: who vouches for the content of a resource, read from the history of that content.
 
-What an older library's evidence was worth before it was graded, and what it is worth now.
-
-Re-read a library of a version before 0.2 once: what its folders got from a repository is marked as that.
+`find_downgraded` compares the evidence of an older library with the graded one. `mark_repository_heads` re-reads a library
+of a version before 0.2 once.
 """
 
 from collections import defaultdict
@@ -70,7 +69,7 @@ SAID = {
 
 
 def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
-    """Returns how far the newest version of each of these resources is to be trusted.
+    """Return how far the newest version of each of these resources is to be trusted.
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
@@ -143,7 +142,7 @@ class TrustStatus:
 
 
 def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
-    """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
+    """Return how far the newest version of each of these resources is trusted, and who answers for it."""
     known = list_authors(library.store.backend, resources)
     return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
 
@@ -154,7 +153,7 @@ def _standing(trust: Trust, author: Author) -> TrustStatus:
 
 
 def version_notice(library: Library, head: Head, number: int) -> str:
-    """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
+    """Return what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
         standing = trust_statuses(library, [head.id])[head.id]
         return OWN_SAID if standing.own else standing.notice
@@ -169,7 +168,7 @@ def version_notice(library: Library, head: Head, number: int) -> str:
 
 
 def operation_said(library: Library, made: Operation) -> str:
-    """Returns what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
+    """Return what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """

@@ -1,8 +1,6 @@
-"""What stands in the words that Evolvable itself gives to a model, so that they are known again.
+"""Untrusted text as it reaches an agent: bounded, and between marks.
 
-Text that nobody the user trusts has written or approved, as it reaches an agent: bounded, and between marks.
-
-The marks carry a number drawn for each answer, so a text cannot know them and cannot end its own block.
+Each answer draws a number for its marks, so a text cannot know them and cannot end its own block.
 """
 
 import re
@@ -28,7 +26,7 @@ def nonce() -> str:
 
 
 def bound_text(text: str, *, trusted: bool = True, limit: int = MAX_DESCRIPTION) -> str:
-    """Return a description as it may stand in an answer: without control characters, and of bounded length.
+    """Return a description for an answer: without control characters, and of bounded length.
 
     Line ends stay. A text that is not trusted becomes one line and loses its markup too: tags, comments, and the
     addresses of links and images.

@@ -1,9 +1,4 @@
-"""Learning from a finished session: what it showed, what follows from it, and what a person is asked about.
-
-What the verbs of a review return. A server imports this at its start, so it imports nothing itself.
-
-What a history that was made short looks like. A server imports this at its start, so it imports nothing itself.
-"""
+"""Reviews of finished sessions: the results of their verbs, which a server imports at its start."""
 
 from dataclasses import dataclass, field
 from typing import Any
