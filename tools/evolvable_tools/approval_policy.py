@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
-from evolvable_store.objects import Files
+from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.attestations import Attestations, list_authors
@@ -253,8 +253,6 @@ class ContentGate:
         head = arrival.head
         if head is None or head.ref != arrival.ref:
             return False
-        from evolvable_store.objects import make_manifest
-
         tree = make_manifest(arrival.files).tree
         return any(one.tree == tree for one in Attestations(self._store.backend).of([head.id]))
 

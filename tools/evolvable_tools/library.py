@@ -15,14 +15,13 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy
+from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.workingcopy.registry import WorkingCopies
-    from evolvable_tools.approval_policy import ContentGate
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 
@@ -121,7 +120,7 @@ class Library:
     @cached_property
     def evidence(self) -> "EvidenceLog":
         """What is known of how the resources fare."""
-        from evolvable_store.storage.evidence import EvidenceLog
+        from evolvable_store.storage.evidence import EvidenceLog  # a server answers before it counts evidence
 
         return EvidenceLog(self.store.backend)
 
@@ -135,15 +134,13 @@ class Library:
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy.registry import WorkingCopies
+        from evolvable_store.workingcopy.registry import WorkingCopies  # start time
 
         return WorkingCopies(self.store, gate=self.gate)
 
     @cached_property
-    def gate(self) -> "ContentGate":
+    def gate(self) -> ContentGate:
         """What decides which contents of the folders are held."""
-        from evolvable_tools.approval_policy import ContentGate
-
         return ContentGate(self.store, self.policies)
 
     def authorise(self, caller: Caller, what: str) -> None:

@@ -76,7 +76,7 @@ def _may_hold(data: bytes) -> bool:
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return where the secrets of a text stand that name themselves, with their kinds; none twice."""
-    from evolvable_tools.redaction.secret_patterns import blocks
+    from evolvable_tools.redaction.secret_patterns import blocks  # late, as the next
     from evolvable_tools.redaction.token_detection import find_certain  # late: its patterns take a while to compile
 
     keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
@@ -110,7 +110,7 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 
 
 def _is_purged(library: Library, sha256: str) -> bool:
-    from evolvable_store.gc import find_tombstone
+    from evolvable_store.gc import find_tombstone  # start time: only after a purge
 
     return find_tombstone(library.store, sha256) is not None
 

@@ -1,7 +1,7 @@
 """Trust: who vouches for the content of a resource, read from the history of that content.
 
-`find_downgraded` compares the evidence of an older library with the graded one. `mark_repository_heads` re-reads a library
-of a version before 0.2 once.
+`find_downgraded` compares the evidence of an older library with the graded one. `mark_repository_heads` marks what a
+repository brought to a library of a version before 0.2.
 """
 
 from collections import defaultdict
@@ -144,10 +144,10 @@ class TrustStatus:
 def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
     """Return how far the newest version of each of these resources is trusted, and who answers for it."""
     known = list_authors(library.store.backend, resources)
-    return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
+    return {one: _status(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
-def _standing(trust: Trust, author: Author) -> TrustStatus:
+def _status(trust: Trust, author: Author) -> TrustStatus:
     implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
     return TrustStatus(trust, author.principal or implied, author.via)
 
@@ -155,8 +155,8 @@ def _standing(trust: Trust, author: Author) -> TrustStatus:
 def version_notice(library: Library, head: Head, number: int) -> str:
     """Return what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
-        standing = trust_statuses(library, [head.id])[head.id]
-        return OWN_SAID if standing.own else standing.notice
+        status = trust_statuses(library, [head.id])[head.id]
+        return OWN_SAID if status.own else status.notice
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
@@ -174,8 +174,8 @@ def operation_said(library: Library, made: Operation) -> str:
     """
     proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
     author = Author(made.actor, 0, made.session, proposed, made.principal, made.id, made.intent.via)
-    standing = _standing(_by_author(author, _vouched(library, {0: [author]})), author)
-    return standing.notice if standing.marked else ""
+    status = _status(_by_author(author, _vouched(library, {0: [author]})), author)
+    return status.notice if status.marked else ""
 
 
 _BY_PRINCIPAL = {

@@ -24,7 +24,7 @@ def _save_memory() -> None:
 
 if __name__ == "__main__":
     _save_memory()
-    from evolvable_tools.embedding.vector_service import IDLE_SECONDS, serve_vectors
+    from evolvable_tools.embedding.vector_service import IDLE_SECONDS, serve_vectors  # after the limits are set
 
     home, spec, *idle = (word for word in sys.argv[1:] if word != "--give-way")
     seconds = float(idle[0]) if idle else IDLE_SECONDS

@@ -151,7 +151,7 @@ class SharedEmbedder:
 
     def _connected(self) -> "tuple[EmbedderConnection | None, bool]":
         """Return a line if there is one to be had, and whether a process should be started."""
-        from evolvable_tools.embedding import ipc
+        from evolvable_tools.embedding import ipc  # start time: only this thread needs multiprocessing
         from evolvable_tools.embedding.ipc import EmbedderConnection
 
         serving = ipc.read_announcement(self._home)
@@ -166,7 +166,7 @@ class SharedEmbedder:
         return EmbedderConnection(connection), differs
 
     def _start_process(self) -> None:
-        import subprocess
+        import subprocess  # start time: the process mostly runs already
 
         if not self._start:
             self._trouble = "no embedder is running"

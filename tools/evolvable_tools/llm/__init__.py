@@ -85,7 +85,10 @@ def schema_problem(answer: Any, schema: Mapping[str, Any]) -> str:
     from jsonschema.exceptions import best_match
 
     fault = best_match(Draft202012Validator(schema).iter_errors(answer))
-    return printable_line(fault.message) if fault else ""
+    if fault is None:
+        return ""
+    where = ".".join(map(str, fault.absolute_path))
+    return printable_line(f"{where}: {fault.message}" if where else fault.message)
 
 
 def printable_line(text: str) -> str:

@@ -107,7 +107,7 @@ class AnthropicModel:
 
     def _ask(self, client: "Anthropic", request: Request) -> tuple["Message", int]:
         """Return the answer, and how often it was asked again before."""
-        import anthropic
+        import anthropic  # an optional extra that takes a second to import
         from anthropic.types import TextBlockParam
 
         instructions: TextBlockParam = {

@@ -412,7 +412,7 @@ def _compiled(name: str, pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN:
         raise InvalidArgument(f"The pattern {name} is longer than {MAX_PATTERN} characters.", "Divide it.")
     try:
-        import re2
+        import re2  # an optional extra
     except ImportError:
         raise PatternsNeedRe2(
             f"The pattern {name} cannot be used: RE2 is not installed, and other engines can be made to run for ever.",

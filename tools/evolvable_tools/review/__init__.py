@@ -26,10 +26,10 @@ class ProposedChange:
 
 @dataclass(frozen=True)
 class Reviewed:
-    """How far a review has come. state: off, begun (somebody has to think: see packet), waits, or done.
+    """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or done.
 
-    why: what there is to say when nothing is proposed. signals: how many of each code. cost: the thinker, and the
-    tokens and money that it took at most. redacted: how many secrets of each type were taken out.
+    why: the reason when nothing is proposed. signals: how many of each code. cost: the model, and the most tokens and
+    money that it took. redacted: how many secrets of each type were removed.
     """
 
     review_id: str | None

@@ -15,6 +15,7 @@ from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
 from evolvable_tools.file_edits import TextEdit, apply_edit
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import schema_problem
 from evolvable_tools.verbs.memory_facts import add_fact
 
 MAX_CANDIDATES = 8
@@ -158,13 +159,8 @@ SCHEMA: dict[str, Any] = _closed(
 
 def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
     """Return a candidate. Raises ValueError, which says what does not fit the schema."""
-    from jsonschema import Draft202012Validator  # late: nobody pays for it before the first review
-    from jsonschema.exceptions import best_match
-
-    fault = best_match(Draft202012Validator(CANDIDATE).iter_errors(given))
-    if fault is not None:
-        where = ".".join(map(str, fault.absolute_path))
-        raise ValueError(f"{where}: {fault.message[:200]}" if where else fault.message[:200])
+    if fault := schema_problem(given, CANDIDATE):
+        raise ValueError(fault)
     files = {file["path"]: file["text"] for file in given.get("files", ())}
     texts = {
         key: given.get(key, "").strip()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.analyzer import tokenize
 from evolvable_store.storage.proposals import Episode, Proposals, Reviews
 from evolvable_tools.library import Caller, Library
@@ -440,6 +440,4 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
 
 
 def _is_name(text: str) -> bool:
-    from evolvable_store.resource import slugify
-
     return slugify(text) == text

@@ -374,7 +374,7 @@ def work_queue(
     """
     if not settings.on or not (home / "reviews").is_dir():
         return
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, Timeout  # a server answers before it works the queue
 
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):

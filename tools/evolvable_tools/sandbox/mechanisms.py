@@ -143,7 +143,7 @@ def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
     try:
-        import pwd
+        import pwd  # not on Windows
 
         found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     except (ImportError, KeyError):
