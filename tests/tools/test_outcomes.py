@@ -11,6 +11,7 @@ from talks import Talk
 
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Outcome, SuccessCounts
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import classify_verdict
 from evolvable_tools.outcomes.ingest import record_uses
@@ -19,7 +20,6 @@ from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.sessions import Origin
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 TEST = "cd app && pytest -q tests/test_forms.py"

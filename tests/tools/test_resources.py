@@ -18,9 +18,9 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
-from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 

@@ -9,9 +9,9 @@ from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.versions import resource_history
 
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON)

@@ -1,8 +1,7 @@
-"""How far what a resource says is vouched for, read from the history of its content.
+"""Trust: who vouches for the content of a resource, read from the history of that content.
 
-What an older library's evidence was worth before it was graded, and what it is worth now.
-
-Re-read a library of a version before 0.2 once: what its folders got from a repository is marked as that.
+`find_downgraded` compares the evidence of an older library with the graded one. `mark_repository_heads` marks what a
+repository brought to a library of a version before 0.2.
 """
 
 from collections import defaultdict
@@ -61,7 +60,7 @@ SAID = {
 
 
 def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
-    """Returns how far the newest version of each of these resources is to be trusted.
+    """Return how far the newest version of each of these resources is to be trusted.
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
@@ -76,18 +75,14 @@ def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
-    return found | _decided(library, found)
-
-
-def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
-    """Returns what a person's decisions say otherwise, and what was built on a repository's version."""
     doubtful = [resource for resource, trust in found.items() if trust not in (Trust.PERSON, Trust.APPROVED)]
     if not doubtful:
-        return {}
+        return found
     heads = library.store.backend.heads_by_id(doubtful)
-    decided = dict.fromkeys(library.store.backend.attestations.untrusted_resources(doubtful), Trust.UNTRUSTED)
-    vouched = _vouchers(library, doubtful)
-    return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
+    found |= dict.fromkeys(library.store.backend.attestations.untrusted_resources(doubtful), Trust.UNTRUSTED)
+    # A person's decision on this very content goes before where it came from.
+    decided = _vouchers(library, doubtful)
+    return found | {one.resource: Trust.APPROVED for one in decided if heads[one.resource].tree == one.tree}
 
 
 def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:
@@ -138,21 +133,21 @@ class TrustStatus:
 
 
 def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
-    """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
+    """Return how far the newest version of each of these resources is trusted, and who answers for it."""
     known = library.store.backend.attestations.list_authors(resources)
-    return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
+    return {one: _status(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
-def _standing(trust: Trust, author: Author) -> TrustStatus:
+def _status(trust: Trust, author: Author) -> TrustStatus:
     implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
     return TrustStatus(trust, author.principal or implied, author.via)
 
 
 def version_notice(library: Library, head: Head, number: int) -> str:
-    """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
+    """Return what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
-        standing = trust_statuses(library, [head.id])[head.id]
-        return OWN_SAID if standing.own else standing.notice
+        status = trust_statuses(library, [head.id])[head.id]
+        return OWN_SAID if status.own else status.notice
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
@@ -164,14 +159,14 @@ def version_notice(library: Library, head: Head, number: int) -> str:
 
 
 def operation_said(library: Library, made: Operation) -> str:
-    """Returns what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
+    """Return what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
     proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
     author = Author(made.actor, 0, made.session, proposed, made.principal, made.id, made.intent.via)
-    standing = _standing(_by_author(author, _vouched(library, {0: [author]})), author)
-    return standing.notice if standing.marked else ""
+    status = _status(_by_author(author, _vouched(library, {0: [author]})), author)
+    return status.notice if status.marked else ""
 
 
 _BY_PRINCIPAL = {

@@ -25,11 +25,11 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, 
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref, main_file
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit, proposal_inbox, versions
-from evolvable_tools.verbs.edit import TextEdit
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change

@@ -40,7 +40,7 @@ from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.library import Caller, Library, SkillLocator
-from evolvable_tools.outcomes.shell_commands import read_files, simple_commands
+from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
 from evolvable_tools.trust import Trust
 from evolvable_tools.verbs.load import note_load
@@ -219,8 +219,6 @@ _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\
 MAX_LOADED_PATHS = 20
 """Files of one command that are looked up."""
 
-_COMMANDS = ("Bash", "shell", "exec_command", "local_shell")
-
 
 def record_loads(library: Library, caller: Caller, event: HookEvent, offered: OfferLog) -> list[str]:
     """Notes each skill that this use of a tool opened, once in a session; returns their directories.
@@ -244,7 +242,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
         return [binding] if binding is not None else []
     if event.tool_name == "Read":
         paths = [event.file_path]
-    elif event.tool_name in _COMMANDS:
+    elif event.tool_name in COMMAND_TOOLS:
         paths = read_files(simple_commands(event.command))
     else:
         return []

@@ -14,12 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath, InvalidRef, TooLarge
+from evolvable_store.errors import (
+    EditConflict,
+    EvolvableError,
+    InvalidArgument,
+    InvalidPath,
+    InvalidRef,
+    NoSuchFile,
+    TooLarge,
+)
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.validation import main_path
+from evolvable_tools.file_edits import TextEdit, edit_text
 from evolvable_tools.library import Caller, Library
 
 
@@ -189,15 +198,6 @@ class EditOperation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PassageChange:
-    """One passage of a file, which stands there exactly once, and what stands there instead."""
-
-    path: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramEdit:
     """One edit. Which fields it needs depends on `op`.
 
@@ -207,7 +207,7 @@ class ProgramEdit:
 
     op: EditOperation
     ref: str
-    changes: tuple[PassageChange, ...] = ()
+    changes: tuple[TextEdit, ...] = ()
     files: Mapping[str, str] | None = None
     removed: tuple[str, ...] = ()
     other: str = ""
@@ -233,7 +233,7 @@ def apply_edits(
     for number, edit in enumerate(edits, 1):
         try:
             _apply(parts, edit, kinds)
-        except (InvalidPath, InvalidRef, TooLarge, InvalidEdit) as error:
+        except (InvalidPath, InvalidRef, TooLarge, InvalidArgument, EditConflict, NoSuchFile, InvalidEdit) as error:
             raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
     return make_program(parts.values())
 
@@ -298,23 +298,9 @@ def _edited_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit
         if files.pop(path, None) is None:
             raise InvalidEdit(f"It has no file {ascii(path[:80])}.", f"Its files: {', '.join(sorted(part.files))}.")
     for change in edit.changes:
-        files[change.path] = _replace_passage(files, change)
+        files[change.path] = edit_text(files, change, name)
     files |= {check_path(path): text.encode("utf-8", "replace") for path, text in (edit.files or {}).items()}
     return files
-
-
-def _replace_passage(files: Mapping[str, bytes], change: PassageChange) -> bytes:
-    if change.path not in files:
-        raise InvalidEdit(f"It has no file {ascii(change.path[:80])}.", f"Its files: {', '.join(sorted(files))}.")
-    try:
-        text = files[change.path].decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidEdit(f"{change.path} is no text.", "Give the whole file instead.") from None
-    count = text.count(change.old) if change.old else 0
-    if count != 1:
-        shown = ascii(change.old[:60])
-        raise InvalidEdit(f"{shown} stands {count} times in {change.path}.", "Quote a passage that stands there once.")
-    return text.replace(change.old, change.new).encode("utf-8", "replace")
 
 
 def _prune_part(parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit) -> None:

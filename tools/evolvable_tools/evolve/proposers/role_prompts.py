@@ -18,7 +18,6 @@ from evolvable_tools.evolve.candidates.programs import (
     MAX_EDITS,
     EditOperation,
     InvalidEdit,
-    PassageChange,
     Program,
     ProgramEdit,
     ProgramPart,
@@ -41,6 +40,7 @@ from evolvable_tools.evolve.proposers.proposer_model import (
     text_properties,
 )
 from evolvable_tools.evolve.task import Split, Task, Trial
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.redaction.redactor import Redactor
 
 ANSWER_MASK = "[expected answer]"
@@ -405,7 +405,7 @@ def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
     return ProgramEdit(
         EditOperation(one["op"]),
         str(one["ref"]),
-        tuple(PassageChange(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
         _parse_files(one.get("files", ())) or None,
         tuple(one.get("removed", ())),
         str(one.get("other", "")),
