@@ -35,6 +35,7 @@ def update(name: str) -> dict:
     return {"ref": name, "reason": "x", "create": True, "files": {"SKILL.md": skill_text(name)}}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("who", ["reader", "approver"])
 def test_a_token_without_write_reads_and_changes_nothing(team, who):
     place, server, secrets = team
@@ -71,6 +72,7 @@ async def test_the_refusal_reaches_a_client_of_either_era(team, era):
     assert found.structured_content["matches"][0]["ref"] == "skill:pdf"
 
 
+@pytest.mark.process
 def test_an_operation_says_whose_token_made_it(team):
     place, server, _ = team
     made = server.tool("update_resource", update("named")).json["result"]["structuredContent"]
@@ -89,6 +91,7 @@ def test_a_client_cannot_speak_in_the_session_of_another(team):
         assert store.operation(made["operation"]).session == "token:writer/reader"
 
 
+@pytest.mark.process
 def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
     place, server, _ = team
     secret = made_token(place, "leaver")
@@ -130,6 +133,7 @@ def test_every_tool_that_is_served_has_its_permission(team):
     assert required_permissions("review_inbox", {"action": "list"}) == {READ}
 
 
+@pytest.mark.process
 def test_one_bearer_cannot_take_all_the_streams(team):
     place, server, secrets = team
     frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
@@ -163,6 +167,7 @@ def queued(place: Place) -> list[str]:
     return sorted(path.name for path in place.home.glob("reviews/queue/*"))
 
 
+@pytest.mark.process
 def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(opened):
     place, server = opened
     kept = place.root / ".claude/projects/p/s.jsonl"
@@ -204,6 +209,7 @@ def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
     assert text_of(server.post(frame, headers | forwarded)) == f"http 127.0.0.1 127.0.0.1:{server.port}"
 
 
+@pytest.mark.process
 def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):
     place = Place(tmp_path)
     with http_server(place) as server:
@@ -216,6 +222,7 @@ def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):
         assert server.tool("list_resources", {}).status == 401  # the last one is gone, and the door stays shut
 
 
+@pytest.mark.process
 def test_beyond_this_machine_only_the_hosts_that_are_named_are_answered(tmp_path):
     place = Place(tmp_path)
     secret = made_token(place, "proxy")

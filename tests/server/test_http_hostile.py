@@ -45,6 +45,7 @@ def sent(server: HttpServer, case: dict) -> bytes:
     return server.request(frame, {**headers, **given}, method=method, path=path)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", [*attacks("http"), *MORE], ids=lambda case: case["id"])
 def test_a_hostile_request_gets_its_status(server, case):
     """attacks.json and http_attacks.json."""

@@ -260,6 +260,7 @@ paths = st.lists(names, min_size=1, max_size=3).map("/".join)
 contents = st.builds(File, st.binary(max_size=200), st.sampled_from([PLAIN, EXECUTABLE]))
 
 
+@pytest.mark.process
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=st.dictionaries(paths, contents, max_size=8))
 def test_any_files_come_back_as_they_were(store: Store, other: Store, files: dict[str, File]) -> None:
@@ -357,6 +358,7 @@ def attack(case: dict[str, Any]) -> io.BytesIO:
     return zipped("pdf", **{name: b"x"})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", attacks("archive"), ids=lambda case: case["id"])
 def test_a_hostile_archive_is_refused_whole(store: Store, case: dict[str, Any]) -> None:
     stream = attack(case)

@@ -143,6 +143,7 @@ def test_of_two_names_that_differ_only_by_case_one_is_left_out(pdf: Path) -> Non
     assert "Notes.md" in reading.files
 
 
+@pytest.mark.process
 @posix
 def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:
     """attacks.json, fs-11."""
@@ -255,6 +256,7 @@ def test_below_a_root_that_is_a_symlink_all_is_as_usual(pdf: Path, tmp_path: Pat
     assert read_folder(link / "pdf") == read_folder(pdf)
 
 
+@pytest.mark.process
 @posix
 def test_a_folder_exchanged_for_a_symlink_while_it_is_read_shows_nothing_else(pdf: Path, tmp_path: Path) -> None:
     """The classic race: the path of a folder leads elsewhere between two looks."""

@@ -181,6 +181,7 @@ def test_progress_grows_to_the_end(damaged: Path) -> None:
     assert seen[-1][0] == seen[-1][1] > 0
 
 
+@pytest.mark.process
 def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path: Path) -> None:
     """The check sees one state, though others write all the while, and holds none of them up."""
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")

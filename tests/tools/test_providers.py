@@ -190,6 +190,7 @@ def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypat
     assert not api.asked
 
 
+@pytest.mark.process
 def test_importing_the_providers_imports_no_sdk() -> None:
     code = (
         "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.anthropic_model, "

@@ -271,10 +271,10 @@ def make(tree: Path, python: Path, target: Path) -> None:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out whose file it was, and what the library makes again by itself."""
+    """Leave out whose file it was, and what belongs to the computer that it was made on."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
-    return None if Path(entry.name).suffix in (".lock", ".sock") else entry
+    return None if Path(entry.name).suffix in (".lock", ".sock") or entry.name.endswith("/sandbox.json") else entry
 
 
 def record(tree: Path, python: Path, archive: Path, target: Path) -> None:
