@@ -197,7 +197,6 @@ def test_a_tolerance_is_for_amounts_and_not_for_years():
     assert numeric_strict("100, 101", "101, 102", rel_tol=0.01) == 1
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("output", ["1" * 50_000, "1,111," * 20_000, "- " * 50_000, "\ud800 5", "٣", "5e999999"])
 def test_odd_output_is_scored_and_does_not_hang(output):
     assert numeric_strict("5", output) in (0.0, 1.0)

@@ -66,7 +66,6 @@ def test_a_prompt_that_nothing_fits_gets_nothing(hooks):
     assert hooks.offered(prompt="Why is the sky blue?") == ""
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("prompt", ["", "   ", "/compact keep the PDF form", None, 7, ["pdf form"] * 0, "\ud800", "\0"])
 def test_what_is_no_task_gets_nothing(hooks, prompt):
     assert hooks.offered(prompt=prompt) == ""

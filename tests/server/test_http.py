@@ -15,7 +15,7 @@ from http_place import HttpServer, http_server, modern
 from mcp import Client
 from mcp_place import ERAS, Place, skill_text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,6 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Http
         yield place, server
 
 
-@pytest.mark.process
 async def test_a_client_finds_and_changes_over_http(team, era):
     place, server = team
     with anyio.fail_after(30):
@@ -65,7 +64,6 @@ def test_no_answer_waits_until_the_client_has_confirmed_its_header(team):
     assert min(seconds[-5:]) < 0.035  # a confirmation that waits does so for 40 ms
 
 
-@pytest.mark.process
 def test_a_port_that_is_taken_is_said_so(place):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

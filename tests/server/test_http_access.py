@@ -52,6 +52,7 @@ def test_a_token_without_write_reads_and_changes_nothing(team, who):
         assert f"by-{who}" not in {head.ref.name for head in store.heads()}
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", list(ERAS))
 async def test_the_refusal_reaches_a_client_of_either_era(team, era):
@@ -81,6 +82,7 @@ def test_an_operation_says_whose_token_made_it(team):
         assert store.operation(made["operation"]).session == "token:writer"
 
 
+@pytest.mark.process
 def test_a_client_cannot_speak_in_the_session_of_another(team):
     place, server, _ = team
     frame, headers = modern("tools/call", {"name": "update_resource", "arguments": update("spoken")})
@@ -110,6 +112,7 @@ def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.process
 def test_a_broken_file_of_tokens_lets_nobody_in(team):
     place, server, _ = team
     path = place.home / FILE
@@ -122,6 +125,7 @@ def test_a_broken_file_of_tokens_lets_nobody_in(team):
     assert server.tool("list_resources", {}).status == 200
 
 
+@pytest.mark.process
 def test_every_tool_that_is_served_has_its_permission(team):
     """A tool that is named nowhere needs all permissions: it has to be decided about."""
     _, server, _ = team
@@ -189,6 +193,7 @@ def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(op
     assert queued(place) == ["s0.json"]
 
 
+@pytest.mark.process
 def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
     place, server, _ = team
     kept = place.root / ".claude/projects/p/s.jsonl"
@@ -201,6 +206,7 @@ def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
     assert queued(place) == []
 
 
+@pytest.mark.process
 def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
     _, server = opened
     frame, headers = modern("tools/call", {"name": "seen", "arguments": {}})

@@ -12,6 +12,8 @@ from samples import attacks
 
 from evolvable_server.mcp.server import Permission
 
+pytestmark = pytest.mark.process
+
 MORE = json.loads((Path(__file__).parents[1] / "data" / "http_attacks.json").read_text(encoding="utf-8"))["cases"]
 
 FRAMES = [case for case in attacks("frame") if not {"hold_s", "flood"} & case.get("gen", {}).keys()]
@@ -45,7 +47,6 @@ def sent(server: HttpServer, case: dict) -> bytes:
     return server.request(frame, {**headers, **given}, method=method, path=path)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("case", [*attacks("http"), *MORE], ids=lambda case: case["id"])
 def test_a_hostile_request_gets_its_status(server, case):
     """attacks.json and http_attacks.json."""

@@ -7,6 +7,8 @@ import pytest
 from http_place import Answer, HttpServer, http_server, modern, received
 from mcp_place import Place
 
+pytestmark = pytest.mark.process
+
 LIMITS = {
     "connection_limits.HEADER_SECONDS": 0.7,
     "connection_limits.BODY_SECONDS": 0.7,
@@ -32,7 +34,6 @@ def holding(server: HttpServer, seconds: float) -> bytes:
     return server.request(frame, headers)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("part", [60, -10], ids=["header", "body"])
 def test_a_request_that_does_not_arrive_is_ended(server, part):
     whole = server.request(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', {"Connection": "keep-alive"})

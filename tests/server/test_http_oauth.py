@@ -15,6 +15,8 @@ from mcp_place import Place
 from evolvable_server.transport.http_access import OAuthVerifier
 from evolvable_server.transport.http_auth import OAuth
 
+pytestmark = pytest.mark.process
+
 RESOURCE = "http://127.0.0.1:8642/mcp"
 
 
@@ -98,7 +100,6 @@ def status(server, token: str) -> int:
     return server.tool("list_resources", {}, token).status
 
 
-@pytest.mark.process
 def test_a_token_of_the_authorization_server_lets_in_with_its_scopes(server, authorization):
     reader, writer = authorization.token(), authorization.token(scope="evolvable:read evolvable:write")
     change = {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}}
@@ -174,7 +175,6 @@ def test_unknown_keys_do_not_make_us_ask_again_and_again(server, authorization):
     assert len(authorization.asked) - before <= 2
 
 
-@pytest.mark.process
 def test_an_opaque_token_is_asked_about_every_time(tmp_path, authorization):
     place = Place(tmp_path)
     ours = {"EVOLVABLE_OAUTH_CLIENT": "evolvable", "EVOLVABLE_OAUTH_SECRET": "s3cret"}
@@ -192,7 +192,6 @@ def test_an_opaque_token_is_asked_about_every_time(tmp_path, authorization):
         assert status(server, "opaque") == 401
 
 
-@pytest.mark.process
 @pytest.mark.anyio
 async def test_where_the_authorization_server_is_away_nobody_is_let_in(caplog):
     token = jwt.encode({"aud": RESOURCE}, rsa.generate_private_key(65537, 2048), "RS256")

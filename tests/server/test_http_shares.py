@@ -14,6 +14,8 @@ from mcp_place import Place
 
 from evolvable_server.mcp.server import Permission
 
+pytestmark = pytest.mark.process
+
 LIMITS = {
     "request_limits.REQUESTS": 4,
     "request_limits.REQUESTS_EACH": 4,
@@ -103,7 +105,6 @@ def is_well(server: HttpServer, secret: str) -> bool:
     return "skill:pdf" in found.body.decode() and time.monotonic() - began < 10
 
 
-@pytest.mark.process
 def test_1100_sessions_of_one_bearer_leave_the_others_theirs(usual):
     server, secrets = usual
     first = session_of(opened(server, secrets["greedy"]))
@@ -117,7 +118,6 @@ def test_1100_sessions_of_one_bearer_leave_the_others_theirs(usual):
     assert find(server, secrets["greedy"], used).status == 200
 
 
-@pytest.mark.process
 def test_a_bearer_whose_sessions_are_all_at_work_is_told_when_to_come_again(small):
     server, secrets = small
     with contextlib.ExitStack() as stack:
@@ -238,7 +238,6 @@ def holding(server: HttpServer, secret: str, seconds: float) -> bytes:
     return server.request(frame, headers | bearer(secret))
 
 
-@pytest.mark.process
 def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
     place = Place(tmp_path)
     secrets = {name: made_token(place, name, *Permission) for name in ("greedy", "other")} | {
@@ -273,7 +272,6 @@ def test_an_answer_that_nobody_reads_ends_its_connection(small):
     assert is_well(server, secrets["other"])
 
 
-@pytest.mark.process
 def test_without_tokens_a_flood_of_sessions_leaves_room_for_the_next_one(tmp_path):
     limits = {"connection_limits.SESSIONS": 20}
     with http_server(Place(tmp_path), limits=limits) as server:

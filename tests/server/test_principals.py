@@ -46,7 +46,6 @@ def test_what_is_imported_without_a_terminal_is_local(tmp_path: Path) -> None:
     assert found["trust"] == "local"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("mark", sorted(MARKS))
 def test_a_command_with_a_clients_mark_acts_as_agent_on_a_terminal_too(evolvable: CommandLine, mark: str) -> None:
     evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter", **{mark: "1"})

@@ -358,7 +358,6 @@ def attack(case: dict[str, Any]) -> io.BytesIO:
     return zipped("pdf", **{name: b"x"})
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("case", attacks("archive"), ids=lambda case: case["id"])
 def test_a_hostile_archive_is_refused_whole(store: Store, case: dict[str, Any]) -> None:
     stream = attack(case)

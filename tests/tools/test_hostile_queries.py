@@ -121,7 +121,6 @@ def seconds(library: Library, *tasks: str, runs: int = 5) -> list[float]:
     return [median(its) for its in times]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(("id_", "hostile"), TEXTS, ids=[id_ for id_, _ in TEXTS])
 def test_every_hostile_text_is_answered_or_refused_in_time(shelf: Library, id_: str, hostile: list[str]) -> None:
     """attacks.json: full-text operators, SQL, patterns, Unicode and planted instructions, alone and within a task."""
