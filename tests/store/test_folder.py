@@ -416,6 +416,7 @@ def test_a_signature_of_a_moment_ago_is_not_trusted(pdf: Path) -> None:
     assert read_folder(pdf).newest == seen.newest
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_a_thousand_folders_are_signed_quickly(tmp_path: Path) -> None:
     """60 ms on the machine of the measurements (25 there); ten times that is a change of kind, not noise."""
@@ -515,6 +516,7 @@ def test_without_directory_descriptors_the_reading_is_the_same(pdf: Path, monkey
     assert (reading.files, reading.left_out, *rest) == (expected[0].files, expected[0].left_out, *expected[1:])
 
 
+@pytest.mark.process
 @posix
 def test_no_descriptor_stays_open(pdf: Path) -> None:
     descriptors = Path("/dev/fd")

@@ -208,6 +208,7 @@ def content(store: Store) -> object:
     )
 
 
+@pytest.mark.process
 def test_a_flipped_byte_is_found_or_changes_nothing(sound: Path, damaged: Path) -> None:
     """Three bits flipped at random; SQLite's own check finds four in five."""
     rng, whole = random.Random(5), sound.read_bytes()
