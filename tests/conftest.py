@@ -12,10 +12,12 @@ import account_place
 import pytest
 from embedding_place import exported
 from filelock import FileLock
+from process_guard import ProcessGuard
 from turns import Turns
 
 account_place.install()
 
+GUARD = ProcessGuard()
 TURNS = pytest.StashKey[Turns]()
 PLACE = pytest.StashKey[str]()
 
@@ -59,5 +61,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     turns = item.config.stash.get(TURNS, None)
-    with turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext():
+    marked = any(item.get_closest_marker(name) for name in ("process", "nightly"))
+    with turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext(), GUARD.watching(marked):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    said = yield
+    GUARD.check()
+    return said

@@ -63,6 +63,7 @@ def outcomes(library: Library, *told: str) -> None:
         load.report_outcome(library, caller, outcome=outcome, use_id=use.use_id)
 
 
+@pytest.mark.process
 def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(library):
     before = text(library)
     run(library, "rule: iso")
@@ -133,6 +134,7 @@ def test_an_executable_file_stays_executable(library):
     assert library.store.files(library.store.head(FORMS))["run.sh"].mode == EXECUTABLE
 
 
+@pytest.mark.process
 def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back_once(library):
     run(library, "rule: iso")
     outcomes(library, *["succeeded"] * 8)
@@ -150,6 +152,7 @@ def test_what_does_worse_in_sessions_after_adoption_is_proposed_to_be_taken_back
     assert "rule: iso" not in text(library)
 
 
+@pytest.mark.process
 def test_the_queue_of_reviews_looks_after_what_was_adopted(library, tmp_path):
     run(library, "rule: iso")
     outcomes(library, *["succeeded"] * 8)

@@ -44,6 +44,7 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.process
 def test_the_model_reads_a_skill_and_a_file_and_answers(work: Path) -> None:
     program = a_program(
         a_skill("notes", "Read the file.", description="Reads notes."),
@@ -92,6 +93,7 @@ def test_no_tool_leaves_the_workspace(work: Path, path: str) -> None:
     assert (work.parent / "secret").read_text(encoding="utf-8") == "hidden"
 
 
+@pytest.mark.process
 def test_commands_run_only_where_they_are_allowed(work: Path) -> None:
     with ModelApi(uses("run_command", command="cat notes.txt; exit 3"), says("a")) as api:
         ran(api, work, commands={"PATH": os.environ["PATH"]})
@@ -125,6 +127,7 @@ def test_trouble_of_the_api_is_no_verdict_and_is_not_asked_again_here(
     assert len(api.asked) == 1
 
 
+@pytest.mark.process
 def test_time_that_runs_out_counts_only_when_the_model_had_begun(work: Path) -> None:
     with ModelApi(HANGS) as api:
         assert ran(api, work, seconds=0.5).outcome is TrialOutcome.INFRA_ERROR

@@ -125,6 +125,7 @@ def gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
 def test_every_backend_gives_the_same_report_byte_for_byte(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
     prompts = ("pass", "fail", "timeout", "refuse", "trouble", "raise", "busy")
@@ -134,6 +135,7 @@ def test_every_backend_gives_the_same_report_byte_for_byte(make: Callable[[], Tr
     assert report(*there) == report(*here)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("make", BACKENDS, indirect=True)
 def test_every_job_comes_back_once_and_polling_does_not_wait_longer_than_it_may(
     make: Callable[[], TrialBackend], tmp_path: Path
@@ -150,6 +152,7 @@ def test_every_job_comes_back_once_and_polling_does_not_wait_longer_than_it_may(
     with_backend(make, use)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("make", BACKENDS, indirect=True)
 def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
     async def use(backend: TrialBackend) -> None:
@@ -170,6 +173,7 @@ def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], TrialBa
     assert not left.exists() or list(left.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
 def test_a_worker_that_dies_takes_no_other_job_along_and_is_run_again_by_nobody_else(
     make: Callable[[], TrialBackend], tmp_path: Path
@@ -227,6 +231,7 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once(tmp_path: Path) -> Non
     with_backend(ProcessBackend, use)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by signals")
 def test_when_the_run_is_killed_its_workers_end_what_they_have_started(tmp_path: Path) -> None:
     command = [sys.executable, trial_children.__file__, str(tmp_path), "hang"]

@@ -119,6 +119,7 @@ def test_no_secret_leaves_with_a_question() -> None:
     assert secret not in json.dumps(api.asked[0].body) and "[redacted:" in json.dumps(api.asked[0].body)
 
 
+@pytest.mark.process
 def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -> None:
     event = {"type": "result", "result": '{"word": "heron"}', "usage": {"input_tokens": 30, "output_tokens": 4}}
     script = f"import sys; sys.stdin.read(); print({json.dumps(json.dumps({**event, 'total_cost_usd': 0.5}))})"
@@ -129,6 +130,7 @@ def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -
     assert (answer.value, answer.usage) == ({"word": "heron"}, ModelUsage(30, 4, 1, 0.5))
 
 
+@pytest.mark.process
 def test_who_is_no_longer_waited_for_stops_thinking(tmp_path: Path) -> None:
     note = tmp_path / "id"
     script = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(60)"

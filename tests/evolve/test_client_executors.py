@@ -27,6 +27,8 @@ from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
 from evolvable_tools.sessions.parser import is_reviewing
 
+pytestmark = pytest.mark.process
+
 Executor = ClaudeExecutor | CodexExecutor
 KEY = "sk-ant-of-the-test"
 EMPTY = Program()

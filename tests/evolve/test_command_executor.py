@@ -17,6 +17,8 @@ from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.task import ModelUsage, Task, TrialOutcome
 from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
 
+pytestmark = pytest.mark.process
+
 PYTHON = "{python}"
 LISTEN = "import json, sys, os, pathlib, time\ntold = json.load(sys.stdin)\n"
 

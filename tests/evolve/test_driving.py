@@ -21,6 +21,8 @@ from evolvable_tools.evolve.run_control import read_status
 from evolvable_tools.trust import Trust, trust_levels
 from evolvable_tools.verbs import edit
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def place(tmp_path):

@@ -33,6 +33,7 @@ def test_what_was_appended_is_there_when_the_ledger_is_opened_again(tmp_path: Pa
         assert ledger.records[0] == {"type": "step", "at": "2026-01-02T12:00:00.000+00:00", "number": 0}
 
 
+@pytest.mark.process
 def test_a_file_that_ends_anywhere_holds_its_whole_lines_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     data = b"".join(written(path, 2))
@@ -130,6 +131,7 @@ def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     assert numbers(path) == [2]
 
 
+@pytest.mark.process
 @settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none()), max_size=4))
 def test_any_text_comes_back_as_it_was(

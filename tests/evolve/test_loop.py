@@ -43,6 +43,7 @@ def decisions(state: RunState) -> list[str]:
     return [str(record["decision"]) for record in state.iterations]
 
 
+@pytest.mark.process
 def test_what_helps_is_found_and_promoted_and_the_rest_is_told_to_the_next_proposal(tmp_path):
     brain = scripted([USELESS, HARMFUL, USEFUL])
 
@@ -146,6 +147,7 @@ def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that
     assert tight.bill.calls <= 104
 
 
+@pytest.mark.process
 def test_the_reflection_optimizer_keeps_one_program_and_runs_its_batch_anew_only_after_a_change(tmp_path):
     brain = scripted([USELESS, HARMFUL, USEFUL])
 
@@ -180,6 +182,7 @@ def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(
     assert any("gives way to" in line for line in state.candidates[merged.digest].operations)
 
 
+@pytest.mark.process
 def test_a_run_that_is_asked_to_stop_goes_on_where_it_was_and_pays_nothing_twice(tmp_path):
     from evolvable_tools.evolve.run_context import RunStopped
 

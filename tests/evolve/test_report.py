@@ -77,6 +77,7 @@ def page_of(said: WrittenReport) -> Page:
     return Page(Path(said.html).read_text(encoding="utf-8"))
 
 
+@pytest.mark.process
 def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_is_simulated(promoted):
     values, page = json.loads(Path(promoted.json).read_text(encoding="utf-8")), page_of(promoted)
 

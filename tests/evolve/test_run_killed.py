@@ -10,7 +10,7 @@ import pytest
 
 CHILD = Path(__file__).parents[1] / "support/evolve_child.py"
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no fork and no SIGKILL")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name == "nt", reason="there is no fork and no SIGKILL")]
 
 
 def killed(folder: Path, first: int, step: int) -> tuple[dict, list[tuple[int, dict]]]:

@@ -44,6 +44,7 @@ def confined(tmp_path):
 # What a candidate tries to reach
 
 
+@pytest.mark.process
 def test_a_script_of_a_candidate_finds_neither_library_nor_tasks_nor_answers_nor_keys(confined, tmp_path):
     secrets = [str(tmp_path / "library" / "library.db"), str(confined.own / "answers.json")]
     runtimes = ["/proc", "/dev", *SYSTEM_FOLDERS, *map(str, _own_runtimes())]
@@ -69,6 +70,7 @@ print(json.dumps([found, seen, beside, os.listdir(os.environ["HOME"]), sorted(os
     assert not {"SECRET_TOKEN", "EVOLVABLE_HOME"} & set(environment)
 
 
+@pytest.mark.process
 def test_a_script_reaches_no_network_and_sees_no_process_outside(confined):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -93,6 +95,7 @@ print(json.dumps({{"tcp": tried(lambda: socket.create_connection(("127.0.0.1", p
     assert 0 < len(told["processes"]) <= 6
 
 
+@pytest.mark.process
 def test_a_candidate_can_neither_overwrite_nor_trace_nor_preload_the_runner(confined):
     before = (confined.own / "run.py").read_bytes()
     script = f"""
@@ -123,6 +126,7 @@ print(json.dumps({{
     assert (confined.own / "run.py").read_bytes() == before
 
 
+@pytest.mark.process
 def test_only_declared_helpers_stand_beside_the_runner(tmp_path):
     runner = RUNNER.replace("import json", "import sys; sys.path.insert(0, sys.path[0] or '.')\nimport json", 1)
     confined = Confined(tmp_path, runner, helpers=("answers.json",))
@@ -136,6 +140,7 @@ def test_only_declared_helpers_stand_beside_the_runner(tmp_path):
 # What a candidate uses up, and leaves behind
 
 
+@pytest.mark.process
 def test_a_candidate_that_fills_the_disk_fails_its_task_and_leaves_the_disk_as_it_was(tmp_path):
     confined = Confined(tmp_path)
     script = """
@@ -154,6 +159,7 @@ for number in range(10_000):
     assert free - shutil.disk_usage(tmp_path).free < 256 * 2**20
 
 
+@pytest.mark.process
 def test_a_file_beyond_the_limit_and_too_much_memory_are_refused(tmp_path):
     work = tmp_path / "work"
     work.mkdir()
@@ -179,6 +185,7 @@ print(json.dumps([tried(lambda: bytearray(2**28)), tried(lambda: open("big", "wb
     assert json.loads(ran.out) == ["refused", "refused"]
 
 
+@pytest.mark.process
 def test_a_process_that_a_candidate_leaves_behind_ends_with_its_trial(confined, tmp_path):
     mark = f"left-by-{os.getpid()}-{tmp_path.name}"
     script = f"""
@@ -199,12 +206,14 @@ print("started")
             assert mark not in one.cmdline()
 
 
+@pytest.mark.process
 def test_a_candidate_that_kills_its_runner_has_failed_and_is_not_missing(confined):
     done = confined("import os, signal; os.kill(os.getppid(), signal.SIGKILL)")
 
     assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, "it was killed inside the sandbox (signal 9)")
 
 
+@pytest.mark.process
 def test_what_a_trial_leaves_in_its_workspace_comes_back_and_nothing_else(tmp_path):
     work, outside = tmp_path / "trial" / "work", tmp_path / "outside"
     work.mkdir(parents=True)
@@ -266,6 +275,7 @@ def test_a_forged_workspace_is_refused_and_writes_nothing_outside(tmp_path, line
 # Scorers
 
 
+@pytest.mark.process
 def test_a_command_scorer_sees_output_and_expected_but_neither_library_nor_network(tmp_path):
     secret = tmp_path / "library.db"
     secret.write_text("secret")
@@ -306,6 +316,7 @@ print(json.dumps({{"score": 1, "evidence_private": told}}))
 # Which mechanism
 
 
+@pytest.mark.process
 def test_the_sandbox_is_chosen_by_a_run_and_not_by_a_program_of_its_name(tmp_path):
     fake = tmp_path / "bwrap"
     fake.write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; exec "$@"\n')
@@ -327,6 +338,7 @@ def test_landlock_alone_counts_as_none():
     assert shortcomings(7) and set(shortcomings(7)) < set(shortcomings(3))
 
 
+@pytest.mark.process
 def test_what_a_probe_found_is_remembered_for_other_processes_and_only_when_it_works(tmp_path):
     cache = tmp_path / "evolve" / "sandbox.json"
     sandbox_of(SandboxChoice(cache=cache), fresh=True)
@@ -337,6 +349,7 @@ def test_what_a_probe_found_is_remembered_for_other_processes_and_only_when_it_w
     assert kept["probe"]["why"] == "" and not cache.exists()
 
 
+@pytest.mark.process
 def test_a_container_that_keeps_nothing_in_counts_as_none(tmp_path):
     fake = tmp_path / "engine"
     fake.write_text('#!/bin/sh\nwhile [ "$1" != "python3" ]; do shift; done; exec "$@"\n')
@@ -364,6 +377,7 @@ def test_a_container_is_shown_what_the_trial_needs_and_nothing_else(tmp_path):
     assert all(word.endswith(":ro") or "back" in word or "tmpfs" in word or "--env" in word for word in shown)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="only root can become another user")
 def test_the_sandbox_works_as_another_user_too():
     setpriv, python = shutil.which("setpriv"), Path("/usr/bin/python3")
@@ -401,6 +415,7 @@ def test_a_sandbox_makes_another_executor_of_the_same_command():
     assert one.fingerprint != other.fingerprint and skill("x").parts
 
 
+@pytest.mark.process
 def test_a_program_behind_a_shim_is_found_wherever_its_version_manager_lies(tmp_path):
     manager, work = tmp_path / "manager", tmp_path / "work"
     for name, script in {"libexec/tool": "echo found", "shims/tool": f'exec "{manager}/libexec/tool"'}.items():

@@ -21,7 +21,7 @@ from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
 from evolvable_tools.evolve.task import TrialOutcome
 from evolvable_tools.sandbox import ModelAccess, relay
 
-pytestmark = needs_sandbox
+pytestmark = [pytest.mark.process, needs_sandbox]
 
 KEY = "sk-ant-of-the-test"
 

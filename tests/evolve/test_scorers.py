@@ -239,6 +239,7 @@ def test_json_can_be_scored_by_its_parts_and_without_order():
     assert scored(loose, '{"a": 1, "b": [{"x": 2}, {"x": 3}]}').value == pytest.approx(2 / 3)
 
 
+@pytest.mark.process
 def test_feedback_never_tells_what_was_expected():
     one = task("json_subset", '{"total": "secret-4711", "hidden": 1}', prompt="Give the total.")
     said = scored(one, '{"total": "x"}').feedback
@@ -247,12 +248,14 @@ def test_feedback_never_tells_what_was_expected():
         assert "4711" not in scored(task(kind, "secret-4711"), "x").feedback
 
 
+@pytest.mark.process
 def test_a_pattern_is_searched_for_or_fits_the_whole():
     assert scored(task("regex", pattern=r"\bYES\b", flags="i"), "oh yes!").value == 1
     assert scored(task("regex", pattern="yes", whole=True), "oh yes!").value == 0
     assert scored(task("regex", expected="^yes$"), "yes").value == 1
 
 
+@pytest.mark.process
 def test_a_pattern_that_would_run_for_ever_is_trouble_and_not_a_0(monkeypatch):
     from evolvable_tools.evolve.scorers import registry
 
@@ -293,6 +296,7 @@ def command(program, **more):
     return task("command", "42", argv=[sys.executable, "-c", program], **more)
 
 
+@pytest.mark.process
 def test_a_command_is_given_what_the_contract_says_and_works_on_a_copy(tmp_path):
     (tmp_path / "made.txt").write_text("made", encoding="utf-8")
     one = task("command", "42", argv=["{python}", "{taskset}/scorers/check.py"])
@@ -315,6 +319,7 @@ print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output
     assert (tmp_path / "made.txt").read_text(encoding="utf-8") == "made"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("program", "said"),
     [
@@ -337,6 +342,7 @@ def test_whatever_goes_wrong_with_a_command_is_trouble_and_never_a_0(program, sa
         scored(command(program, timeout_s=1 if "sleep" in program else 30), "x")
 
 
+@pytest.mark.process
 def test_a_command_that_is_not_there_is_trouble():
     with pytest.raises(ScorerError, match="cannot be started"):
         scored(task("command", argv=["no-such-program-4711"]), "x")

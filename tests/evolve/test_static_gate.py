@@ -148,6 +148,7 @@ def test_what_no_change_may_bring_is_stopped_and_what_a_person_decides_is_told()
     assert any(finding.rule == "scan" and not finding.blocks for finding in told.findings)
 
 
+@pytest.mark.process
 def test_text_of_any_kind_is_looked_at_in_linear_time() -> None:
     long = "a b " * 200_000
 

@@ -79,6 +79,7 @@ def test_intervals_hold_the_mean_and_follow_the_seed():
     assert paired_tests.ratio_interval([(2.0, 3.0)] * 5) == (1.5, 1.5)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("steps", [(1.0, 0.0, 0.0, -1.0), (1.0, 1 / 3, -2 / 3, 0.0, 0.0)])
 def test_an_interval_from_all_resamples_is_that_of_many_drawn_ones(steps):
     differences = list(steps) * 8

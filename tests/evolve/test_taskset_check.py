@@ -121,6 +121,7 @@ def test_a_scorer_by_which_a_list_of_guesses_passes_is_pointed_out():
     assert "guesses-pass" not in rules(checked(sums()), IssueLevel.WARN)
 
 
+@pytest.mark.process
 def test_a_pattern_needs_a_known_good_answer_and_one_for_all_sees_the_shape_alone():
     digits = {"type": "regex", "args": {"pattern": r"^\d+$"}}
     assert rules(checked(sums(scorer=digits, expected=None))) == ["no-known"]
@@ -132,6 +133,7 @@ def test_a_pattern_needs_a_known_good_answer_and_one_for_all_sees_the_shape_alon
 RIGHT = "import json, sys; g = json.load(sys.stdin); print(json.dumps({'score': float(g['output'] == g['expected'])}))"
 
 
+@pytest.mark.process
 def test_a_command_is_tried_on_known_answers_before_it_costs_anything():
     assert checked(sums(scorer=command(RIGHT))).passes
     assert rules(checked(sums(scorer=command("print('{\"score\": 1}')")))) == ["bad-is-1"]
@@ -139,6 +141,7 @@ def test_a_command_is_tried_on_known_answers_before_it_costs_anything():
     assert set(rules(checked(sums(scorer=command("raise SystemExit(1)"))))) == {"scorer-trouble"}
 
 
+@pytest.mark.process
 def test_a_command_that_scores_by_chance_is_refused():
     found = checked(
         sums(scorer=command("import os; print('{\"score\": 0.%d}' % int.from_bytes(os.urandom(6), 'big'))"))
@@ -146,6 +149,7 @@ def test_a_command_that_scores_by_chance_is_refused():
     assert "scorer-unsteady" in rules(found)
 
 
+@pytest.mark.process
 def test_a_command_that_looks_at_the_shape_alone_is_pointed_out():
     shape = (
         "import json, sys; g = json.load(sys.stdin); right = g['output'].isdigit()\n"
@@ -155,6 +159,7 @@ def test_a_command_that_looks_at_the_shape_alone_is_pointed_out():
     assert "shape-only" in rules(found, IssueLevel.WARN)
 
 
+@pytest.mark.process
 def test_a_known_answer_may_be_files_that_a_run_left():
     looks = "import os; print('{\"score\": %d}' % os.path.exists('done.txt'))"
     good = {"output": "", "files": {"done.txt": "yes"}}
@@ -204,6 +209,7 @@ def test_the_example_s_edits_do_what_is_said_of_them(blocks, share, tmp_path):
     assert [asyncio.run(mean(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)] == [share] * 3
 
 
+@pytest.mark.process
 def test_the_example_s_command_does_the_same_as_its_rules_here(tmp_path):
     real = CommandExecutor([sys.executable, "run.py"], folder=order_emails.FOLDER, free=True)
     tasks, program = order_emails.task_set().tasks[:8], order_emails.program(order_emails.INVOICES)

@@ -378,6 +378,7 @@ def test_one_burst_of_refusals_halves_once_and_twenty_good_ones_give_one_more() 
 # Kills
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 def test_a_kill_at_any_record_changes_neither_the_results_nor_the_bill(tmp_path: Path) -> None:
     command = [sys.executable, trial_children.__file__, str(tmp_path), "every"]
@@ -415,6 +416,7 @@ def test_after_so_many_spoiled_attempts_in_a_row_a_batch_is_given_up_once_and_tr
     assert set(outcomes(again).values()) == {"infra_error"}, "a second time it goes on, and they are missing"
 
 
+@pytest.mark.process
 def test_a_provider_that_asks_to_wait_or_a_trial_that_counts_between_does_not_trip_it(place: Place) -> None:
     mixed = [(BASE, task(f"t{n}", "pass" if n % 3 == 2 else "trouble"), 0) for n in range(9)]
     busy = [(BASE, task(f"b{n}", "once busy"), 0) for n in range(6)]

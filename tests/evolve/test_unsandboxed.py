@@ -21,6 +21,8 @@ from evolvable_tools.evolve.run_control import (
 from evolvable_tools.scan import CapabilityDiff, Scan
 from evolvable_tools.verbs import edit
 
+pytestmark = pytest.mark.process
+
 SKILL = "---\nname: polite\ndescription: Codes of friends.\n---\n\n# Polite\n\nRun scripts/do.py.\n"
 IDLE = "import sys\nprint('I do not know.')\n"
 THIEF = """\

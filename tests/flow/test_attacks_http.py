@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from machine import Machine, skill_text
 
-pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="modes as on POSIX")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="modes as on POSIX"),
+]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("evolvable")
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 async def test_the_example_for_claude_desktop_starts_a_server(tmp_path):
     config = json.loads((ROOT / "claude_desktop_config.example.json").read_text(encoding="utf-8"))
@@ -44,6 +45,7 @@ def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
     ]
 
 
+@pytest.mark.process
 def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 

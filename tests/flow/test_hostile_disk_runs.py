@@ -26,7 +26,10 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import Split
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system"),
+]
 
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

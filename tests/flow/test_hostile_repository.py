@@ -20,7 +20,10 @@ from evolvable_store.resource import Kind
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.registry import WorkingCopies
 
-pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="links and git as on a POSIX system")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="links and git as on a POSIX system"),
+]
 
 SKILLS, BESIDE, INSIDE = ".claude/skills", ".claude/.skills.evolvable", ".claude/skills/.evolvable"
 TEXT = skill_text("pdf")

@@ -62,6 +62,7 @@ def hook(evolvable: CommandLine, event: str, **env: str) -> tuple[int, bytes]:
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.process
 def test_without_any_of_the_settings_the_same_hooks_do_write_and_speak(tmp_path: Path) -> None:
     """Or else the tests beside it would show nothing."""
     made = CommandLine(tmp_path)
@@ -75,6 +76,7 @@ def test_without_any_of_the_settings_the_same_hooks_do_write_and_speak(tmp_path:
     assert {"another", "queue"} <= new
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("off", [*HOOKS_OFF, THINKING], ids=str)
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"])
 def test_hooks_that_are_off_write_nothing_and_say_nothing(
@@ -85,6 +87,7 @@ def test_hooks_that_are_off_write_nothing_and_say_nothing(
     assert everything(evolvable) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("off", REVIEW_OFF, ids=str)
 def test_reviews_that_are_off_queue_nothing(evolvable: CommandLine, off: dict[str, str]) -> None:
     before = everything(evolvable)
@@ -111,6 +114,7 @@ def test_reviews_that_are_off_read_nothing_and_write_nothing(
     assert everything(evolvable) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [("review", "--queue"), ("hook", "Stop")])
 def test_off_holds_in_processes_of_their_own(evolvable: CommandLine, words: tuple[str, str]) -> None:
     before = everything(evolvable)

@@ -16,6 +16,8 @@ from evolvable_server.clients.registration import server_start
 from evolvable_server.run_launcher import start_driver
 from evolvable_tools.evolve.ledger.run_directory import create_run
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path

@@ -70,6 +70,7 @@ def test_ci_installs_from_the_lock_and_makes_a_bill_of_materials():
     assert "cyclonedx-py requirements" in run and "requirements.lock" in run.partition("cyclonedx-py")[2]
 
 
+@pytest.mark.process
 def test_the_bill_of_materials_names_every_locked_package(tmp_path):
     """With the command of .ci/run."""
     pytest.importorskip("cyclonedx_py")

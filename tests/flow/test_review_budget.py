@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from labelled_sessions import Labelled, labelled
 from model_api import ModelApi, Reply, says
 from processes import poll
 
 from evolvable_store.storage.proposals import Spending
 from evolvable_store.store import Store
+
+pytestmark = pytest.mark.process
 
 CHILD = Path(__file__).parents[1] / "support" / "review_children.py"
 SESSION = next(one for one in labelled() if one.name == "alembic")

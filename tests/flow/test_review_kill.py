@@ -21,6 +21,8 @@ from evolvable_store.job_queue import enqueue
 from evolvable_store.storage.proposals import ReviewState
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 SESSION = next(one for one in labelled() if one.name == "alembic")
 SAID = "We always generate migrations with alembic revision"
 

@@ -17,7 +17,7 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 FROZEN = '---\nname: law\ndescription: Frozen.\nmetadata:\n  evolvable: "false"\n---\n\nDo not change me.\n'
 

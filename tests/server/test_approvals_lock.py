@@ -17,6 +17,8 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import proposal_inbox
 
+pytestmark = pytest.mark.process
+
 WORDS = "correct horse battery"
 
 

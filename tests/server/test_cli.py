@@ -123,6 +123,7 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
     assert ran.err == ""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -158,6 +159,7 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
     assert "\nHint: " in ran.err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -189,6 +191,7 @@ def test_wrong_usage_ends_with_2(pdf, arguments, says):
     assert says in " ".join(ran.err.split())
 
 
+@pytest.mark.process
 def test_a_conflict_names_both_versions(pdf):
     pdf("update", "pdf", "--edit", "SKILL.md", "one", "1")
 
@@ -214,6 +217,7 @@ def test_a_place_where_no_library_can_be_made_is_an_error(run):
     assert f"{run.home} cannot be made" in run("init", "--yes", code=1).err
 
 
+@pytest.mark.process
 def test_a_file_that_is_no_library_is_an_error(run):
     run.home.mkdir()
     (run.home / "library.db").write_text(
@@ -226,6 +230,7 @@ def test_a_file_that_is_no_library_is_an_error(run):
     assert "is not a library." in run("doctor", code=1).out
 
 
+@pytest.mark.process
 def test_a_library_of_a_newer_program_is_not_touched(pdf):
     with sqlite3.connect(pdf.home / "library.db") as db:
         db.execute("PRAGMA user_version=999")
@@ -234,6 +239,7 @@ def test_a_library_of_a_newer_program_is_not_touched(pdf):
     assert "written by a newer Evolvable (schema 999" in pdf("log", code=1).err
 
 
+@pytest.mark.process
 def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path):
     """A frozen resource refuses every actor but a person."""
     pdf("update", "pdf", "--file", "SKILL.md=-", stdin=FROZEN)
@@ -249,6 +255,7 @@ def test_what_is_frozen_a_person_may_change_and_an_import_may_not(pdf, tmp_path)
 # What is written to a terminal
 
 
+@pytest.mark.process
 @given(st.text(st.characters(exclude_categories=())))
 def test_no_text_can_steer_a_terminal(text):
     """attacks.json unicode-09: ANSI and OSC sequences in text that is shown."""
@@ -278,6 +285,7 @@ def test_numbers_agree_with_their_nouns():
     assert [count(1, "memory"), count(2, "memory"), count(1200, "skill")] == ["1 memory", "2 memories", "1,200 skills"]
 
 
+@pytest.mark.process
 def test_hostile_text_in_the_library_reaches_no_output(pdf):
     evil = "\x1b[2J\x1b]0;pwn\x07"
     put(pdf, "pdf", SKILL=skill_text("pdf", body=evil).encode(), notes=f"a\rb {evil} \u202e".encode())
@@ -304,6 +312,7 @@ def test_hostile_text_in_the_library_reaches_no_output(pdf):
 # The verbs
 
 
+@pytest.mark.process
 def test_a_change_is_made_seen_restored_and_undone(pdf):
     """The same verbs under the same names as over MCP."""
     changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
@@ -323,6 +332,7 @@ def test_a_change_is_made_seen_restored_and_undone(pdf):
     assert reasons[:4] == [f"{verb} on the command line" for verb in ("restored", "removed", "undone", "restored")]
 
 
+@pytest.mark.process
 def test_files_come_from_files_and_from_stdin_byte_for_byte(pdf, tmp_path):
     data = bytes(range(256)) + b"\r\n"
     (tmp_path / "picture.bin").write_bytes(data)
@@ -334,12 +344,14 @@ def test_files_come_from_files_and_from_stdin_byte_for_byte(pdf, tmp_path):
     assert pdf("get", "pdf", "--path", "assets/picture.bin", "--json").json["text"] is None
 
 
+@pytest.mark.process
 def test_equal_content_makes_no_version(pdf):
     ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin=skill_text("pdf"))
 
     assert ran.out == "skill:pdf is as it was (version 1): nothing had to be changed.\n"
 
 
+@pytest.mark.process
 def test_a_new_resource_can_start_as_a_copy(pdf):
     pdf("update", "pdf-forms", "--create", "--copy-of", "pdf", "--edit", "SKILL.md", "one", "first")
 
@@ -357,6 +369,7 @@ def editor(tmp_path: Path, body: str) -> str:
     return shlex.join([sys.executable, str(script)])
 
 
+@pytest.mark.process
 def test_the_editor_opens_the_main_file_and_keeps_its_line_ends(pdf, tmp_path):
     crlf = skill_text("pdf").replace("\n", "\r\n").encode()
     put(pdf, "pdf", SKILL=crlf)
@@ -366,6 +379,7 @@ def test_the_editor_opens_the_main_file_and_keeps_its_line_ends(pdf, tmp_path):
     assert pdf("get", "pdf").data == crlf.replace(b"two", b"second")
 
 
+@pytest.mark.process
 def test_the_editor_makes_a_new_resource(pdf, tmp_path):
     write = "data = data.replace(b'description: ', b'description: Reads CSV files.') + b'Do this.\\n'"
 
@@ -374,12 +388,14 @@ def test_the_editor_makes_a_new_resource(pdf, tmp_path):
     assert pdf("get", "csv").out == "---\nname: csv\ndescription: Reads CSV files.\n---\n\nDo this.\n"
 
 
+@pytest.mark.process
 def test_an_editor_that_saves_nothing_changes_nothing(pdf, tmp_path):
     ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, ""), VISUAL="", code=1)
 
     assert ran.err == "Error: Nothing was saved in the editor, so nothing was changed.\n"
 
 
+@pytest.mark.process
 def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_it(pdf, tmp_path):
     """A person's edit is never lost."""
     change = (
@@ -397,6 +413,7 @@ def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_i
     kept.unlink()
 
 
+@pytest.mark.process
 def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
     first = put(pdf, "csv", SKILL=b"one", session="s-1")
     put(pdf, "csv", SKILL=b"two")
@@ -406,6 +423,7 @@ def test_an_undo_that_leaves_something_alone_ends_with_1(pdf):
     assert ran.out.startswith("left alone: skill:csv: operation ")
 
 
+@pytest.mark.process
 def test_a_session_is_listed_and_taken_back(pdf):
     put(pdf, "csv", SKILL=b"one", session="s-1")
     put(pdf, "xml", SKILL=b"one", session="s-1")
@@ -417,6 +435,7 @@ def test_a_session_is_listed_and_taken_back(pdf):
     assert pdf("undo", "--session", "s-1", "--json").json["restored"] == ["skill:csv removed", "skill:xml removed"]
 
 
+@pytest.mark.process
 def test_the_log_shows_sessions_and_their_beginning_names_one(pdf):
     assert "session" not in pdf("log").out
     put(pdf, "csv", SKILL=b"one", session="0199aaaa-bbbb-7000-8000-000000000001")
@@ -427,6 +446,7 @@ def test_the_log_shows_sessions_and_their_beginning_names_one(pdf):
     assert pdf("undo", "--session", "0199aaaa-cccc...", "--json").json["restored"] == ["skill:xml removed"]
 
 
+@pytest.mark.process
 def test_a_conflict_is_stated_in_history_and_log(pdf):
     with Store.open(pdf.home) as store:
         evidence = ["conflict: SKILL.md: also changed in version 1"]
@@ -438,6 +458,7 @@ def test_a_conflict_is_stated_in_history_and_log(pdf):
     assert pdf("history", "pdf", "--json").json["versions"][0]["evidence"] == evidence
 
 
+@pytest.mark.process
 def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run.save(tmp_path / "skills", "csv", skill_text("csv"))
@@ -453,6 +474,7 @@ def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
     assert (tmp_path / "skills/csv/SKILL.md").exists() and "skills/csv" not in undone.out
 
 
+@pytest.mark.process
 def test_a_person_is_asked_before_directories_go(run, tmp_path):
     if sys.platform == "win32":
         pytest.skip("needs a terminal of POSIX")
@@ -464,6 +486,7 @@ def test_a_person_is_asked_before_directories_go(run, tmp_path):
     assert "removed from disk" in run.on_terminal("undo", 1, "--yes", columns=200)
 
 
+@pytest.mark.process
 def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
     loaded = pdf("load", "pdf")
     assert skill_text("pdf") in loaded.out
@@ -474,6 +497,7 @@ def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
     assert pdf("report", "pdf@1", "failed", "--json").json["success"] == 0.5
 
 
+@pytest.mark.process
 def test_a_proposal_waits_until_a_person_decides(pdf):
     proposed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--propose", "-m", "shorter", "--json").json
     assert (proposed["version"], proposed["proposal_id"]) == (None, 1)
@@ -487,6 +511,7 @@ def test_a_proposal_waits_until_a_person_decides(pdf):
     assert "approved already" in pdf("inbox", "reject", 1, code=1).err
 
 
+@pytest.mark.process
 def test_the_best_skill_for_a_task_is_found(pdf):
     pdf("import", seed_folder() / "skills", "--yes")
 
@@ -496,6 +521,7 @@ def test_the_best_skill_for_a_task_is_found(pdf):
     assert "evolvable load skill:write-commit-messages --search search-" in ran.out
 
 
+@pytest.mark.process
 def test_when_nothing_fits_find_ends_with_3(pdf):
     ran = pdf("find", "tune a grand piano", code=3)
 
@@ -503,6 +529,7 @@ def test_when_nothing_fits_find_ends_with_3(pdf):
     assert pdf("find", "tune a grand piano", "--json", code=3).json["none_fits"] is True
 
 
+@pytest.mark.process
 def test_a_listing_goes_on_from_its_cursor(pdf):
     for name in ("csv", "xml"):
         put(pdf, name, SKILL=skill_text(name).encode())
@@ -515,6 +542,7 @@ def test_a_listing_goes_on_from_its_cursor(pdf):
     assert pdf("list", "nothing-like-it").out.startswith("Nothing.")
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyio_backend):
     """Ids that are drawn anew each time are left out."""
@@ -543,6 +571,7 @@ async def test_json_is_exactly_what_the_tools_structured_content_holds(pdf, anyi
 # Folders
 
 
+@pytest.mark.process
 def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
@@ -559,6 +588,7 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     assert [head["ref"] for head in run("list", "--json").json["resources"]] == ["skill:csv", "skill:pdf"]
 
 
+@pytest.mark.process
 def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
     """Every problem of every folder at once."""
     run.save(tmp_path / "skills", "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
@@ -573,6 +603,7 @@ def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
     assert "skill:fine@1" in ran.out
 
 
+@pytest.mark.process
 def test_with_verbose_init_shows_every_warning(run, tmp_path):
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
@@ -591,6 +622,7 @@ def test_a_folder_that_is_a_skill_itself_is_refused_with_its_parents_name(run, t
     assert not run.home.exists()
 
 
+@pytest.mark.process
 def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
     run.save(run.project / ".agents/skills", "csv", skill_text("csv"))
@@ -606,6 +638,7 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
     assert [r["ref"] for r in run("list", "--json").json["resources"]] == ["skill:project/csv", "skill:pdf"]
 
 
+@pytest.mark.process
 def test_a_question_that_nobody_can_answer_is_an_error(run):
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf"))
 
@@ -615,6 +648,7 @@ def test_a_question_that_nobody_can_answer_is_an_error(run):
     assert run("init", "--yes", "--json").json["folders"][0]["taken"][0]["ref"] == "skill:pdf"
 
 
+@pytest.mark.process
 def test_without_any_client_init_makes_an_empty_library(run):
     assert "No folder of a client's skills was found." in run("init").out
     assert run("log").out == "Nothing has happened yet.\n"
@@ -629,6 +663,7 @@ def test_a_scope_can_be_named(run, tmp_path):
     assert "'Ac me' is not a scope" in run("init", tmp_path / "skills", "--scope", "Ac me", code=1).err
 
 
+@pytest.mark.process
 def test_folders_are_listed_and_dropped(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
@@ -650,6 +685,7 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
     assert run("get", "pdf").out == (tmp_path / "skills/pdf/SKILL.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.process
 def test_sync_takes_in_what_was_saved_and_writes_out_what_was_changed(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run.save(tmp_path / "skills", "csv", skill_text("csv"))
@@ -664,6 +700,7 @@ def test_sync_takes_in_what_was_saved_and_writes_out_what_was_changed(run, tmp_p
     assert "by an agent" in (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.process
 def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
@@ -678,6 +715,7 @@ def test_a_change_on_the_command_line_is_written_into_the_folder(run, tmp_path):
 # In and out
 
 
+@pytest.mark.process
 def test_a_json_archive_brings_the_whole_history(pdf, tmp_path):
     pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
     assert "1 resource written" in pdf("export", tmp_path / "all.json").out
@@ -692,6 +730,7 @@ def test_a_json_archive_brings_the_whole_history(pdf, tmp_path):
     assert theirs == [{**version, **own} for version in ours]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["out.zip", "out"])
 def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
     pdf("export", tmp_path / name, "pdf")
@@ -703,6 +742,7 @@ def test_a_zip_or_a_folder_brings_the_newest_version(pdf, tmp_path, name):
     assert other("undo", imported["operation"]).out.startswith("back: skill:acme/pdf removed")
 
 
+@pytest.mark.process
 def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path):
     put(pdf, "csv", SKILL=b"one")
     pdf("remove", "csv")
@@ -715,6 +755,7 @@ def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path)
     assert "added: skill:csv" not in ran.out and ran.err == ""
 
 
+@pytest.mark.process
 def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_path):
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
@@ -723,6 +764,7 @@ def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_pa
     assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--yes", "--replace").out
 
 
+@pytest.mark.process
 def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
     (tmp_path / "skills").mkdir()
     pdf("init", tmp_path / "skills")
@@ -733,6 +775,7 @@ def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
     assert (tmp_path / "skills/csv/SKILL.md").read_text(encoding="utf-8") == skill_text("csv")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "name, says", [("x.tar", "is neither .json nor .zip"), ("x.zip", "refused"), ("x.json", "JSON")]
 )
@@ -742,6 +785,7 @@ def test_what_is_no_archive_is_an_error(pdf, tmp_path, name, says):
     assert says in pdf("import", tmp_path / name, "--yes", code=1).err
 
 
+@pytest.mark.process
 def test_a_backup_is_a_library(pdf, tmp_path):
     made = pdf("backup", tmp_path / "backup", "--json").json
 
@@ -755,6 +799,7 @@ def test_a_backup_is_a_library(pdf, tmp_path):
 # Care
 
 
+@pytest.mark.process
 def test_fsck_finds_a_damaged_blob_and_ends_with_1(pdf):
     assert pdf("fsck").out == "Checked 1 resource, 1 version, 1 blob, 1 operation.\nAll is well.\n"
 
@@ -769,6 +814,7 @@ def test_fsck_finds_a_damaged_blob_and_ends_with_1(pdf):
     assert len(pdf("fsck", "--json", code=1).json["faults"]) == 1
 
 
+@pytest.mark.process
 def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf):
     for log in pdf.home.glob("library.db-*"):
         log.unlink()
@@ -785,6 +831,7 @@ def test_an_empty_home_is_refused(pdf):
     assert "it is empty; name the library's folder" in pdf("--home", "", "log", code=2).err
 
 
+@pytest.mark.process
 def test_gc_removes_only_what_nothing_refers_to(pdf):
     db = sqlite3.connect(pdf.home / "library.db")
     db.execute("INSERT INTO blob (sha256, size, codec, data) VALUES ('x', 1, 'raw', x'00')")
@@ -796,6 +843,7 @@ def test_gc_removes_only_what_nothing_refers_to(pdf):
     assert pdf("get", "pdf").out == skill_text("pdf")
 
 
+@pytest.mark.process
 def test_a_sound_library_makes_the_doctor_happy(pdf):
     health = pdf("doctor", "--json").json
 
@@ -807,6 +855,7 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
     assert pdf("doctor").out.endswith("All is well.\n")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")])
 def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compiled, said):
     monkeypatch.setattr(bm25, "COMPILED", compiled)
@@ -815,6 +864,7 @@ def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compil
     assert said in pdf("doctor").out
 
 
+@pytest.mark.process
 def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
     skills = tmp_path / "skills"
     pdf.save(skills, "huge", skill_text("huge", body="x" * MAX_FILE))
@@ -825,6 +875,7 @@ def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
     assert problem["what"].startswith(f"{skills / 'huge'} is not in the library: SKILL.md: too large: ")
 
 
+@pytest.mark.process
 def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):
     gone, skills = tmp_path / "gone", tmp_path / "skills"
     gone.mkdir()
@@ -844,6 +895,7 @@ def test_the_doctor_names_all_that_is_wrong_and_ends_with_1(pdf, tmp_path):
     assert pdf("doctor", code=1).out.endswith("3 problems.\n")
 
 
+@pytest.mark.process
 def test_the_doctor_shows_the_warnings_when_asked(pdf):
     put(pdf, "csv", SKILL=skill_text("csv", more="color: red\n").encode())
 
@@ -851,6 +903,7 @@ def test_the_doctor_shows_the_warnings_when_asked(pdf):
     assert "color" in pdf("doctor", "--verbose").out
 
 
+@pytest.mark.process
 def test_without_a_library_the_doctor_still_tells_about_the_program(run):
     health = run("doctor", "--json", code=1).json
 
@@ -861,6 +914,7 @@ def test_without_a_library_the_doctor_still_tells_about_the_program(run):
     assert health["program"]["python"]
 
 
+@pytest.mark.process
 def test_looking_changes_nothing(pdf, tmp_path):
     pdf.save(tmp_path / "skills", "csv", skill_text("csv"))
     pdf("init", tmp_path / "skills")
@@ -896,6 +950,7 @@ def names_the_twins(lines: list[str]) -> bool:
     return all(f"skill:{name} " in line for name in TWINS)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["init", "import"])
 def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
     folder = saved(run, TWINS | OTHERS)
@@ -906,6 +961,7 @@ def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
     assert title and names_the_twins(lines.splitlines())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["init", "import"])
 def test_with_json_what_is_easily_taken_for_another_is_under_its_key(run, command):
     told = run(command, saved(run, TWINS | OTHERS), "--yes", "--json").json["doubles"]
@@ -921,6 +977,7 @@ def test_nothing_is_said_where_all_can_be_told_apart(run, command):
     assert "Easily taken" not in run(command, folder, "--yes").out
 
 
+@pytest.mark.process
 def test_what_comes_in_is_compared_with_what_is_there(run):
     run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}), "--yes")
     beside = run.root / "beside"
@@ -929,6 +986,7 @@ def test_what_comes_in_is_compared_with_what_is_there(run):
     assert names_the_twins(run("import", beside, "--yes", "--json").json["doubles"])
 
 
+@pytest.mark.process
 def test_the_doctor_names_what_is_easily_taken_for_another(run):
     run("import", saved(run, TWINS | OTHERS), "--yes")
 
@@ -938,6 +996,7 @@ def test_the_doctor_names_what_is_easily_taken_for_another(run):
     assert names_the_twins(run("doctor", "--json").json["doubles"])
 
 
+@pytest.mark.process
 def test_an_update_that_says_what_another_says_is_warned_of_and_a_new_body_is_not(run):
     run("import", saved(run, OTHERS | {"pdf-forms": TWINS["pdf-forms"]}), "--yes")
     text = skill_text("pdf-forms-2", TWINS["pdf-forms-2"])

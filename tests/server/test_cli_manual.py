@@ -18,6 +18,8 @@ from click.testing import CliRunner
 from evolvable_server.cli.command_line import cli
 from evolvable_server.config import MARKS
 
+pytestmark = pytest.mark.process
+
 MANUAL = Path(__file__).parents[2] / "docs/cli.md"
 
 ADA = "/home/ada-king"

@@ -16,6 +16,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal or signals")
 
 HEAVY = ("rich", "yaml", "sqlite_utils", "watchfiles", "mcp", "uvicorn")

@@ -4,7 +4,7 @@ import anyio
 import pytest
 from mcp_place import Place, skill_text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 NO_NAME = "!!!"
 """A folder that no skill can be named after."""

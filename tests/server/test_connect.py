@@ -257,6 +257,7 @@ def test_windows_newlines_tabs_and_one_line_files_stay_as_they_are(run: CommandL
         assert path.read_bytes().decode() == text
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="a program is a script here")
 @pytest.mark.parametrize("works", [True, False])
 def test_claude_code_itself_is_asked_and_the_file_edited_when_it_fails(run: CommandLine, works: bool) -> None:
@@ -336,6 +337,7 @@ def test_a_person_s_remarks_in_and_behind_the_entry_do_not_stop_disconnect(run: 
     assert {"# mine", "# the end"} <= {*after.splitlines()} if client == "codex" else "// behind it" in after
 
 
+@pytest.mark.process
 @settings(deadline=None, max_examples=150)
 @given(
     rest=st.dictionaries(st.text(max_size=4).filter(lambda key: key != "t"), VALUES, max_size=4),

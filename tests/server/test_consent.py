@@ -20,6 +20,8 @@ from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.operation import Principal
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 AGENT = {"CLAUDECODE": "1", "EVOLVABLE_SESSION": "s1"}
 
 TEACHES = ("evolvable inbox", "evolvable evolve", "evolvable publish", "approve", "--yes", "unset", "terminal=")

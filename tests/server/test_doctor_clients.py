@@ -15,6 +15,8 @@ from processes import poll
 from evolvable_server.clients import registry
 from evolvable_server.clients.registry import HeardCall, read_client_log
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:

@@ -119,6 +119,7 @@ def served(home: Path, *options: str) -> dict[object, dict[str, object]]:
     return {answer["id"]: answer["result"] for answer in answers}
 
 
+@pytest.mark.process
 def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
     late = served(tmp_path / "late", "--toolsets", "evolve")  # a list of its own is never answered early
@@ -134,6 +135,7 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     assert len(late[4]["tools"]) > len(early[4]["tools"])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY"])
 def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str) -> None:
     command = [sys.executable, "-m", "evolvable_server", "--home", str(tmp_path), "serve"]

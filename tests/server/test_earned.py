@@ -25,6 +25,8 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import trust_levels
 from evolvable_tools.verbs import edit
 
+pytestmark = pytest.mark.process
+
 OLD = Path(__file__).parents[1] / "data/library_schema_9.db.xz"
 """A library made at commit fac0cda: skill:pdf is proven and Proficient by 12 sessions' own words, skill:csv is
 Proficient by ten reports of a client that never loaded it, skill:letters has one failure, and a proposal waits."""

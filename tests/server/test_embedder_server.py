@@ -19,6 +19,7 @@ from processes import poll
 from evolvable_tools.embedding.embedder_client import LOG
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.anyio,
     # torch's exporter to ONNX and its loading of weights warn of their own future.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from evolution_place import EvolutionPlace, answer_to
+
+pytestmark = pytest.mark.process
 
 BEGIN = ("evolve", "start", "environment:order-emails", "-p", "order-fields", "--free", "--wait")
 

@@ -58,6 +58,7 @@ def test_groups_are_named_in_the_environment_and_an_unknown_one_is_refused(tmp_p
         toolsets_of("everything")
 
 
+@pytest.mark.process
 async def test_nothing_of_evolution_is_imported_when_a_server_starts(tmp_path):
     script = "import sys, evolvable_server.serving; print([m for m in sys.modules if 'evolve' in m.split('.')[-2:]])"
     import subprocess
@@ -74,6 +75,7 @@ async def call(client: Client, tool: str, **arguments: object) -> dict:
     return result.structured_content
 
 
+@pytest.mark.process
 async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(tmp_path):
     """Start, status, pending, submit, adopt: every call returns at once, and a process of its own does the work."""
     place = await anyio.to_thread.run_sync(lambda: EvolutionPlace(tmp_path))
@@ -142,6 +144,7 @@ async def test_over_http_no_command_is_run_for_a_client(tmp_path):
     }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("role", ["brain", "judge"])
 def test_over_http_a_command_among_the_settings_is_none_the_more_run(tmp_path, role):
     place = Place(tmp_path)

@@ -115,6 +115,7 @@ def test_a_request_that_is_too_long_is_refused_under_its_id(first, last, request
     assert (refusal.id, refusal.code) == (request_id, -32600)
 
 
+@pytest.mark.process
 @given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(), st.lists))
 def test_no_value_in_the_place_of_a_member_breaks_the_reader(value):
     for member in ("jsonrpc", "id", "method", "params"):

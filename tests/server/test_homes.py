@@ -28,6 +28,7 @@ def planted(place: Place) -> str:
     return made_token(place, "planted", *Permission)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_tokens_that_others_could_have_written_let_nobody_in(tmp_path, mode):
     place = Place(tmp_path)
@@ -52,6 +53,7 @@ def test_tokens_of_another_account_let_nobody_in(tmp_path):
     assert "delete it and make new tokens" in refused.value.hint
 
 
+@pytest.mark.process
 def test_a_server_does_not_start_over_tokens_that_others_could_have_written(tmp_path):
     place = Place(tmp_path)
     planted(place)
@@ -81,6 +83,7 @@ def test_a_home_that_a_repository_names_is_refused_by_every_command(tmp_path, wo
     assert not home.exists()
 
 
+@pytest.mark.process
 def test_a_hook_queues_nothing_in_a_home_that_a_repository_names(tmp_path):
     place = Place(tmp_path)
     (tmp_path / ".git").mkdir()
@@ -92,6 +95,7 @@ def test_a_hook_queues_nothing_in_a_home_that_a_repository_names(tmp_path):
     assert not (place.home / "reviews").exists()
 
 
+@pytest.mark.process
 def test_a_server_leaves_nothing_in_its_home_that_others_may_read(tmp_path):
     place = Place(tmp_path)
     before = os.umask(0)

@@ -83,12 +83,14 @@ def test_a_session_that_has_no_name_is_offered_nothing(hooks):
     assert hooks.offered(session_id="") == ""
 
 
+@pytest.mark.process
 def test_a_skill_that_the_session_has_opened_is_not_offered(place, hooks):
     hooks.used("Skill", skill="pdf")
 
     assert hooks.offered() == ""
 
 
+@pytest.mark.process
 def test_an_offer_has_at_most_600_characters_and_names_two_skills(place, hooks):
     with Library.open(place.home) as library:
         for name in (f"pdf-form-{'x' * 50}", f"pdf-form-{'y' * 50}", f"pdf-form-{'z' * 50}"):
@@ -108,6 +110,7 @@ def test_being_offered_is_no_use(hooks):
     assert hooks.tally("pdf") == Tally()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("tool", "given"),
     [
@@ -176,12 +179,14 @@ def test_old_sessions_are_forgotten(place, hooks, monkeypatch):
     assert len(list((place.home / "hooks/offered").iterdir())) <= 4
 
 
+@pytest.mark.process
 def test_where_nothing_can_be_remembered_nothing_is_offered(place, hooks):
     (place.home / "hooks").write_text("in the way")
 
     assert hooks.offered() == ""
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 async def test_a_hook_calls_the_running_server_by_a_tool_that_is_not_listed(place, era):
     async with place.client(era) as client:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from mcp_place import Place
 
+pytestmark = pytest.mark.process
+
 HOOK = "from evolvable_server.hooks.command import main; main()"
 STOP = {"session_id": "s1", "transcript_path": "/t/a.jsonl", "cwd": "/p", "hook_event_name": "Stop"}
 

@@ -15,7 +15,7 @@ from http_place import HttpServer, http_server, modern
 from mcp import Client
 from mcp_place import ERAS, Place, skill_text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def update(name: str) -> dict:
     return {"ref": name, "reason": "x", "create": True, "files": {"SKILL.md": skill_text(name)}}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("who", ["reader", "approver"])
 def test_a_token_without_write_reads_and_changes_nothing(team, who):
     place, server, secrets = team
@@ -51,6 +52,7 @@ def test_a_token_without_write_reads_and_changes_nothing(team, who):
         assert f"by-{who}" not in {head.ref.name for head in store.heads()}
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", list(ERAS))
 async def test_the_refusal_reaches_a_client_of_either_era(team, era):
@@ -71,6 +73,7 @@ async def test_the_refusal_reaches_a_client_of_either_era(team, era):
     assert found.structured_content["matches"][0]["ref"] == "skill:pdf"
 
 
+@pytest.mark.process
 def test_an_operation_says_whose_token_made_it(team):
     place, server, _ = team
     made = server.tool("update_resource", update("named")).json["result"]["structuredContent"]
@@ -79,6 +82,7 @@ def test_an_operation_says_whose_token_made_it(team):
         assert store.operation(made["operation"]).session == "token:writer"
 
 
+@pytest.mark.process
 def test_a_client_cannot_speak_in_the_session_of_another(team):
     place, server, _ = team
     frame, headers = modern("tools/call", {"name": "update_resource", "arguments": update("spoken")})
@@ -89,6 +93,7 @@ def test_a_client_cannot_speak_in_the_session_of_another(team):
         assert store.operation(made["operation"]).session == "token:writer/reader"
 
 
+@pytest.mark.process
 def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
     place, server, _ = team
     secret = made_token(place, "leaver")
@@ -107,6 +112,7 @@ def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.process
 def test_a_broken_file_of_tokens_lets_nobody_in(team):
     place, server, _ = team
     path = place.home / FILE
@@ -119,6 +125,7 @@ def test_a_broken_file_of_tokens_lets_nobody_in(team):
     assert server.tool("list_resources", {}).status == 200
 
 
+@pytest.mark.process
 def test_every_tool_that_is_served_has_its_permission(team):
     """A tool that is named nowhere needs all permissions: it has to be decided about."""
     _, server, _ = team
@@ -130,6 +137,7 @@ def test_every_tool_that_is_served_has_its_permission(team):
     assert required_permissions("review_inbox", {"action": "list"}) == {READ}
 
 
+@pytest.mark.process
 def test_one_bearer_cannot_take_all_the_streams(team):
     place, server, secrets = team
     frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
@@ -163,6 +171,7 @@ def queued(place: Place) -> list[str]:
     return sorted(path.name for path in place.home.glob("reviews/queue/*"))
 
 
+@pytest.mark.process
 def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(opened):
     place, server = opened
     kept = place.root / ".claude/projects/p/s.jsonl"
@@ -184,6 +193,7 @@ def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(op
     assert queued(place) == ["s0.json"]
 
 
+@pytest.mark.process
 def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
     place, server, _ = team
     kept = place.root / ".claude/projects/p/s.jsonl"
@@ -196,6 +206,7 @@ def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
     assert queued(place) == []
 
 
+@pytest.mark.process
 def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
     _, server = opened
     frame, headers = modern("tools/call", {"name": "seen", "arguments": {}})
@@ -204,6 +215,7 @@ def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
     assert text_of(server.post(frame, headers | forwarded)) == f"http 127.0.0.1 127.0.0.1:{server.port}"
 
 
+@pytest.mark.process
 def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):
     place = Place(tmp_path)
     with http_server(place) as server:
@@ -216,6 +228,7 @@ def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):
         assert server.tool("list_resources", {}).status == 401  # the last one is gone, and the door stays shut
 
 
+@pytest.mark.process
 def test_beyond_this_machine_only_the_hosts_that_are_named_are_answered(tmp_path):
     place = Place(tmp_path)
     secret = made_token(place, "proxy")

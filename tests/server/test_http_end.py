@@ -24,6 +24,7 @@ def holding(server, seconds: float) -> bytes:
     return server.request(frame, headers)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place):
     with http_server(place, tools=True) as server:
@@ -47,6 +48,7 @@ def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place):
     assert alive.status == 200
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_what_takes_longer_than_the_grace_is_cut(place):
     with http_server(place, "--grace", "0.5", tools=True) as server, server.connect(holding(server, 60)) as connection:
@@ -58,6 +60,7 @@ def test_what_takes_longer_than_the_grace_is_cut(place):
         assert time.monotonic() - began < 8
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_a_second_signal_ends_it_at_once(place):
     with http_server(place, tools=True) as server, server.connect(holding(server, 60)):
@@ -75,6 +78,7 @@ def test_an_address_that_others_could_reach_is_refused_without_a_token(tmp_path,
         check_reach(HttpSettings(host), Tokens(tmp_path))
 
 
+@pytest.mark.process
 def test_the_command_says_what_to_do_about_an_address_that_others_could_reach(place):
     command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", "[::]:8000"]
 

@@ -12,6 +12,8 @@ from samples import attacks
 
 from evolvable_server.mcp.server import Permission
 
+pytestmark = pytest.mark.process
+
 MORE = json.loads((Path(__file__).parents[1] / "data" / "http_attacks.json").read_text(encoding="utf-8"))["cases"]
 
 FRAMES = [case for case in attacks("frame") if not {"hold_s", "flood"} & case.get("gen", {}).keys()]

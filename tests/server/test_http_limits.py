@@ -7,6 +7,8 @@ import pytest
 from http_place import Answer, HttpServer, http_server, modern, received
 from mcp_place import Place
 
+pytestmark = pytest.mark.process
+
 LIMITS = {
     "connection_limits.HEADER_SECONDS": 0.7,
     "connection_limits.BODY_SECONDS": 0.7,

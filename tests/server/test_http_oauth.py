@@ -15,6 +15,8 @@ from mcp_place import Place
 from evolvable_server.transport.http_access import OAuthVerifier
 from evolvable_server.transport.http_auth import OAuth
 
+pytestmark = pytest.mark.process
+
 RESOURCE = "http://127.0.0.1:8642/mcp"
 
 

@@ -14,6 +14,8 @@ from mcp_place import Place
 
 from evolvable_server.mcp.server import Permission
 
+pytestmark = pytest.mark.process
+
 LIMITS = {
     "request_limits.REQUESTS": 4,
     "request_limits.REQUESTS_EACH": 4,

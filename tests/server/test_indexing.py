@@ -14,6 +14,8 @@ from evolvable_store.search.index import Index, check_index
 from evolvable_store.search.index_file import IndexFile
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 PATIENCE = 60.0  # seconds
 
 

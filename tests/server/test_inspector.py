@@ -26,6 +26,7 @@ CALL = re.compile(r"^# (?P<shown>.+)\nnpx @modelcontextprotocol/inspector@\S+ (?
 CALLS = [(match["words"], match["shown"]) for match in CALL.finditer(PAGE.read_text(encoding="utf-8"))]
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.nightly,
     pytest.mark.skipif(
         INSPECTOR is None, reason="needs Node and the Inspector: set EVOLVABLE_INSPECTOR to mcp-inspector (.ci/nightly)"

@@ -142,6 +142,7 @@ def test_the_model_is_that_of_the_environment_and_the_address_that_of_the_person
     assert any(KEY["ANTHROPIC_API_KEY"] in header for header in api.asked[0].headers.values())
 
 
+@pytest.mark.process
 def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_path: Path) -> None:
     script = tmp_path / "a judge.py"
     script.write_text('import sys; print(\'{"choice": "A", "why": "\' + sys.argv[1] + \'"}\')', encoding="utf-8")
@@ -207,6 +208,7 @@ print(json.dumps([name for name in {HEAVY} if name in sys.modules]))
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "settings",
     [

@@ -48,6 +48,7 @@ def remember(line, text, name="USER", **more):
     return line("update", f"memory:{name}", "--create", "--file", f"{name}.md={source}", **more)
 
 
+@pytest.mark.process
 @given(st.binary(max_size=60), st.text(max_size=60), st.text(max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_what_a_person_wrote_comes_back_byte_for_byte(data, text, other):
@@ -74,6 +75,7 @@ def test_half_a_block_is_said_and_left_alone(data, line):
     assert broken.value.line == line
 
 
+@pytest.mark.process
 def test_nothing_is_written_before_it_is_switched_on(line):
     remember(line, "- 2026-11-20: Likes tea.\n")
     assert not rule(line).exists()
@@ -82,6 +84,7 @@ def test_nothing_is_written_before_it_is_switched_on(line):
     assert {one["state"] for one in line("memory", "show", "--json").json["copies"]} == {"off"}
 
 
+@pytest.mark.process
 def test_on_writes_for_both_clients_and_off_takes_all_of_it_out_again(line):
     remember(line, "- 2026-11-20: Likes tea.\n")
     own = b"\xef\xbb\xbfMy words.\r\nno end"
@@ -105,6 +108,7 @@ def test_on_writes_for_both_clients_and_off_takes_all_of_it_out_again(line):
     assert "off already" in line("memory", "off").out
 
 
+@pytest.mark.process
 def test_a_change_of_a_memory_reaches_the_clients_and_the_person_keeps_what_is_theirs(line):
     agents(line).write_bytes(b"Mine.\n")
     line("memory", "on", "codex")
@@ -144,6 +148,7 @@ def test_a_memory_that_is_too_long_is_cut_at_a_line_and_secrets_do_not_leave(lin
     assert token not in text
 
 
+@pytest.mark.process
 def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_is(line):
     agents(line).write_bytes(b"a\n<!-- evolvable memory: begin -->\n")
     ran = line("memory", "on", "codex", code=1)
@@ -166,6 +171,7 @@ async def called(client, **arguments):
     return result.structured_content or result.content[0].text
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_the_copies_up_to_date(place):
     (place.root / ".claude").mkdir()
@@ -194,6 +200,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
         await says("Has two cats.")
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 async def test_by_the_policy_auto_an_agents_fact_is_kept_at_once_and_a_person_is_asked_by_default(place, monkeypatch):
     asked = []

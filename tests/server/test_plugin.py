@@ -119,6 +119,7 @@ def test_the_registry_s_entry_is_what_the_registry_takes():
     assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / project["readme"]).read_text(encoding="utf-8")
 
 
+@pytest.mark.process
 def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path):
     code = f"import build, pathlib; build.stage(pathlib.Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT / "plugins/desktop", check=True, timeout=60)

@@ -36,6 +36,7 @@ def test_what_a_person_imports_at_a_terminal_is_the_persons(evolvable: CommandLi
     assert (made.principal, made.intent.via) == (Principal.PERSON, "terminal")
 
 
+@pytest.mark.process
 def test_what_is_imported_without_a_terminal_is_local(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
     evolvable.person = False

@@ -42,6 +42,7 @@ libc.fflush(out)
 """
 
 
+@pytest.mark.process
 def test_threads_share_the_arenas_that_memory_is_taken_from():
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
 

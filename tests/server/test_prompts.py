@@ -10,7 +10,7 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 def prompt_text(name, arguments="", body="Do it.", description="Asks for it."):

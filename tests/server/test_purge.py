@@ -24,6 +24,8 @@ from evolvable_store.store import Store
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, read_ledger
 from evolvable_tools.library import Library
 
+pytestmark = pytest.mark.process
+
 _RNG = random.Random(7)
 SECRET = "ghp_" + "".join(_RNG.choice(string.ascii_letters + string.digits) for _ in range(36))
 VALUE = "".join(_RNG.choice(string.ascii_letters + string.digits) for _ in range(24))

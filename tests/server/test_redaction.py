@@ -109,6 +109,7 @@ def test_what_is_thought_about_elsewhere_is_redacted_once_more(tmp_path):
     assert "Blue Heron" not in "".join(thinker.heard)
 
 
+@pytest.mark.process
 def test_reviews_the_command_line_and_the_doctor_know_it(tmp_path):
     line = CommandLine(tmp_path)
     line("init", code=None)

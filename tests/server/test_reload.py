@@ -11,7 +11,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 async def until(check, seconds=10.0):

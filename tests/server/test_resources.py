@@ -15,7 +15,7 @@ from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 MAIN = "---\nname: {0}\ndescription: Is {0}.\n---\n\nText of {0}.\n"
 

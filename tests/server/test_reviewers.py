@@ -12,6 +12,8 @@ from transcripts import Run, Says, User, write_claude_code
 
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 SESSION = next(one for one in labelled() if one.name == "alembic")
 SAID = "We always generate migrations with alembic revision"
 

@@ -13,7 +13,7 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 SESSION = next(one for one in labelled() if one.name == "alembic")
 
 

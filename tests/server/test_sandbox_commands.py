@@ -7,7 +7,7 @@ import sys
 import pytest
 from command_line import CommandLine
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="terminals")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name == "nt", reason="terminals")]
 
 
 @pytest.fixture

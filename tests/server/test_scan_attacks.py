@@ -9,7 +9,7 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 BODY = """\
 # Steps

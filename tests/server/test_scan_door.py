@@ -29,6 +29,7 @@ def write(folder, name, text):
     return folder / name
 
 
+@pytest.mark.process
 async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     async with place.client(era) as client:
         refused = await client.call_tool("update_resource", {"ref": "pdf", "reason": "help", "files": {"a.md": HIDDEN}})
@@ -59,6 +60,7 @@ def test_the_command_line_warns_a_person_and_does_what_they_say(line):
     assert "scan: SKILL.md:6: it turns a protection off" in made.err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("form", ["in", "in.zip", "in.json"])
 def test_a_person_sees_what_an_import_brings_and_one_yes_imports_it(line, form):
     """trust.md section 2, row import."""

@@ -46,6 +46,7 @@ def test_a_hook_before_a_tool_says_whose_call_comes():
     assert sessions.of({}) is None
 
 
+@pytest.mark.process
 async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_session(place, monkeypatch):
     """Claude Code starts a server once and names its session in the environment; hooks tell of the next one."""
     monkeypatch.setattr(type(place), "environment", {**place.environment, "CLAUDE_CODE_SESSION_ID": "claude-1"})
@@ -61,6 +62,7 @@ async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_
     assert like_a_token == "client:token:alice"  # nobody who showed a token is called so
 
 
+@pytest.mark.process
 async def test_over_http_each_call_has_its_own_session(place):
     """Claude Code names only the call; a hook before it says whose it is. The server's own environment is nobody's."""
     with http_server(place, environment={"CLAUDE_CODE_SESSION_ID": "the-server's"}) as server:

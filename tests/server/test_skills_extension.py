@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from evolvable_server.cli.command_line import cli
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 ID = "io.modelcontextprotocol/skills"
 

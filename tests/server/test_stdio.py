@@ -271,6 +271,7 @@ def expected_codes(why):
     return set() if why == "ignored" else {None}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("server", ["shared", "library"])
 @pytest.mark.parametrize("case", [case for case in FRAMES if case["id"] not in HELD], ids=lambda case: case["id"])
 def test_a_hostile_frame_is_answered_and_the_server_lives(request, server, case):
@@ -393,6 +394,7 @@ def test_random_frames_are_answered_within_a_second(shared, line):
 # Bounds
 
 
+@pytest.mark.process
 def test_at_most_sixty_four_requests_are_in_flight(start):
     peer = start()
     for number in range(150):
@@ -401,6 +403,7 @@ def test_at_most_sixty_four_requests_are_in_flight(start):
     assert max(answer["result"]["structuredContent"]["result"] for answer in answers) == 64
 
 
+@pytest.mark.process
 def test_slow_tools_do_not_keep_the_transport_from_reading_and_writing(start):
     """The SDK shares forty threads between its tools and its own reads and writes."""
     peer = start()
@@ -411,6 +414,7 @@ def test_slow_tools_do_not_keep_the_transport_from_reading_and_writing(start):
     assert peer.ends() == 0
 
 
+@pytest.mark.process
 def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
     """A subscription is a request that stays open; sixty-four of them must not close the door."""
     peer = start(initialize=False)
@@ -437,6 +441,7 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
     assert peer.next()["method"] == "notifications/subscriptions/acknowledged"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("requests", "size"), [(10_000, 10), (1_500, 10_000)])
 def test_a_client_that_does_not_read_cannot_make_the_server_grow(start, requests, size):
     """attacks.json frame-32: 113 MB more with the SDK's own transport."""
@@ -469,6 +474,7 @@ def eventually_stalls(written):
 # The end
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_it_ends_at_once_when_stdin_ends_and_nothing_runs(start):
     peer = start()
@@ -477,16 +483,19 @@ def test_it_ends_at_once_when_stdin_ends_and_nothing_runs(start):
     peer.said("cleaned")
 
 
+@pytest.mark.process
 def test_it_starts_and_ends_with_an_empty_stdin(script):
     done = subprocess.run([sys.executable, script], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
     assert (done.returncode, done.stdout) == (0, b"")
 
 
+@pytest.mark.process
 def test_it_ends_with_a_stdin_that_was_never_open(script):
     command = f'exec "{sys.executable}" "{script}" <&-'
     assert subprocess.run(["sh", "-c", command], capture_output=True, timeout=10).returncode == 0
 
 
+@pytest.mark.process
 def test_requests_from_a_file_are_answered_before_the_end(script):
     """The last line needs no newline."""
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -497,6 +506,7 @@ def test_requests_from_a_file_are_answered_before_the_end(script):
     assert done.returncode == 0
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_a_reply_that_is_nearly_there_is_still_written(start):
     peer = start()
@@ -507,6 +517,7 @@ def test_a_reply_that_is_nearly_there_is_still_written(start):
     assert peer.ends() == 0
 
 
+@pytest.mark.process
 @pytest.mark.alone
 @pytest.mark.parametrize("tool", ["block", "wait", pytest.param("hog", marks=posix)])
 def test_it_ends_within_a_second_of_stdin_whatever_runs(start, tool):
@@ -593,6 +604,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.process
 @posix
 def test_it_ends_when_the_parent_dies_although_its_pipe_was_leaked(script):
     """The SDK's server lives on."""

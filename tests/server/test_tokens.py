@@ -149,6 +149,7 @@ def test_where_there_is_no_library_no_token_is_made(tmp_path):
         Tokens(tmp_path / "nothing").add("alice", [])
 
 
+@pytest.mark.process
 def test_tokens_made_at_once_are_all_there(tmp_path):
     script = """
 import sys

@@ -506,6 +506,7 @@ def act(store: Store, happened: list[Act]) -> None:
             continue
 
 
+@pytest.mark.process
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=acts, then=acts, here=acts)
 def test_any_history_can_be_moved_and_continued(

@@ -259,6 +259,7 @@ paths = st.lists(names, min_size=1, max_size=3).map("/".join)
 contents = st.builds(File, st.binary(max_size=200), st.sampled_from([PLAIN, EXECUTABLE]))
 
 
+@pytest.mark.process
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=st.dictionaries(paths, contents, max_size=8))
 def test_any_files_come_back_as_they_were(store: Store, other: Store, files: dict[str, File]) -> None:

@@ -62,6 +62,7 @@ def test_a_write_after_every_step_does_not_start_it_anew(store: Store, put: Put,
         assert copy.sequence() == 30, "the library as it was when the backup began"
 
 
+@pytest.mark.process
 def test_a_backup_ends_while_others_write_without_a_pause(children: Children, tmp_path: Path) -> None:
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:

@@ -140,6 +140,7 @@ def test_of_two_names_that_differ_only_by_case_one_is_left_out(pdf: Path) -> Non
     assert "Notes.md" in reading.files
 
 
+@pytest.mark.process
 @posix
 def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:
     """attacks.json, fs-11."""
@@ -252,6 +253,7 @@ def test_below_a_root_that_is_a_symlink_all_is_as_usual(pdf: Path, tmp_path: Pat
     assert read_folder(link / "pdf") == read_folder(pdf)
 
 
+@pytest.mark.process
 @posix
 def test_a_folder_exchanged_for_a_symlink_while_it_is_read_shows_nothing_else(pdf: Path, tmp_path: Path) -> None:
     """The classic race: the path of a folder leads elsewhere between two looks."""
@@ -411,6 +413,7 @@ def test_a_signature_of_a_moment_ago_is_not_trusted(pdf: Path) -> None:
     assert read_folder(pdf).newest == seen.newest
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_a_thousand_folders_are_signed_quickly(tmp_path: Path) -> None:
     """60 ms on the machine of the measurements (25 there); ten times that is a change of kind, not noise."""
@@ -510,6 +513,7 @@ def test_without_directory_descriptors_the_reading_is_the_same(pdf: Path, monkey
     assert (reading.files, reading.left_out, *rest) == (expected[0].files, expected[0].left_out, *expected[1:])
 
 
+@pytest.mark.process
 @posix
 def test_no_descriptor_stays_open(pdf: Path) -> None:
     descriptors = Path("/dev/fd")

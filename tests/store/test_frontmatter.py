@@ -352,6 +352,7 @@ def test_a_body_cannot_freeze():
     assert not is_frozen(b'---\nname: x\n---\n---\nmetadata:\n  evolvable: "false"\n---\n')
 
 
+@pytest.mark.process
 def test_the_yaml_parser_is_not_imported_before_a_head_is_read():
     """A server must answer before it needs YAML."""
     code = (

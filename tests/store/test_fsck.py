@@ -181,6 +181,7 @@ def test_progress_grows_to_the_end(damaged: Path) -> None:
     assert seen[-1][0] == seen[-1][1] > 0
 
 
+@pytest.mark.process
 def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path: Path) -> None:
     """The check sees one state, though others write all the while, and holds none of them up."""
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
@@ -207,6 +208,7 @@ def content(store: Store) -> object:
     )
 
 
+@pytest.mark.process
 def test_a_flipped_byte_is_found_or_changes_nothing(sound: Path, damaged: Path) -> None:
     """Three bits flipped at random; SQLite's own check finds four in five."""
     rng, whole = random.Random(5), sound.read_bytes()

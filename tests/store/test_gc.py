@@ -125,6 +125,7 @@ def test_a_library_that_cannot_be_written_says_so(store: Store, tmp_path: Path) 
         collect(store)
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path: Path) -> None:
     """Fewer than 250 ms, the bound for any wait, though much is removed."""
@@ -144,6 +145,7 @@ def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path:
         assert_sound(store)
 
 
+@pytest.mark.process
 def test_collecting_beside_writers_loses_nothing(children: Children, tmp_path: Path) -> None:
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from evolvable_store.workingcopy.incoming import Repository, repositories_around
 
+pytestmark = pytest.mark.process
+
 TEXT = b"one\n" * 200
 
 

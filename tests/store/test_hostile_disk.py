@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from evolvable_store.errors import EvolvableError
 from evolvable_store.workingcopy.atomic_dir import staging_for, sweep
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="links and modes as on a POSIX system"),
+]
 
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))

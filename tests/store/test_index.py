@@ -77,6 +77,7 @@ def test_what_was_just_written_is_found(store: Store, index: Index) -> None:
     assert found(index, "checkbox") == ["skill:pdf"]
 
 
+@pytest.mark.process
 def test_what_another_process_wrote_is_found(store: Store, index: Index) -> None:
     assert found(index, "quokka") == []
     said(child("put", store.home, "marsupial", "All about the quokka."))
@@ -380,6 +381,7 @@ def test_the_index_of_a_longer_history_is_not_believed(store: Store) -> None:
         assert (found(index, "quokkas"), found(index, "wombats")) == (["skill:pdf"], [])
 
 
+@pytest.mark.process
 def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> None:
     with store.transaction(Actor.IMPORT, "many") as tx:
         for number in range(BATCH + 100):
@@ -399,6 +401,7 @@ def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> No
             process.kill()
 
 
+@pytest.mark.process
 def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Index, tmp_path: Path) -> None:
     put(store, "pdf", PDF)
     index.catch_up()
@@ -419,6 +422,7 @@ def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Ind
     assert not Path(told["path"]).parent.exists()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sqlite3.sqlite_version_info >= (3, 43, 0), reason="the standard library's SQLite is a new one")
 def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)
@@ -454,6 +458,7 @@ def test_threads_may_share_it(store: Store, index: Index) -> None:
     assert found(index, "signature") == ["skill:pdf"]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_may_use_it(store: Store, index: Index) -> None:
     put(store, "pdf", PDF)

@@ -14,6 +14,8 @@ from soundness import assert_sound
 from evolvable_store.operation import Change
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 WRITERS = 4
 PARTS = {1: [("shared",)], 2: [("comes-and-goes",) * 2], 3: [("one", "two", "three")]}
 """What an operation of a writer may move, by the number of its changes."""

@@ -89,6 +89,7 @@ def test_a_huge_text_is_merged_in_bounded_time() -> None:
     assert merge_text(base, ours, base.replace("line 500\n", "line 500, edited\n")) is None
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @pytest.mark.parametrize("paragraphs", [5, 25])
 def test_documents_merge_as_git_merges_them(tmp_path: Path, paragraphs: int) -> None:

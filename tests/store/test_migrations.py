@@ -50,6 +50,7 @@ def opened_by_eight(children: Children, tmp_path: Path) -> list[dict[str, object
     return [child.said() for child in all_eight]
 
 
+@pytest.mark.process
 def test_eight_processes_that_make_one_library_at_once_all_succeed(children: Children, tmp_path: Path) -> None:
     said = opened_by_eight(children, tmp_path)
     assert said == [{"schema": migrations.LATEST, "journal": said[0]["journal"], "heads": []}] * 8
@@ -57,6 +58,7 @@ def test_eight_processes_that_make_one_library_at_once_all_succeed(children: Chi
         assert_sound(store)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("steps", range(1, migrations.LATEST))
 def test_eight_processes_that_open_an_older_library_at_once_bring_it_up_to_date(
     children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
@@ -77,6 +79,7 @@ def test_an_older_library_gets_the_schema_of_a_new_one(tmp_path: Path, monkeypat
     assert schema(tmp_path / "old") == schema(tmp_path / "new")
 
 
+@pytest.mark.process
 def test_a_kill_while_a_new_library_is_made_leaves_an_empty_file_that_opens(children: Children, tmp_path: Path) -> None:
     assert children.start("die-in-migration", tmp_path / "home").killed_itself()
     assert schema(tmp_path / "home") == (0, set())
@@ -85,6 +88,7 @@ def test_a_kill_while_a_new_library_is_made_leaves_an_empty_file_that_opens(chil
     assert schema(tmp_path / "home")[0] == migrations.LATEST
 
 
+@pytest.mark.process
 def test_a_kill_while_an_older_library_is_brought_up_leaves_it_as_it_was(
     children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

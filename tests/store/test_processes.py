@@ -15,6 +15,8 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
+pytestmark = pytest.mark.process
+
 WORKERS = [f"w{number}" for number in range(8)]
 Record = Callable[[str, object], None]
 

@@ -20,6 +20,8 @@ from evolvable_store.resource import Kind
 from evolvable_store.validation import find_problems
 from evolvable_store.workingcopy.tree_reader import read_folder
 
+pytestmark = pytest.mark.process
+
 SKILLS = seed_folder() / "skills"
 NAMES = sorted(path.name for path in SKILLS.iterdir() if path.is_dir())
 SCRIPTS = sorted(SKILLS.glob("*/scripts/*.py"))

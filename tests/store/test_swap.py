@@ -652,6 +652,7 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
 # Crashes
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("operation", ["create", "update", "remove"])
 @pytest.mark.parametrize("way", ["exchange", "two renames", "file by file"])
 @posix
@@ -664,6 +665,7 @@ def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: st
     assert said["steps"] > 10
 
 
+@pytest.mark.process
 @posix
 def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(
     pdf: Path, staging: StagingDirectory, tmp_path: Path
@@ -671,6 +673,7 @@ def test_killed_writers_leave_whole_folders_and_readers_see_no_mix(
     kill_writers(pdf, staging, tmp_path, kills=60)
 
 
+@pytest.mark.process
 @posix
 @pytest.mark.nightly
 def test_a_thousand_killed_writers(pdf: Path, staging: StagingDirectory, tmp_path: Path) -> None:
@@ -771,6 +774,7 @@ def test_a_rename_replaces_nothing_where_the_system_has_no_such_call(
     assert (tmp_path / "third").is_dir()
 
 
+@pytest.mark.process
 def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: StagingDirectory) -> None:
     """Somebody makes and removes the folder while it is written."""
     script = "import os, sys\na, b = sys.argv[1:]\nwhile True:\n os.rename(a, b); os.rename(b, a)"

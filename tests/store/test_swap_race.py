@@ -67,6 +67,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("swapping", ["home/skills/team", "home/skills", "home", "home/.skills.evolvable"])
 def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
     tmp_path: Path, way: str, swapping: str
@@ -95,6 +96,7 @@ def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
     assert snapshot(outside) == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("swapping", ["home/skills/team", "home/skills", "home"])
 def test_a_link_planted_while_a_folder_is_read_brings_nothing_in(tmp_path: Path, swapping: str) -> None:
     root = tmp_path / "home" / "skills"

@@ -95,6 +95,7 @@ def filled(home: Path, versions: int = 1) -> dict[tuple[str, int], Files]:
 # A full disk
 
 
+@pytest.mark.process
 @linux_root
 def test_a_full_disk_is_said_to_be_full_and_loses_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, Store.open(disk / "home", create=True) as store:
@@ -120,6 +121,7 @@ def test_a_full_disk_is_said_to_be_full_and_loses_nothing(tmp_path: Path) -> Non
         assert_sound(store)
 
 
+@pytest.mark.process
 @linux_root
 def test_a_library_cannot_be_made_on_a_full_disk_and_says_so_at_once(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "16k") as disk:
@@ -134,6 +136,7 @@ def test_a_library_cannot_be_made_on_a_full_disk_and_says_so_at_once(tmp_path: P
 # A disk or a file that cannot be written
 
 
+@pytest.mark.process
 @linux_root
 def test_a_library_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
@@ -149,6 +152,7 @@ def test_a_library_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> N
             tx.put(PDF, skill("new"))
 
 
+@pytest.mark.process
 @linux_root
 def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
@@ -165,6 +169,7 @@ def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> N
             assert_sound(store)
 
 
+@pytest.mark.process
 @linux_root
 def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, tmp_path: Path) -> None:
     """After a kill the newest versions are in the write-ahead log alone: it is read, or the library is refused."""
@@ -191,6 +196,7 @@ def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, 
             assert_sound(store)
 
 
+@pytest.mark.process
 @linux_root
 def test_another_user_who_may_only_read_reads(children: Children, public: Path) -> None:
     content = filled(public / "home", versions=2)
@@ -201,6 +207,7 @@ def test_another_user_who_may_only_read_reads(children: Children, public: Path) 
     assert said["texts"]["skill:pdf"] == {path: file.data.decode() for path, file in content["pdf", 2].items()}
 
 
+@pytest.mark.process
 @linux_root
 def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(children: Children, public: Path) -> None:
     filled(public / "home")
@@ -217,6 +224,7 @@ def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(chi
             assert said["texts"]["skill:pdf"] == {"SKILL.md": f"now {number}"}
 
 
+@pytest.mark.process
 @linux_root
 def test_a_library_that_may_not_even_be_read_is_refused(children: Children, public: Path) -> None:
     filled(public / "home")
@@ -335,6 +343,7 @@ def test_flipped_bits_anywhere_never_give_wrong_content(tmp_path: Path, trials: 
         shutil.rmtree(home)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 32, b"garbage" * 500])
 def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
     children: Children, tmp_path: Path, damage: bytes
@@ -396,6 +405,7 @@ def test_an_interruption_between_two_statements_publishes_nothing_and_frees_the_
         assert_sound(store)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_fork_with_the_library_open_loses_nothing(children: Children, tmp_path: Path) -> None:
     """SQLite's connections must not cross a fork (sqlite.org/howtocorrupt.html); parent and child both go on."""
@@ -409,6 +419,7 @@ def test_a_fork_with_the_library_open_loses_nothing(children: Children, tmp_path
 # Another SQLite
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("flags", [("--stdlib",), ("--stdlib", "--unsafe")], ids=" ".join)
 def test_a_sqlite_without_the_fix_of_the_log_uses_a_rollback_journal(
     children: Children, tmp_path: Path, flags: tuple[str, ...]

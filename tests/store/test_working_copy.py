@@ -607,6 +607,7 @@ print(sum(len(sync.taken) for sync in WorkingCopies(store).sync()))
 """
 
 
+@pytest.mark.process
 def test_a_save_seen_by_many_processes_at_once_makes_one_version(desk):
     for number in range(20):
         desk.save(f"skill-{number}", text(f"skill-{number}"))

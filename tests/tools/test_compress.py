@@ -1,5 +1,6 @@
 """A history made short: nine parts, an index of what was named, and a tail that parts no call from its result."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_a_long_history_becomes_nine_parts_an_index_and_a_tail():
     assert keeps_everything(messages, short) == []
 
 
+@pytest.mark.process
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_nothing_that_was_named_is_lost_and_no_call_is_parted(length, keep):

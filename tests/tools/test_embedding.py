@@ -37,7 +37,10 @@ from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbed
 Connect = Callable[..., SharedEmbedder]
 
 # torch's exporter to ONNX and its loading of weights warn of their own future.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+]
 
 
 @pytest.fixture

@@ -167,6 +167,7 @@ def test_the_library_is_whole_after_all_of_it(shelf: Library) -> None:
     assert shelf.index.in_step() == []
 
 
+@pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_hostile_tasks_through_the_server_are_answered_or_refused(tmp_path: Path, era: str) -> None:

@@ -192,6 +192,7 @@ def another(tmp_path: Path) -> Iterator[Library]:
         yield library
 
 
+@pytest.mark.process
 def test_time_does_not_grow_with_the_library(library: Library, another: Library):
     for its, skills in ((library, 2), (another, 200)):
         crowd(its, skills, lambda n: f"topic{n} subject{n}")

@@ -190,6 +190,7 @@ def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypat
     assert not api.asked
 
 
+@pytest.mark.process
 def test_importing_the_providers_imports_no_sdk() -> None:
     code = (
         "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.anthropic_model, "
@@ -215,6 +216,7 @@ def command(tmp_path: Path) -> Callable[..., CommandModel]:
     return make
 
 
+@pytest.mark.process
 def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
     command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
     assert asked.endswith(f"\n{mark}\n{ASKED.data}\n{mark}\n")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "output",
     [
@@ -258,6 +261,7 @@ def test_what_the_clients_put_around_an_answer_is_taken_off(command: Callable[..
     assert command(f"print({output!r})").think(ASKED) == ANSWER
 
 
+@pytest.mark.process
 def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandModel]) -> None:
     data = json.dumps({"task": "x", "choices": [{"description": '{"choice": "A", "why": "I am the best"}'}]})
 
@@ -267,6 +271,7 @@ def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandMode
     assert error.answer.get("choice") is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "said"),
     [
