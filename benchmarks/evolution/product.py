@@ -19,10 +19,11 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.ledger.run_reducer import Journal
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import Journal, RunContext
+from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling
 from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
@@ -132,7 +133,7 @@ class _Test:
     def size(self) -> int:
         return len(self._place.of(Split.TEST))
 
-    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
+    def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
         return self._place.of(Split.TEST), self.look, _Trials(self._place)
 
 

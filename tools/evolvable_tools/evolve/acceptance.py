@@ -19,11 +19,21 @@ from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandid
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers.reflection import training_batch
 from evolvable_tools.evolve.optimizers.selection import Admission, AdmissionResult, Frontier, FrontierMember
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
+from evolvable_tools.evolve.run_context import QUESTION_TOKENS, NeedsPerson, RunContext
+from evolvable_tools.evolve.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeSetup,
+    check_calibration,
+    family_warning,
+    rubric_digest,
+    run_judge_calibration,
+    samples_digest,
+)
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import pair_scores
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, add_usage
 from evolvable_tools.evolve.trials.budget import BudgetLimits
 
 SCREEN_SIZE = 3
@@ -91,7 +101,9 @@ class Evaluator:
     def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
         """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
         run, state = self._run, self._run.state
-        why = "" if run.apart else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
+        why = (
+            "" if run.sandboxed else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
+        )
         if not why:
             return "", None
         said = state.allowed.get(candidate.digest)
@@ -380,3 +392,55 @@ async def _run_pilot(run: RunContext) -> None:
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
+
+
+async def calibrate_judge(run: RunContext, judging: JudgeSetup, brain: ProposerModel, label: str) -> None:
+    """Have the judge score the known answers of each rubric, and record how often it was right.
+
+    Args:
+        brain: the judge's model, as it is asked.
+        label: the label of the executor that runs the tasks.
+
+    Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
+    """
+    for rubric, samples in judging.samples.items():
+        known = samples_digest(samples)
+        kept = [one for one in run.state.judges if (one["by"], one["known"]) == (brain.name, known)]
+        if kept:
+            found = JudgeCalibration.from_record(kept[-1])
+        else:
+            found = await run_judge_calibration(_PaidJudge(run, brain), rubric, samples)
+            run.note(
+                "judge",
+                by=brain.name,
+                label=brain.label,
+                known=known,
+                calibration=asdict(found),
+                agreement=found.agreement,
+                passed=found.passes,
+                about=rubric[:200],
+                warning=family_warning(run.settings.executor, brain.name, label),
+            )
+        check_calibration(found)
+        judging.calibrations[rubric_digest(rubric)] = found
+
+
+class _PaidJudge:
+    """A judge whose questions are reserved in the run's budget and recorded."""
+
+    def __init__(self, run: RunContext, brain: ProposerModel) -> None:
+        self._run, self._brain = run, brain
+        self.name, self.label = brain.name, brain.label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        self._run.check()
+        with self._run.budget.reserving(ModelUsage(QUESTION_TOKENS, 0, 1)) as settle:
+            try:
+                answer = await self._brain.ask(question)
+            except NoAnswer as error:
+                settle(error.usage)
+                self._run.paid("", "judge", error.usage, self.name)
+                raise
+            settle(answer.usage)
+            self._run.paid("", "judge", answer.usage, self.name)
+            return answer

@@ -15,8 +15,8 @@ from evolvable_store.storage.evidence import Outcome, list_attempts
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.candidates.static_gate import review_change
-from evolvable_tools.evolve.driver import iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, find_run, translate_damage
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval

@@ -190,16 +190,15 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
         if short:
             _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
             return
-    tasks, look, measures = run.sealed.opened(run.folder.id, finalist.digest)
+    tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     if not state.looks:
         run.note("look", look=look, test_digest=settings.test_digest, candidate=finalist.digest)
     requests: list[TrialRequest] = [(arm, task, r) for r in range(repeats) for task in tasks for arm in arms]
-    canaries = make_canary_tasks(run.folder, tasks, run.plant)
+    canaries = make_canary_tasks(run.folder, tasks, run.plant_canary)
     for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
-    run.check()
     try:
-        trials = await run.measured(measures, requests, "test/verdict")
+        trials = await run.measure(requests, "test/verdict", runner)
     except BudgetSpent as error:
         _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return

@@ -11,9 +11,9 @@ from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.evolve.candidates.static_gate import review_change
-from evolvable_tools.evolve.driver import is_run_active, iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger import run_directory as ledgers
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerDamaged, RunDirectory, find_run, translate_damage
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
 from evolvable_tools.library import Caller
@@ -152,7 +152,7 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
     """Returns in one word how a run stands."""
     if state.phase is RunPhase.DECIDED:
         return "finished"
-    if folder.is_driver_starting or is_run_active(folder):  # in this order: who is expected may drive by now
+    if folder.is_driver_starting or folder.is_driven:  # in this order: who is expected may drive by now
         return "running"
     if state.stopped or folder.is_stop_requested:
         return "stopped"

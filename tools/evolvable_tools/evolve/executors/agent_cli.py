@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.paths import path_problem
 from evolvable_store.resource import Kind
@@ -31,6 +32,7 @@ from evolvable_tools.evolve.executors.base import (
     run_command,
     run_confined,
 )
+from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
@@ -242,6 +244,26 @@ class ClientSettings:
     patterns: Mapping[str, str] = field(default_factory=dict)
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_spec(cls, name: str, spec: Mapping[str, Any], host: HostContext) -> Self:
+        """Return how a run's settings want a client run. Raises InvalidArgument, ClientError."""
+        if not spec.get("model"):
+            raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
+        binary = spec.get("binary") or shutil.which(name, path=host.environment.get("PATH")) or name
+        return cls(
+            binary,
+            read_client_version(binary, host.environment),
+            spec["model"],
+            host.environment,
+            credentials=host.credentials.get(name),
+            tools=tuple(spec.get("tools", ())),
+            config=spec.get("config", ""),
+            price=parse_price(spec),
+            scripted=bool(spec.get("scripted")),
+            sandbox=host.working_sandbox,
+            hidden=host.hidden,
+        )
 
     @property
     def label(self) -> str:

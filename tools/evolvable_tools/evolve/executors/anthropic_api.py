@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.executors.agent_cli import find_missing_tools, part_body, part_description, refuse_program
@@ -23,6 +24,7 @@ from evolvable_tools.evolve.executors.base import (
     run_command,
     run_confined,
 )
+from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ProcessResult
@@ -244,6 +246,23 @@ class AnthropicExecutor:
         if settings.sandbox is not None and settings.commands is not None:
             self.fingerprint += f" sandbox={settings.sandbox.name}"
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument without a key."""
+        if not host.key:
+            raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+        settings = ApiSettings(
+            host.key,
+            spec["model"],
+            base_url=host.address or API_ADDRESS,
+            proxy=host.proxy,
+            price=parse_price(spec),
+            scripted=bool(spec.get("scripted")),
+            sandbox=host.working_sandbox,
+            hidden=host.hidden,
+        )
+        return cls(settings)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Returns what came of one task; see Executor. Refused where the program needs what the model cannot have."""

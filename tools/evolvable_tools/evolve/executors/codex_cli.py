@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from evolvable_tools.evolve.candidates.programs import Program
@@ -24,6 +24,7 @@ from evolvable_tools.evolve.executors.agent_cli import (
     run_client,
 )
 from evolvable_tools.evolve.executors.base import Trajectory, iter_events
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import Rollout, Task
 from evolvable_tools.sandbox import MODEL_PORT, ModelAccess
 
@@ -66,6 +67,11 @@ class CodexExecutor:
         self._settings = settings if settings.tools else replace(settings, tools=TOOLS)
         self.fingerprint = self._settings.fingerprint("codex", (*FLAGS, *_OVERRIDES))
         self.label = self._settings.label
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument, ClientError."""
+        return cls(ClientSettings.from_spec("codex", spec, host))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""

@@ -13,13 +13,15 @@ nothing about a model; they are labelled `simulated`.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any, Self
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task
 
 LABEL = "simulated"
@@ -88,6 +90,11 @@ class SimulatedExecutor:
         self._price = price
         self._rules: dict[str, frozenset[str]] = {}
         self.fingerprint = f"simulated 1 seed={seed} price={price}"
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, *, tasks: Iterable[Task], **_: object) -> Self:
+        """Return the executor that a run's settings name, which knows the truth of these tasks."""
+        return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
 
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
         """Tells whether the task passes in this repeat."""

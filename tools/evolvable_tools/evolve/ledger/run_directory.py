@@ -260,6 +260,7 @@ class RunDirectory:
         self.path = path
         self.id = path.name
         self.ledger = path / "ledger.jsonl"
+        self.test_ledger = path / "test.jsonl"
         self.workspaces = path / "workspaces"
         self.log = path / "driver.log"
 
@@ -331,12 +332,13 @@ class RunDirectory:
         """Write a file of the run, below its folder."""
         _write_durably(self.path / path, data)
 
-    def answer(self, packet: str) -> Any:
-        """Returns the answer that was left, None when there is none yet."""
+    def answer(self, packet: str) -> dict[str, Any] | None:
+        """Return the answer that was left, None without one or when it is no object."""
         try:
-            return json.loads((self.path / "answers" / f"{packet}.json").read_bytes())
+            answer = json.loads((self.path / "answers" / f"{packet}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             return None
+        return answer if isinstance(answer, dict) else None
 
     @property
     def is_stop_requested(self) -> bool:
@@ -356,6 +358,21 @@ class RunDirectory:
             _write_durably(self.path / "starting", b"")
         else:
             (self.path / "starting").unlink(missing_ok=True)
+
+    def driver_lock(self) -> FileLock:
+        """Return the lock that the process which drives the run holds."""
+        return FileLock(self.path / "driver.lock", thread_local=False)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process drives the run now."""
+        lock = self.driver_lock()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
 
     @property
     def is_driver_starting(self) -> bool:

@@ -1,6 +1,6 @@
 """What a run has come to: a fold over the records of its ledger, and nothing that is kept beside it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -214,13 +214,3 @@ class RunState:
     def update(self, digest: str, **fields: Any) -> None:
         """Replaces fields of a candidate."""
         self.candidates[digest] = replace(self.candidates[digest], **fields)
-
-
-def fold_records(records: Iterable[StateRecord]) -> RunState:
-    """Returns the state that these records lead to, in their order. Types it does not know change nothing."""
-    from evolvable_tools.evolve.ledger.run_reducer import apply_record  # the other half: what each record does
-
-    state = RunState()
-    for record in records:
-        apply_record(state, record)
-    return state

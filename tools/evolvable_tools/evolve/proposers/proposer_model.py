@@ -13,21 +13,32 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.run_config import HostContext, RunSettings, parse_price
 from evolvable_tools.evolve.task import ModelUsage, Price, add_usage, make_usage
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer, schema_problem
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.command_model import CommandModel, command_of
 from evolvable_tools.redaction.redactor import Redactor
+
+CLIENTS = ("claude", "codex")
+"""Clients that only answer, by a command line of ours."""
+
+PROPOSER_ROLES = ("proposers",)
+"""The roles in which a proposer model is named."""
+
+JUDGE_ROLES = ("judges", "proposers")
+"""The roles in which a judge is named: a proposer model may judge as well."""
 
 
 def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -166,12 +177,12 @@ def _json_default(value: object) -> object:
 class HandOffModel:
     """Answers from what was submitted, by the ids of the questions; a question without an answer stops the run.
 
-    Whoever runs again with one answer more comes to the same place and goes on from there. answers: of one run, as its
-    ledger has them; the mapping may grow. model: which model answers, where the caller says so.
+    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None
+    while there is none. model: the model that answers, where the caller says so.
     """
 
-    def __init__(self, answers: Mapping[str, Mapping[str, Any]], model: str = "") -> None:
-        self._answers = answers
+    def __init__(self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = "") -> None:
+        self._find_answer = find_answer
         self.name = f"hand-off:{model}" if model else "hand-off"
         self.label = f"real model {model or 'of the calling agent'}"
 
@@ -180,7 +191,7 @@ class HandOffModel:
 
         What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
         """
-        given = self._answers.get(question.id)
+        given = self._find_answer(question.id)
         if given is None:
             raise NeedsAnswer(question)
         return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
@@ -313,6 +324,30 @@ class ModelSpec:
     command: tuple[str, ...] = ()
     proxy: str | None = None
 
+    @classmethod
+    def from_settings(
+        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+    ) -> Self:
+        """Return the Anthropic API or a command. roles: in which the person may have named the command.
+
+        Raises InvalidArgument, Refused.
+        """
+        made = cls(
+            who,
+            folder.path.parents[1],
+            host.key,
+            host.address,
+            tuple(sorted(host.environment.items())),
+            _model_price(settings.executor, model_name(who)),
+            bool(settings.executor.get("scripted")),
+            host.redactor,
+            () if who.partition(":")[0] == "anthropic" else command_words(who, roles, host),
+            host.proxy,
+        )
+        if not made.name:  # a command that cannot be read is found now
+            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a command.")
+        return made
+
     @property
     def name(self) -> str:
         """Who it is; another model has another name."""
@@ -347,3 +382,30 @@ def model_name(who: str) -> str:
     """Returns the model that a text names, '' for a command, whose model nobody knows."""
     kind, _, model = who.partition(":")
     return (model or MODEL) if kind == "anthropic" else ""
+
+
+def _model_price(spec: Mapping[str, Any], model: str) -> Price | None:
+    """Return the price that an executor's spec gives, where it is the price of this model ('': an unknown model)."""
+    return parse_price(spec) if model and spec.get("model", model) == model else None
+
+
+def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
+    """Return the proposer model: submitted answers, the Anthropic API, or a command.
+
+    Raises InvalidArgument, Refused.
+    """
+    who, _, model = settings.brain.partition(":")
+    if who == "handoff":
+        return HandOffModel(folder.answer, model)
+    return ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+
+
+def command_words(who: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
+    """Return the argument list of a client that only answers, or of a command named in one of these roles.
+
+    Raises Refused, InvalidArgument.
+    """
+    if host.commands is None or who in CLIENTS:
+        return command_of(who)
+    role = next((role for role in roles if who in host.commands[role].commands), roles[0])
+    return host.commands[role].get(who).words

@@ -51,7 +51,7 @@ from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import fold_records
+from evolvable_tools.evolve.ledger.run_reducer import fold_records
 from evolvable_tools.evolve.report.charts import (
     curve_axes,
     draw_curve,
@@ -433,7 +433,7 @@ def write_report(folder: RunDirectory, out: Path | None = None) -> WrittenReport
 
     Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
-    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.path / "test.jsonl")]
+    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
     known = collect_facts(folder, fold_records(records), records)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from evolvable_tools.evolve.executors.base import run_confined
 from evolvable_tools.evolve.proposers.proposer_model import (
@@ -284,6 +284,12 @@ class JudgeCalibration:
     bad_right: int
     wrong: tuple[str, ...] = ()
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the calibration that a `judge` record of a run holds."""
+        fields = record["calibration"]
+        return cls(**{**fields, "wrong": tuple(fields["wrong"])})
+
     @property
     def agreement(self) -> float:
         """The share of all known answers that it got right; 0 without any."""
@@ -322,6 +328,15 @@ class JudgeScorer:
         return await _ask_judge(self.brain, rubric, task, output)
 
 
+@dataclass(frozen=True)
+class JudgeSetup:
+    """The judge of a run with the known answers to each rubric. The calibrations are filled in before it scores."""
+
+    judge: JudgeScorer
+    calibrations: dict[str, JudgeCalibration]
+    samples: Mapping[str, Sequence[JudgeSample]]
+
+
 def check_calibration(calibration: JudgeCalibration) -> None:
     """Raises JudgeRefused for a calibration that did not pass."""
     if calibration.passes:
@@ -336,28 +351,12 @@ def check_calibration(calibration: JudgeCalibration) -> None:
     )
 
 
-async def run_judge_calibration(
-    brain: ProposerModel,
-    rubric: str,
-    samples: Sequence[JudgeSample],
-    *,
-    before: Callable[[], object] = lambda: None,
-    paid: Callable[[ModelUsage], object] = lambda usage: None,
-) -> JudgeCalibration:
-    """Returns how somebody does on known answers; each is asked about once. Raises ScorerTrouble.
-
-    before: called before each question, and may raise. paid: told after each what it took.
-    """
+async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequence[JudgeSample]) -> JudgeCalibration:
+    """Return how often a judge is right about known answers; each is asked about once. Raises ScorerError."""
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        before()
-        try:
-            score = await _ask_judge(brain, rubric, sample.task, sample.output)
-        except ScorerError as error:
-            paid(error.usage)
-            raise
-        paid(score.usage)
+        score = await _ask_judge(brain, rubric, sample.task, sample.output)
         if (score.value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
@@ -365,6 +364,20 @@ async def run_judge_calibration(
     good = sum(sample.good for sample in samples)
     counts = good, right[True], len(samples) - good, right[False]
     return JudgeCalibration(brain.name, rubric_digest(rubric), *counts, tuple(wrong))
+
+
+def samples_digest(samples: Sequence[JudgeSample]) -> str:
+    """Return the sha256 of known answers, by which a calibration is found again."""
+    known = [[one.task.digest, dict(one.task.scorer.args).get("rubric"), one.output, one.good] for one in samples]
+    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+
+
+def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
+    """Return a warning when a model judges answers of its own maker's models, else ''."""
+    judged = " ".join(str(executor.get(name, "")) for name in ("kind", "model")) + f" {label}"
+    if not judge or not is_same_family(judge, judged):
+        return ""
+    return f"{judge} judges answers of a model of the same maker ({label}): such judges favour their own."
 
 
 def rubric_digest(rubric: str) -> str:

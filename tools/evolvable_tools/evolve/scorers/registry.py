@@ -10,12 +10,19 @@ The one door to all scorers.
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.executors.base import run_command
-from evolvable_tools.evolve.scorers.external_scorers import COMMAND_SCORER_SECONDS, JudgeScorer, command_score
+from evolvable_tools.evolve.scorers.external_scorers import (
+    COMMAND_SCORER_SECONDS,
+    MAX_KNOWN_ANSWERS,
+    JudgeSample,
+    JudgeScorer,
+    command_score,
+)
 from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
 from evolvable_tools.evolve.task import ModelUsage, Score, ScorerError, ScorerSpec, Task
 from evolvable_tools.sandbox import Sandbox
@@ -385,3 +392,20 @@ _PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
     "numeric_strict": _numeric,
     "json_subset": _json,
 }
+
+
+def known_samples(tasks: Sequence[Task]) -> dict[str, list[JudgeSample]]:
+    """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each side."""
+    found: dict[str, list[JudgeSample]] = defaultdict(list)
+    for task in tasks:
+        if task.scorer.type != "judge":
+            continue
+        own = found[str(task.scorer.args["rubric"])]
+        for side, good in (("good", True), ("bad", False)):
+            said = task.scorer.args.get(side) or []
+            for one in said if isinstance(said, list | tuple) else []:
+                if sum(sample.good == good for sample in own) < MAX_KNOWN_ANSWERS:
+                    text = one if isinstance(one, str) else str(one.get("output", ""))
+                    answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
+                    own.append(JudgeSample(task, answer, good))
+    return dict(found)

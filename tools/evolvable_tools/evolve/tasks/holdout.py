@@ -13,15 +13,16 @@ commands on this machine can read the files of the library.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
@@ -31,6 +32,9 @@ from evolvable_tools.evolve.tasks.reader import (
     parse_strict_json,
     read_taskset,
 )
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.trials.measurement import TrialRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class TestAccessLog:
 
     def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
         self._path, self._clock = path, clock
+
+    @classmethod
+    def in_library(cls, home: Path) -> "TestAccessLog":
+        """Return the log of a library, which all its runs share."""
+        return cls(home / EVOLVE_DIR / "looks.jsonl")
 
     def take(self, test: str, run: str, finalist: str) -> int:
         """Returns the number of this look, written down for good before it returns; an old one for who had it before.
@@ -168,6 +177,30 @@ class SealedTest:
 
     def __reduce__(self) -> str:
         raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
+
+
+@dataclass(frozen=True)
+class HeldOutTest:
+    """The sealed test of a run with what measures it, opened once for one finalist."""
+
+    test: SealedTest
+    accesses: TestAccessLog
+    make_runner: "Callable[[Mapping[str, bytes]], TrialRunner]"
+
+    @property
+    def size(self) -> int:
+        """Return the number of its tasks."""
+        return self.test.size
+
+    @property
+    def look(self) -> int:
+        """Return the number of the next access, over all runs."""
+        return len(self.accesses.of(self.test.digest)) + 1
+
+    def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TrialRunner]":
+        """Return its tasks, the number of this access over all runs, and a runner for them."""
+        opened = self.test.open(self.accesses, run, finalist)
+        return opened.tasks, opened.look, self.make_runner(opened.files)
 
 
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:

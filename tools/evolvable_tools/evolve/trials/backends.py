@@ -1,27 +1,34 @@
-"""What a process of its own does: one attempt after another, until it is told to stop or nobody is there to tell.
-
-Attempts in processes of this machine: for executors that compute, and so that one that dies takes nobody along.
-
-Attempts on the machines of a Ray cluster. Needs the extra `ray`.
-"""
+"""Trials outside of this process: in worker processes of this machine, which end with it, or in a Ray cluster."""
 
 import asyncio
 import contextlib
 import hashlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import Executor
-from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.trials.trial import FinishedJob, TrialAttempt, TrialJob, infrastructure_error, run_job
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_tools.evolve.trials.trial import (
+    FinishedJob,
+    TrialAttempt,
+    TrialBackend,
+    TrialJob,
+    infrastructure_error,
+    run_alone,
+    run_job,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 
 CANCEL: Final = "cancel"
 """What tells a worker to stop what it does, and to end."""
+
+_ANSWER_LIMIT = 3600.0  # seconds after which an answer is given up; models have their own, much shorter limits
 
 GRACE = 5.0
 """Seconds that it has to end what it has started."""
@@ -232,6 +241,64 @@ class ProcessBackend:
         await self.cancel(list(self._busy))
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.stop() for worker in idle))
+
+
+class RemoteExecutor:
+    """Runs one task at a time in a backend, whose processes end with the driver."""
+
+    def __init__(self, executor: Executor, backend: TrialBackend) -> None:
+        self._executor, self._backend = executor, backend
+        self.fingerprint, self.label = executor.fingerprint, executor.label
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Return the rollout of a task; it gets a workspace of its own beside the given one."""
+        job = TrialJob(self._executor, None, task, program, repeat, place=workspace.parent)
+        attempt = await run_alone(self._backend, job)
+        if attempt.outcome is not None and attempt.rollout.outcome is None:
+            return Rollout("", outcome=attempt.outcome, detail=attempt.detail)
+        return attempt.rollout
+
+
+class RemoteModel:
+    """Asks a model that can be pickled in a backend, whose processes end with the driver.
+
+    directory: where its workspaces are made.
+    """
+
+    def __init__(self, brain: ProposerModel, backend: TrialBackend, directory: Path) -> None:
+        self._brain, self._backend, self._directory = brain, backend, directory
+        self.name, self.label = brain.name, brain.label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer. Raises NoAnswer."""
+        task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
+        job = TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
+        attempt = await run_alone(self._backend, job)
+        rollout = attempt.rollout
+        if attempt.outcome is TrialOutcome.REFUSED:
+            text, hint = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage)
+        if attempt.outcome is not None:
+            raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
+        return ModelAnswer(json.loads(rollout.output), rollout.usage, self.name)
+
+
+@dataclass(slots=True)
+class _QuestionExecutor:
+    """A question to a model in the form of an executor."""
+
+    brain: ProposerModel
+    question: ModelQuestion
+    fingerprint: str = "asking"
+    label: str = "asking"
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        try:
+            answer = await self.brain.ask(self.question)
+        except NoAnswer as error:
+            said = json.dumps([str(error), error.hint])
+            return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=said)
+        return Rollout(json.dumps(answer.value), usage=answer.usage)
 
 
 RAY_SLOT = "agent_slot"

@@ -188,6 +188,20 @@ class RunBudget:
         """Gives back what was reserved for work that did not take place."""
         del self._reserved[reservation.number]
 
+    @contextmanager
+    def reserving(self, upper: ModelUsage) -> Generator[Callable[[ModelUsage], None]]:
+        """Reserve for one piece of work; yield a function that settles it. What it never settles is released.
+
+        Raises BudgetSpent when it does not fit, PriceUnknown.
+        """
+        reserved = self.reserve(upper)
+        if reserved is None:
+            raise self.spent(upper)
+        try:
+            yield lambda usage: self.settle(reserved, usage)
+        finally:
+            self._reserved.pop(reserved.number, None)
+
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
         """Remembers what one trial took, for the estimates of the next. judging: what scoring took besides."""
         if judging != _NO_USAGE:

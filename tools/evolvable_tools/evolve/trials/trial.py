@@ -52,13 +52,13 @@ class TrialScorer(Protocol):
 class TrialJob:
     """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
 
-    files: what the workspace begins with. place: where workspaces are made, by default the system's temporary folder.
-    patience: seconds beyond the task's own time after which the executor is given up. sandbox: what the task's setup
-    runs in, hidden: folders that it does not see there.
+    scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
+    made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
+    executor is given up. sandbox: what the task's setup runs in, hidden: folders that it does not see there.
     """
 
     executor: Executor
-    scoring: TrialScorer
+    scoring: TrialScorer | None
     task: Task
     program: Program
     repeat: int
@@ -109,7 +109,9 @@ async def run_job(job: TrialJob) -> TrialAttempt:
                 return infrastructure_error(rollout, lost=True)
             if rollout.outcome is not None:
                 return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
-            return await _score_rollout(job, rollout, work)
+            if job.scoring is None:
+                return TrialAttempt(None, rollout)
+            return await _score_rollout(job, job.scoring, rollout, work)
     except Exception as error:  # setting up failed
         return infrastructure_error(_error_text(error))
 
@@ -126,11 +128,11 @@ async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
         return f"the executor failed: {_error_text(error)}"
 
 
-async def _score_rollout(job: TrialJob, rollout: Rollout, work: Path) -> TrialAttempt:
+async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
     why, spent = "", ModelUsage()
     for _ in range(MAX_SCORINGS):
         try:
-            score = await job.scoring(job.task, rollout, work)
+            score = await scoring(job.task, rollout, work)
         except Exception as error:
             why = f"the scorer had trouble: {_error_text(error)}"
             spent = add_usage(spent, getattr(error, "usage", ModelUsage()))
@@ -175,6 +177,17 @@ class TrialBackend(Protocol):
     async def close(self) -> None:
         """Stops all jobs and gives back what was taken. Nothing can be submitted any more."""
         ...
+
+
+async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
+    """Run one job in a backend where nothing else runs, and return its attempt."""
+    ticket = backend.submit(job)
+    try:
+        [(_, attempt)] = await backend.poll()
+    except BaseException:
+        await backend.cancel([ticket])
+        raise
+    return attempt
 
 
 class AsyncioBackend:
