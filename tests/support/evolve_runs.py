@@ -18,8 +18,9 @@ from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, Model
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner
+from evolvable_tools.evolve.trials.scheduler import TrialSettings
 from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")
@@ -121,7 +122,7 @@ def running(
     place.keep_program(base)
     every = [one for split in Split for one in splits[split]]
     executor = executor or SimulatedExecutor(every, seed=settings.seed)
-    budget = RunBudget(BudgetLimits(*(getattr(settings.limit, name) for name in ("cost", "tokens", "calls", "wall"))))
+    budget = RunBudget(settings.limit)
     with (
         Ledger.open(place.ledger, durable=False) as ledger,
         Ledger.open(folder / "test.jsonl", durable=False) as sealed,

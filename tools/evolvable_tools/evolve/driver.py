@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from filelock import Timeout
@@ -24,9 +24,9 @@ from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopp
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, OpenTasks, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
-from evolvable_tools.evolve.trials.measurement import BACKOFF, TaskSetScorer, TrialRunner, TrialSettings
-from evolvable_tools.evolve.trials.scheduler import make_concurrency_limit
+from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner
+from evolvable_tools.evolve.trials.scheduler import BACKOFF, TrialSettings, make_concurrency_limit
 from evolvable_tools.evolve.trials.trial import AsyncioBackend, TrialBackend
 from evolvable_tools.library import Caller, Library
 
@@ -77,8 +77,8 @@ async def _drive(opened: _OpenedRun) -> None:
             raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
         run.note("canary", fingerprint=found.fingerprint)
     if judging is not None:
-        brain = RemoteModel(judging.judge.brain, opened.backend, run.folder.workspaces)
-        await calibrate_judge(run, judging, brain, executor.label)
+        model = RemoteModel(judging.judge.brain, opened.backend, run.folder.workspaces)
+        await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
 
 
@@ -123,7 +123,7 @@ async def _open_run(
             raise
         settings, brain = parts.settings, parts.brain
         backend: TrialBackend = ProcessBackend() if parts.runs_commands else AsyncioBackend()
-        budget = RunBudget(BudgetLimits(**asdict(settings.limit)), clock=time.monotonic)
+        budget = RunBudget(settings.limit, clock=time.monotonic)
         make_runner = _runner_factory(parts, folder, host, backend, budget)
         budget.take_in(test_ledger)
         open_tasks, test = hold_out_test(parts.taskset)

@@ -74,10 +74,8 @@ def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, 
         kind = ascii(str(spec.get("kind"))[:40])
         raise InvalidArgument(f"{kind} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
     # Imported by name: a run needs one of them, and each starts slower than this module.
-    made = getattr(import_module(f"evolvable_tools.evolve.executors.{module}"), name)
-    executor: Executor = made.from_spec(
-        spec, host, tasks=taskset.tasks, files=scorer_files(taskset), directory=directory
-    )
+    cls, files = getattr(import_module(f"evolvable_tools.evolve.executors.{module}"), name), scorer_files(taskset)
+    executor: Executor = cls.from_spec(spec, host, tasks=taskset.tasks, files=files, directory=directory)
     return executor
 
 

@@ -38,8 +38,8 @@ class RunSettings:
 
     task_set: the environment's ref, with its version and what the run found there: the digests of all and of the
     test. program: where the base's parts were taken from.
-    executor: its kind and what that kind needs, brain: handoff, anthropic with an optional model, or a command. judge:
-    the same without handoff, for task sets that need one; '' names the brain.
+    executor: its kind and what that kind needs. brain: handoff, anthropic with an optional model, or a command. judge:
+    the same without handoff, for task sets that need one; '' for the proposer model.
     batch: categories and tasks of each. repeats: of validation; test_repeats 0: 1 from 100 test tasks on, else 3.
     fail_below: the score under which a training task counts as a failure. coverage: the share of tasks that must have
     counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
@@ -89,12 +89,12 @@ class RunSettings:
                     raise InvalidArgument(f"{name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the settings as they stand in the ledger."""
+        """Return the settings as they stand in the ledger."""
         return asdict(self) | {"executor": dict(self.executor), "scorers": {**self.scorers}}
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
-        """Returns the settings that `to_json` wrote; what it does not know is left out."""
+        """Return the settings that `to_json` wrote; what it does not know is left out."""
         known = {one.name for one in fields(cls)}
         given = {name: value for name, value in said.items() if name in known}
         given["program"] = tuple(ProgramPin(**pin) for pin in said["program"])

@@ -1,7 +1,4 @@
-"""Which resources deserve work, and why: from what sessions showed, and from what runs came to.
-
-The verb that begins a run: everything is checked before anything is spent.
-"""
+"""Begin a run, after every check that costs nothing; name the resources that deserve one."""
 
 import asyncio
 import shutil
@@ -64,7 +61,7 @@ class Opportunities:
 
 
 def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
-    """Returns which resources deserve work and why; changes nothing. Raises InvalidArgument."""
+    """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
     told = stats(library, caller, days=days)
     known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
     harmed = {ref for ref, reason, _ in known if reason == "harms"}
@@ -124,10 +121,10 @@ def start_run(
     options: Mapping[str, Any],
     merge: Sequence[str] = (),
 ) -> StartedRun:
-    """Checks the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
+    """Check the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
 
     executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
-    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientTrouble.
+    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)

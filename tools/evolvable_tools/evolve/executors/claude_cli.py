@@ -70,7 +70,7 @@ class ClaudeExecutor:
         return cls(ClientSettings.from_spec("claude", spec, host))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        """Return what came of one task; see Executor. Refused where the program's means or names are not its own."""
         if why := self._unfit(program, workspace):
             return refuse_program(why)
         return await run_client(self._settings, task, workspace, lambda place: self._prepare(program, place))
@@ -123,7 +123,7 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Returns what the events of `claude -p --output-format stream-json --verbose` tell."""
+    """Return what the events of `claude -p --output-format stream-json --verbose` tell."""
     seen = Trajectory()
     skills = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.SKILL}:")}
     agents = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.AGENT}:")}

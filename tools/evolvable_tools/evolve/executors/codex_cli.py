@@ -74,7 +74,7 @@ class CodexExecutor:
         return cls(ClientSettings.from_spec("codex", spec, host))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        """Return what came of one task; see Executor. Refused where the program's means or names are not its own."""
         if missing := find_missing_tools(program, self._settings.tools):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         places = [*_MANAGED, *list_ancestor_dirs(workspace, _PROJECT)]
@@ -141,7 +141,7 @@ def _relay_address(address: str) -> str:
 
 
 def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Returns what the events of `codex exec --json` tell.
+    """Return what the events of `codex exec --json` tell.
 
     An `error` event alone ends nothing: Codex tries again, and says when the turn has failed.
     """

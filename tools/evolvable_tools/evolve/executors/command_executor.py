@@ -101,7 +101,7 @@ class CommandExecutor:
         )
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what the command made of the task."""
+        """Return what the command made of the task."""
         folder = write_program(program, workspace.parent / PROGRAM_DIR)
         given = _executor_input(task, program, repeat, workspace, folder)
         started = time.monotonic()
@@ -152,7 +152,7 @@ def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
 
 
 def _sandbox_end(ran: ProcessResult) -> str:
-    """Returns why a command inside a sandbox ended before its answer, where only the program can have caused it.
+    """Return why a command inside a sandbox ended before its answer, where only the program can have caused it.
 
     Nobody outside sends a signal inside: a program that kills what measures it fails the task.
     """
@@ -169,7 +169,7 @@ def _resolve_file(folder: Path, part: str) -> Path | None:
 
 
 def write_program(program: Program, folder: Path) -> Path:
-    """Writes a program's resources into `folder`, each in KIND/NAME, and returns it. Raises InvalidPath."""
+    """Write a program's resources into `folder`, each in KIND/NAME, and return it. Raises InvalidPath."""
     folder.mkdir()
     for part in program.parts:
         place = folder / str(part.kind) / check_path(part.name)

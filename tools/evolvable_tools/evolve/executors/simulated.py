@@ -42,14 +42,14 @@ class TaskTruth:
     without: float = 0.0
 
     def chance(self, rules: frozenset[str]) -> float:
-        """Returns the chance that a program with these rules passes."""
+        """Return the chance that a program with these rules passes."""
         if self.broken_by & rules:
             return 0.0
         return self.with_all if self.needs <= rules else self.without
 
 
 def parse_truth(task: Task) -> TaskTruth:
-    """Returns the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
+    """Return the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
     told: dict[str, list[str]] = {}
     for tag in task.tags:
         name, colon, value = tag.partition(":")
@@ -64,13 +64,13 @@ def parse_truth(task: Task) -> TaskTruth:
 
 
 def find_rules(program: Program) -> frozenset[str]:
-    """Returns the names of the rules that the files of a program carry."""
+    """Return the names of the rules that the files of a program carry."""
     found = (name for part in program.parts for content in part.files.values() for name in _RULE.findall(content))
     return frozenset(name.decode() for name in found)
 
 
 def true_score(tasks: Sequence[Task], program: Program) -> float:
-    """Returns the expected score of a program on the tasks: what measuring for ever would come to."""
+    """Return the expected score of a program on the tasks: the limit of the measured mean."""
     rules = find_rules(program)
     return fmean(parse_truth(task).chance(rules) for task in tasks)
 
@@ -97,7 +97,7 @@ class SimulatedExecutor:
         return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
 
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
-        """Tells whether the task passes in this repeat."""
+        """Tell whether the task passes in this repeat."""
         digest = program.digest
         rules = self._rules.get(digest)
         if rules is None:
@@ -105,7 +105,7 @@ class SimulatedExecutor:
         return self.draw(task, digest, rules, repeat)
 
     def draw(self, task: Task, digest: str, rules: frozenset[str], repeat: int) -> bool:
-        """Tells the same of a program of which the digest and the rules are known."""
+        """Tell the same of a program of which the digest and the rules are known."""
         chance = self._truths[task.id][0].chance(rules)
         if chance in (0.0, 1.0):
             return chance == 1.0
@@ -113,7 +113,7 @@ class SimulatedExecutor:
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns the simulated answer; touches no files."""
+        """Return the simulated answer; touches no files."""
         if task.id not in self._truths:
             raise InvalidArgument(f"The simulated executor was not made with task {task.id}.")
         truth, expected = self._truths[task.id]

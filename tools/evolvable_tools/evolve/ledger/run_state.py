@@ -40,7 +40,7 @@ class RunSpending:
     """What was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without one.
 
     trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error.
-    calls: of models, be it by a trial or by whoever thinks. wall: seconds of trials, added up.
+    calls: of models, by trials, proposer models and judges. wall: seconds of trials, added up.
     """
 
     trials: int = 0
@@ -105,7 +105,7 @@ class RunCandidate:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question that the run asked somebody who thinks. `artifact` names its text, `answer` that of the answer."""
+    """A question that the run asked a model. `artifact` names its text, `answer` that of the answer."""
 
     id: str
     role: str
@@ -208,9 +208,9 @@ class RunState:
         return [candidate for candidate in tried if candidate.decision not in kept]
 
     def spend(self, purpose: str, spent: RunSpending) -> None:
-        """Adds to the bill under one purpose."""
+        """Add to the bill under one purpose."""
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
     def update(self, digest: str, **fields: Any) -> None:
-        """Replaces fields of a candidate."""
+        """Replace fields of a candidate."""
         self.candidates[digest] = replace(self.candidates[digest], **fields)

@@ -1,13 +1,4 @@
-"""Pieces of the schemas of answers: closed objects, as structured output wants them.
-
-What every brain is: something that answers one question of a role, now or later.
-
-The calling agent as a brain: a question goes out as a packet, and the run goes on when the answer is there.
-
-A thinker as a brain: the Anthropic API, a headless Claude Code or Codex, or any command of the user's.
-
-Making whoever thinks out of a text: the Anthropic API, or a command.
-"""
+"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or a command."""
 
 import asyncio
 import hashlib
@@ -42,7 +33,7 @@ JUDGE_ROLES = ("judges", "proposers")
 
 
 def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    """Returns the schema of an object with these properties and no others; without names all are required."""
+    """Return the schema of an object with these properties and no others; without names all are required."""
     return {
         "type": "object",
         "properties": properties,
@@ -52,22 +43,22 @@ def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 def text_properties(*names: str) -> dict[str, Any]:
-    """Returns properties that are texts."""
+    """Return properties that are texts."""
     return {name: {"type": "string"} for name in names}
 
 
 def enum_schema(values: type[Any]) -> dict[str, Any]:
-    """Returns the schema of one word of an enumeration."""
+    """Return the schema of one word of an enumeration."""
     return {"type": "string", "enum": [str(value) for value in values]}
 
 
 def list_schema(item: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a list."""
+    """Return the schema of a list."""
     return {"type": "array", "items": item}
 
 
 class ModelRole(StrEnum):
-    """What a brain is asked to be. Proposer and builder are never asked in one conversation."""
+    """The role in which a model is asked. Proposer and builder are never asked in one conversation."""
 
     PROPOSER = "proposer"
     BUILDER = "builder"
@@ -76,7 +67,7 @@ class ModelRole(StrEnum):
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """One question, whole: whoever answers needs nothing else.
+    """One question, complete: answering it needs nothing else.
 
     instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
     obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
@@ -90,12 +81,12 @@ class ModelQuestion:
 
     @cached_property
     def id(self) -> str:
-        """Names the question by its content: the same question asked again has the same id."""
+        """Name the question by its content: the same question asked again has the same id."""
         whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
         return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def packet(self, how_to_answer: str = "") -> dict[str, Any]:
-        """Returns the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
+        """Return the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
         return {
             "question_id": self.id,
             "role": str(self.role),
@@ -108,7 +99,7 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a brain said. It fits the schema. usage: what it cost, a failed first attempt included."""
+    """The answer of a proposer model. It fits the schema. usage: what it cost, a failed first attempt included."""
 
     value: Mapping[str, Any]
     usage: ModelUsage
@@ -129,7 +120,7 @@ class ProposerModel(Protocol):
         ...
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
+        """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
         ...
 
 
@@ -151,7 +142,7 @@ class NoAnswer(ProviderError):
 
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
-    """Returns an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
+    """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
     answer = to_json_value(value)
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
@@ -161,7 +152,7 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
 
 
 def to_json_value(value: object) -> Any:
-    """Returns a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
+    """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
     try:
         return json.loads(json.dumps(value, default=_json_default))
     except (TypeError, ValueError, RecursionError):
@@ -187,7 +178,7 @@ class HandOffModel:
         self.label = f"real model {model or 'of the calling agent'}"
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
+        """Return what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
 
         What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
         """
@@ -197,35 +188,35 @@ class HandOffModel:
         return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
 
 
-_TRIES, _BETWEEN = 20, 0.05  # to end a thinker, and seconds between two
+_TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
 _AGAIN = "An answer before this one was not taken, because of this: {}"
 
 
 class PromptedModel:
-    """Asks a thinker, once more when its answer does not fit the schema.
+    """Asks a language model, once more when its answer does not fit the schema.
 
-    Everything that leaves is redacted once more. price: by which tokens are paid, unless the thinker tells what it
-    cost. scripted: the thinker only plays a model, and its label says so.
+    Everything that leaves is redacted once more. price: by which tokens are paid, unless the model tells what it
+    cost. scripted: the command only plays a model, and its label says so.
     """
 
     def __init__(
-        self, thinker: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+        self, model: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
     ) -> None:
-        self._thinker, self._redactor, self._price = thinker, redactor, price
-        self.name = thinker.name
-        self.label = "scripted" if scripted else f"real model {thinker.name}"
+        self._model, self._redactor, self._price = model, redactor, price
+        self.name = model.name
+        self.label = "scripted" if scripted else f"real model {model.name}"
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer with what it cost. Raises NoAnswer.
+        """Return the answer with what it cost. Raises NoAnswer.
 
-        Who is cancelled closes the thinker, so that no command goes on thinking for nobody.
+        When cancelled it closes the model, so that no command goes on without a caller.
         """
         ended: Future[ModelAnswer] = Future()
 
         def run() -> None:
             try:
                 ended.set_result(self._asked(question))
-            except BaseException as error:  # whoever waits gets it
+            except BaseException as error:  # raised where the answer is awaited
                 ended.set_exception(error)
 
         # A thread that the end of the process does not wait for.
@@ -242,8 +233,8 @@ class PromptedModel:
             raise
 
     def close(self) -> None:
-        """Ends what the thinker is at, where it can be ended."""
-        close = getattr(self._thinker, "close", None)
+        """End the model's current call, where it can be ended."""
+        close = getattr(self._model, "close", None)
         if close is not None:
             close()
 
@@ -264,11 +255,11 @@ class PromptedModel:
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
         request = Request(instructions, text, question.schema, question.max_tokens, spent=meter.spent, paid=meter.paid)
         with meter.call():
-            return self._thinker.think(request)
+            return self._model.think(request)
 
 
 def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
-    """Takes note of an error that nobody waits for any more, so that nobody is told of it."""
+    """Retrieve an error that is no longer awaited, so that asyncio does not report it."""
     if not ended.cancelled():
         ended.exception()
 
@@ -301,12 +292,12 @@ class _UsageMeter:
 
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds for one answer of whoever thinks."""
+"""Seconds for one answer of a model."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that whoever thinks is made of; it asks as that does, and can be pickled.
+    """A proposer model as plain values: it can be pickled and is opened where it is asked.
 
     who: `anthropic`, `anthropic:MODEL`, or the name of a command; command: its argument list. key, address,
     proxy: of the API. folder,
@@ -359,13 +350,13 @@ class ModelSpec:
         return _open_model(self).label
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer with what it cost. Raises NoAnswer."""
+        """Return the answer with what it cost. Raises NoAnswer."""
         return await _open_model(self).ask(question)
 
 
 @lru_cache(maxsize=4)
 def _open_model(opening: ModelSpec) -> PromptedModel:
-    """Returns what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
+    """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
     kind, _, model = opening.who.partition(":")
     how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
     if kind == "anthropic":
@@ -379,7 +370,7 @@ def _open_model(opening: ModelSpec) -> PromptedModel:
 
 
 def model_name(who: str) -> str:
-    """Returns the model that a text names, '' for a command, whose model nobody knows."""
+    """Return the model that a text names, '' for a command, whose model nobody knows."""
     kind, _, model = who.partition(":")
     return (model or MODEL) if kind == "anthropic" else ""
 

@@ -44,10 +44,10 @@ GRACE = 5.0
 
 
 def serve(connection: Connection) -> None:
-    """Takes jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
+    """Take jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
     gone.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever started us, and they tell us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which tells us
     asyncio.run(_serve_jobs(connection))
 
 
@@ -134,7 +134,7 @@ class _Worker:
         return self._process.pid
 
     def begin(self, ticket: str, job: TrialJob) -> None:
-        """Gives it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
+        """Give it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
         self.ticket = ticket
         try:
             self._connection.send(job)
@@ -155,7 +155,7 @@ class _Worker:
             self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
 
     async def stop(self) -> None:
-        """Ends it: first it is asked to, so that it ends what it has started; then it is killed."""
+        """End it: first it is asked to, so that it ends what it has started; then it is killed."""
         try:
             self._connection.send(CANCEL)
             async with asyncio.timeout(self._grace):
@@ -181,7 +181,7 @@ class ProcessBackend:
         self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket. Raises what pickling raises."""
+        """Start a job and return its ticket. Raises what pickling raises."""
         self._numbers += 1
         ticket = str(self._numbers)
         worker = self._idle.pop() if self._idle else _Worker(self)
@@ -199,7 +199,7 @@ class ProcessBackend:
         return {ticket: worker.pid for ticket, worker in self._busy.items()}
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done and returns all that are."""
+        """Wait until a job is done and return all that are."""
         if not self._busy and not self._done:
             return []
         if not self._done:
@@ -231,13 +231,13 @@ class ProcessBackend:
             self._news.set()
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs, their processes with them."""
+        """Stop these jobs, their processes with them."""
         workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
         self._done = [done for done in self._done if done[0] not in tickets]
         await asyncio.gather(*(worker.stop() for worker in workers))
 
     async def close(self) -> None:
-        """Stops all processes."""
+        """Stop all processes."""
         await self.cancel(list(self._busy))
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.stop() for worker in idle))
@@ -313,8 +313,9 @@ class RayMissing(EvolvableError):
 
 
 class RayBackend:
-    """Runs each job as a stateless Ray task that Ray never runs twice: a repeat is decided, and billed, by the ledger.
+    """Runs each job as a stateless Ray task. Not usable yet: no command and no setting of a run selects it.
 
+    Ray never runs a task twice: the ledger decides on a repeat, and bills it.
     What many jobs share (executor, program, files) is put into the object store once, as bytes and never as a path.
     Workspaces are made in the temporary folder of the node. Results are handed back; no worker writes anything down.
     """
@@ -322,12 +323,12 @@ class RayBackend:
     def __init__(
         self, address: str | None = None, *, slots: int = 16, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Connects to the cluster at `address`; None joins this process's, or starts one here with so many `slots`.
+        """Connect to the cluster at `address`; None joins this process's, or start one here with so many `slots`.
 
-        options: further arguments of `ray.init`. Raises NoRay, and what `ray.init` raises.
+        options: further arguments of `ray.init`. Raises RayMissing, and what `ray.init` raises.
         """
         try:
-            import ray
+            import ray  # an optional extra
         except ImportError:
             raise RayMissing("Ray is not installed.", "pip install 'evolvable[ray]'") from None
         self._ray = ray
@@ -342,7 +343,7 @@ class RayBackend:
         self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket."""
+        """Start a job and return its ticket."""
         self._numbers += 1
         ticket = str(self._numbers)
         files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
@@ -360,13 +361,13 @@ class RayBackend:
         return ticket
 
     def _put(self, name: str, value: object) -> Any:
-        """Returns a reference to a value in the object store; each is put there once."""
+        """Return a reference to a value in the object store; each is put there once."""
         if name not in self._shared:
             self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
         return self._shared[name][0]
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done and returns all that are."""
+        """Wait until a job is done and return all that are."""
         if not self._waiting:
             return []
         await asyncio.wait(self._waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -382,7 +383,7 @@ class RayBackend:
             return infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs: they are asked to end what they have started, then they are killed."""
+        """Stop these jobs: they are asked to end what they have started, then they are killed."""
         known = [ticket for ticket in tickets if ticket in self._running]
         for force in (False, True):
             futures = [self._waiting[ticket] for ticket in known if not self._waiting[ticket].done()]
@@ -396,10 +397,10 @@ class RayBackend:
             del self._running[ticket]
             future = self._waiting.pop(ticket)
             if future.done() and not future.cancelled():
-                future.exception()  # looked at, so that nobody is told of it
+                future.exception()  # retrieved, so that asyncio does not report it
 
     async def close(self) -> None:
-        """Stops all jobs, and the cluster if it was started here."""
+        """Stop all jobs, and the cluster if it was started here."""
         await self.cancel(list(self._running))
         self._shared.clear()
         if self._started:
@@ -415,14 +416,14 @@ def _run_on_node(
     environment: Mapping[str, str] | None,
     patience: float,
 ) -> TrialAttempt:
-    """Runs on a node: one attempt, in a workspace there."""
+    """Run on a node: one attempt, in a workspace there."""
     executor, scoring = judging
     job = TrialJob(executor, scoring, task, program, repeat, files, environment=environment, patience=patience)
     return asyncio.run(_interruptible(job))
 
 
 async def _interruptible(job: TrialJob) -> TrialAttempt:
-    """Performs a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
+    """Perform a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
 
     async def wake() -> None:
         while True:
