@@ -14,8 +14,8 @@ from evolvable_server.environment import HOME, REVIEWING
 from evolvable_server.model_setup import Redaction, named_commands
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.factory import HostContext
     from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+    from evolvable_tools.evolve.run_config import HostContext
     from evolvable_tools.sandbox import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
@@ -30,7 +30,7 @@ def evolve_context(
 
     person: whether a person at a terminal is told what to do about a command that is not named.
     """
-    from evolvable_tools.evolve.factory import HostContext  # late: a server answers its first question without it
+    from evolvable_tools.evolve.run_config import HostContext  # late: a server answers its first question without it
 
     env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
     machine = read_machine(config.project, env)
@@ -67,8 +67,6 @@ def start_driver(home: Path, folder: "RunDirectory") -> int:
 
     Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
     """
-    from evolvable_tools.evolve.driver import is_run_active
-
     command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
     folder.mark_driver_starting(True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
@@ -89,6 +87,6 @@ def start_driver(home: Path, folder: "RunDirectory") -> int:
 
     threading.Thread(target=see_it_out, daemon=True).start()
     until = monotonic() + _MOMENT
-    while process.poll() is None and not is_run_active(folder) and monotonic() < until:
+    while process.poll() is None and not folder.is_driven and monotonic() < until:
         sleep(0.02)
     return process.pid

@@ -158,8 +158,8 @@ def start_command(
     A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
     """
     from evolvable_server.run_launcher import evolve_context, start_driver
-    from evolvable_tools.evolve.factory import parse_executor_spec
     from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_config import parse_executor_spec
     from evolvable_tools.evolve.start import start_run
     from evolvable_tools.evolve.tasks.locate import load_taskset
 
@@ -311,7 +311,7 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     from evolvable_server.run_launcher import evolve_context, start_driver
     from evolvable_tools.evolve import run_control
-    from evolvable_tools.evolve.driver import check_runnable
+    from evolvable_tools.evolve.factory import check_runnable
     from evolvable_tools.evolve.ledger.run_directory import find_run
 
     config = state.config()

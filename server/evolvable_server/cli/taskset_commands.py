@@ -110,7 +110,7 @@ def check_command(ctx: click.Context, state: CommandContext, what: str, train: f
 
     taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
-    looks = TestAccessLog(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
+    looks = TestAccessLog.in_library(state.config().home).of(taskset.test_digest)
     apart = sandbox_of(choose_sandbox(state.config())).sandbox
     hidden = (state.config().home,)
     found = asyncio.run(check_taskset(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))

@@ -25,10 +25,10 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt
-from evolvable_tools.evolve.driver import check_runnable
-from evolvable_tools.evolve.factory import parse_executor_spec
+from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
 from evolvable_tools.library import Caller, Library
 
@@ -137,8 +137,8 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(given)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
-        from evolvable_tools.evolve.driver import load_run_state
         from evolvable_tools.evolve.ledger.run_directory import find_run
+        from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)

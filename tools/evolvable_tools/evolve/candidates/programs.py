@@ -1,9 +1,4 @@
-"""A program: the versions of resources that are evaluated together.
-
-Programs as they are kept and taken: out of a library, into an artefact and back, and what sets two apart.
-
-Bounded edits of a program: few, each of one kind, and nothing outside of what may evolve.
-"""
+"""A program: versions of resources that are evaluated together, how it is stored, and bounded edits of it."""
 
 import base64
 import binascii
@@ -74,13 +69,13 @@ class ProgramPin:
 
 
 def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
-    """Returns a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
     tree = make_manifest({path: File(data) for path, data in files.items()}).tree
     return ProgramPart(kind, name, dict(files), tree)
 
 
 def make_program(parts: Iterable[ProgramPart]) -> Program:
-    """Returns the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
     ordered = sorted(parts, key=lambda part: part.ref)
     for one, other in zip(ordered, ordered[1:], strict=False):
         if one.ref == other.ref:
@@ -89,7 +84,7 @@ def make_program(parts: Iterable[ProgramPart]) -> Program:
 
 
 def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[Program, list[ProgramPin]]:
-    """Returns the program of these resources as they are (or in the version named), and where each was taken from.
+    """Return the program of these resources as they are (or in the version named), and where each was taken from.
 
     Raises NoSuchResource, NoSuchVersion.
     """
@@ -108,7 +103,7 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
 
 
 def program_to_json(program: Program) -> bytes:
-    """Returns a program as it is kept: equal programs are equal bytes."""
+    """Return a program as it is kept: equal programs are equal bytes."""
     parts = [
         {
             "kind": part.kind.value,
@@ -121,7 +116,7 @@ def program_to_json(program: Program) -> bytes:
 
 
 def program_from_json(data: bytes) -> Program:
-    """Returns the program that `to_json` wrote. Raises InvalidArgument for anything else."""
+    """Return the program that `to_json` wrote. Raises InvalidArgument for anything else."""
     try:
         parts = json.loads(data)["parts"]
         return make_program(
@@ -137,18 +132,18 @@ def program_from_json(data: bytes) -> Program:
 
 
 def program_size(program: Program) -> int:
-    """Returns the bytes of all files."""
+    """Return the bytes of all files."""
     return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 def changed_parts(before: Program, after: Program) -> list[str]:
-    """Returns the refs of the parts that are not the same in both."""
+    """Return the refs of the parts that are not the same in both."""
     one, other = ({part.ref: part.tree for part in program.parts} for program in (before, after))
     return sorted(ref for ref in {*one, *other} if one.get(ref) != other.get(ref))
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
-    """Returns the unified diff of all files, shortened to `most` characters; None: all of it."""
+    """Return the unified diff of all files, shortened to `most` characters; None: all of it."""
     texts = [_text_files(program) for program in (before, after)]
     lines: list[str] = []
     for path in sorted({*texts[0], *texts[1]}):
@@ -194,7 +189,7 @@ class EditOperation(StrEnum):
     """Removes a resource, or the files named."""
 
     RESTRUCTURE = "restructure"
-    """Writes a resource anew: all its files are given."""
+    """Write a resource again: all its files are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +217,7 @@ class InvalidEdit(EvolvableError):
 def apply_edits(
     program: Program, edits: Sequence[ProgramEdit], *, kinds: frozenset[Kind] = ALL_KINDS, max_edits: int = MAX_EDITS
 ) -> Program:
-    """Returns the program after the edits, in their order.
+    """Return the program after the edits, in their order.
 
     kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises BadEdit
     for the first edit that cannot be made, with its number and why.
@@ -239,7 +234,7 @@ def apply_edits(
 
 
 def parse_part_ref(text: str) -> Ref:
-    """Returns the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
+    """Return the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
     ref = Ref.parse(text)
     if ref.version is not None or ref.scope not in (None, USER_SCOPE):
         raise InvalidEdit("A part is named without scope and version.", f"Write {ref.kind}:{ref.name}.")
@@ -249,7 +244,7 @@ def parse_part_ref(text: str) -> Ref:
 def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
     ref = parse_part_ref(edit.ref)
     _check_editable(parts, ref, kinds)
-    # Written anew, so that `pdf` and `skill:pdf` are one part.
+    # Normalised, so that `pdf` and `skill:pdf` are one part.
     name = f"{ref.kind}:{ref.name}"
     if edit.op is EditOperation.CREATE:
         _put_part(parts, ref, _new_files(parts, name, edit.files, there=False))
@@ -273,7 +268,7 @@ def _check_editable(parts: Mapping[str, ProgramPart], ref: Ref, kinds: frozenset
 
 
 def is_frozen_part(part: ProgramPart) -> bool:
-    """Returns whether only a person may change a part."""
+    """Return whether only a person may change a part."""
     path = main_path(part.kind, part.name, part.files)
     return bool(path) and is_frozen(part.files[path])
 
