@@ -598,7 +598,7 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
     declined = run("init", stdin="n\n", code=1)
     assert f"  {run.user / '.claude/skills'}  (1 skill, scope user)" in declined.err
     assert f"  {run.project / '.agents/skills'}  (1 skill, scope project)" in declined.err
-    assert "Error: Nothing was taken in." in declined.err
+    assert "Error: Nothing was imported." in declined.err
     assert not run.home.exists()
 
     taken = run("init", "--json", stdin="y\n").json

@@ -22,7 +22,7 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
-from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
+from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal
@@ -246,8 +246,12 @@ def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
     for choice in choices:
         found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
         remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
-    if not click.confirm("Take them in, and keep them and the library in step?", default=True, err=True):
-        raise InvalidArgument("Nothing was taken in.", "`evolvable init FOLDER...` takes in those that you name.")
+    confirm(
+        "Import them, and keep them and the library in sync?",
+        default=True,
+        refused="Nothing was imported.",
+        hint="`evolvable init FOLDER...` imports those that you name.",
+    )
 
 
 def _size(choice: FolderChoice) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import Row, count, local_time, progress, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, progress, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.resource import Ref
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash, TrashEntry
@@ -156,8 +156,12 @@ def _confirm_purge(plan: "PurgePlan", yes: bool) -> None:
         remark(f"  {line}")
     for line in plan.folders:
         remark(f"  {line} (a watched folder)")
-    if not yes and not click.confirm("Remove it permanently? It cannot be undone.", default=False, err=True):
-        raise InvalidArgument("Nothing was removed.", "`--dry-run` shows what a purge would remove.")
+    confirm(
+        "Remove it permanently? It cannot be undone.",
+        yes=yes,
+        refused="Nothing was removed.",
+        hint="`--dry-run` shows what a purge would remove.",
+    )
 
 
 def _show_findings(found: Findings) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import count, local_time, say, show_diff, warn
+from evolvable_server.cli.terminal import confirm, count, local_time, say, show_diff, warn
 from evolvable_server.person_config import (
     read_person_config,
 )
@@ -171,8 +171,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
             return
         if not state.json:
             _show_question(asked)
-        if asked.offered and not click.confirm(f"Trust {_counted(asked)}?", default=False, err=True):
-            raise InvalidArgument("Nothing was trusted.")
+        confirm(f"Trust {_counted(asked)}?", yes=not asked.offered, refused="Nothing was trusted.")
         decision = scan_import.trust(library, caller, asked)
         if folder is not None:
             note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())

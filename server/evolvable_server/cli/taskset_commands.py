@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command, home_option, json_option
-from evolvable_server.cli.terminal import Row, count, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
 from evolvable_store.resource import Kind, Ref
 
@@ -212,7 +212,7 @@ def ask_about_commands(state: CommandContext, taskset: "TaskSet") -> None:
         remark(f"  {' '.join(words)}")
     for path in sorted(taskset.files):
         remark(f"  file {path}, {len(taskset.files[path]):,} bytes")
-    click.confirm("Have you read them, and may they run?", abort=True, err=True)
+    confirm("Have you read them, and may they run?")
     approve(home, taskset, via="terminal")
 
 
@@ -326,7 +326,7 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
             shown = preview_adoption(library.store.home, run, unproven=unproven)
             _write_line(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
             show_change(shown, state)
-            click.confirm("Make this live?", abort=True, err=state.json)
+            confirm("Make this live?", err=state.json)
         adopted = adopt(library, caller, run, reason, unproven=unproven)
     state.show(adopted, lambda: _show_adopted(adopted))
 
@@ -352,7 +352,7 @@ def allow_command(state: CommandContext, run: str, candidate: str | None, refuse
     _write_line(f"{found.candidate} of run {found.run}: {found.why}.", state)
     show_change(found, state)
     if not refuse:
-        click.confirm("Run this with your rights?", abort=True, err=state.json)
+        confirm("Run this with your rights?", err=state.json)
     with state.library() as (_, caller):
         decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
     start_driver(home, find_run(home, decided.run))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from evolvable_store.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -69,6 +71,26 @@ def remark(text: str) -> None:
 def warn(text: str) -> None:
     """Writes a warning."""
     click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {safe(text)}", err=True)
+
+
+def confirm(
+    question: str, *, yes: bool = False, default: bool = False, refused: str = "", hint: str = "", err: bool = True
+) -> None:
+    """Ask the person at the terminal, and return only after a yes.
+
+    Args:
+        yes: The answer was given already, by an option.
+        default: The answer that Enter gives.
+        refused, hint: The error that a no becomes; without them it ends the command as an interrupt does.
+        err: Whether the question goes to stderr; it does unless stdout already shows what it is about.
+
+    Raises:
+        InvalidArgument: The answer is no, and `refused` is given.
+        click.Abort: The answer is no, or nobody can answer.
+    """
+    if yes or click.confirm(question, default=default, abort=not refused, err=err):
+        return
+    raise InvalidArgument(refused, hint)
 
 
 def console(stream: TextIO | None = None) -> "Console":

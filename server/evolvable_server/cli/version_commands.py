@@ -20,7 +20,7 @@ import click
 
 from evolvable_server.cli.command_context import REF, CommandContext, command, expect_option, reason_option
 from evolvable_server.cli.maintenance import warn_of_secrets
-from evolvable_server.cli.terminal import Row, count, local_time, one_line, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, one_line, remark, say, show_table, warn
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.operation import Actor
@@ -301,8 +301,7 @@ def _confirm_undo(going: list[Path]) -> None:
         remark(f"  {path}")
     if len(going) > MAX_SHOWN:
         remark(f"  and {len(going) - MAX_SHOWN:,} more")
-    if not click.confirm("Take it back?", default=False, err=True):
-        raise InvalidArgument("Nothing was taken back.")
+    confirm("Take it back?", refused="Nothing was taken back.")
 
 
 def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
