@@ -233,7 +233,16 @@ def test_a_diff_is_coloured_on_a_terminal(machine):
 
 
 @pytest.mark.parametrize(
-    "module", ["program", "serving", "finding", "reading", "updating", "folders", "doctor", "caring", "archives"]
+    "module",
+    [
+        "command_line",
+        "read_commands",
+        "version_commands",
+        "folder_commands",
+        "doctor",
+        "maintenance",
+        "archive_commands",
+    ],
 )
 def test_no_command_loads_what_it_may_not_need(machine, module):
     """Start to first answer. `serve` loads the MCP SDK itself, and nothing else of these."""
@@ -246,8 +255,8 @@ def test_no_command_loads_what_it_may_not_need(machine, module):
 
     loaded, ours = map(json.loads, ran.stdout.splitlines())
     assert loaded == []
-    if module in ("program", "serving"):
-        light = {"effects", "names", "program", "runner", "serving", "state", "terminal"}
+    if module == "command_line":
+        light = {"command_context", "command_line", "effects", "terminal"}
         assert {name.rpartition(".")[2] for name in ours} <= light
 
 

@@ -8,13 +8,13 @@ from http_place import Answer, HttpServer, http_server, modern, received
 from mcp_place import Place
 
 LIMITS = {
-    "connections.HEADER_SECONDS": 0.7,
-    "connections.BODY_SECONDS": 0.7,
-    "connections.MAX_CONNECTIONS": 16,
-    "places.REQUESTS": 2,
-    "places.STREAMS": 2,
-    "places.WAIT_SECONDS": 0.2,
-    "bodies.MAX_HELD": 2_000_000,
+    "connection_limits.HEADER_SECONDS": 0.7,
+    "connection_limits.BODY_SECONDS": 0.7,
+    "connection_limits.MAX_CONNECTIONS": 16,
+    "request_limits.REQUESTS": 2,
+    "request_limits.STREAMS": 2,
+    "request_limits.WAIT_SECONDS": 0.2,
+    "request_limits.MAX_HELD": 2_000_000,
 }
 
 

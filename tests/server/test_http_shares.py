@@ -15,15 +15,15 @@ from mcp_place import Place
 from evolvable_server.mcp.server import Permission
 
 LIMITS = {
-    "places.REQUESTS": 4,
-    "places.REQUESTS_EACH": 4,
-    "places.WAIT_SECONDS": 0.2,
-    "bodies.MAX_HELD": 4_000_000,
-    "bodies.MAX_HELD_EACH": 1_500_000,
-    "sessions.SESSIONS": 6,
-    "sessions.SESSIONS_EACH": 3,
-    "connections.MAX_CONNECTIONS": 40,
-    "connections.SEND_SECONDS": 0.5,
+    "request_limits.REQUESTS": 4,
+    "request_limits.REQUESTS_EACH": 4,
+    "request_limits.WAIT_SECONDS": 0.2,
+    "request_limits.MAX_HELD": 4_000_000,
+    "request_limits.MAX_HELD_EACH": 1_500_000,
+    "connection_limits.SESSIONS": 6,
+    "connection_limits.SESSIONS_EACH": 3,
+    "connection_limits.MAX_CONNECTIONS": 40,
+    "connection_limits.SEND_SECONDS": 0.5,
 }
 
 HEADERS = 14_000
@@ -241,7 +241,7 @@ def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
     secrets = {name: made_token(place, name, *Permission) for name in ("greedy", "other")} | {
         "third": made_token(place, "third")
     }
-    limits = {"places.REQUESTS": 4, "places.REQUESTS_EACH": 4, "places.WAIT_SECONDS": 0.2}
+    limits = {"request_limits.REQUESTS": 4, "request_limits.REQUESTS_EACH": 4, "request_limits.WAIT_SECONDS": 0.2}
     with http_server(place, limits=limits, secret=secrets["third"]) as server, contextlib.ExitStack() as stack:
         held = [
             stack.enter_context(server.connect(holding(server, secrets[name], 2.0)))
@@ -271,7 +271,7 @@ def test_an_answer_that_nobody_reads_ends_its_connection(small):
 
 
 def test_without_tokens_a_flood_of_sessions_leaves_room_for_the_next_one(tmp_path):
-    limits = {"sessions.SESSIONS": 20}
+    limits = {"connection_limits.SESSIONS": 20}
     with http_server(Place(tmp_path), limits=limits) as server:
         used = session_of(opened(server, ""))
         ready(server, "", used)

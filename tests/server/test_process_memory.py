@@ -19,9 +19,9 @@ PIECE, PIECES, KEPT = 4_000, 10_000, 100
 
 THREADS = """
 import ctypes, threading
-from evolvable_server.serving import share_arenas
+from evolvable_server.serving import tune_malloc
 
-share_arenas()
+tune_malloc()
 together = threading.Barrier(8)
 def work():
     pieces = [bytes(4_000) for _ in range(100)]  # too long for the interpreter's own allocator

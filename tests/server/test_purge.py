@@ -268,7 +268,7 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
 
 KILLED = """
 import os, signal, sys
-from evolvable_store import purge
+from evolvable_store import gc as purge
 steps = int(sys.argv.pop(1))
 def killing(function):
     def step(*values, **options):
@@ -278,9 +278,9 @@ def killing(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*values, **options)
     return step
-for name in ("begin", "_bury", "forget_vectors", "finish", "_emptied"):
+for name in ("begin_purge", "_write_tombstones", "forget_vectors", "finish_purge", "_empty_log"):
     setattr(purge, name, killing(getattr(purge, name)))
-from evolvable_tools import purging
+from evolvable_tools.verbs import purge_content as purging
 for name in ("_write", "_renew_heads", "_forget_index"):
     setattr(purging, name, killing(getattr(purging, name)))
 from evolvable_server.cli import main

@@ -227,7 +227,7 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
             broken.setattr(atomic_dir, "rename_new", die)
         with pytest.raises(Crash):
             desk.copies.checkout([REVIEWER])
-    monkeypatch.setattr(atomic_dir, "abandoned", lambda *_: True)  # its process is dead
+    monkeypatch.setattr(atomic_dir, "is_abandoned", lambda *_: True)  # its process is dead
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + 3600)
 
     desk.copies.sync()

@@ -355,9 +355,9 @@ def test_a_body_cannot_freeze():
 def test_the_yaml_parser_is_not_imported_before_a_head_is_read():
     """A server must answer before it needs YAML."""
     code = (
-        "import sys; from evolvable_store import frontmatter, problems; "
+        "import sys; from evolvable_store import frontmatter, validation; "
         "frontmatter.is_frozen(b'---\\nname: x\\n---\\nevolvable'); assert 'yaml' not in sys.modules; "
-        "frontmatter.read(b'---\\nname: x\\n---\\n'); assert 'yaml' in sys.modules"
+        "frontmatter.parse_document(b'---\\nname: x\\n---\\n'); assert 'yaml' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 

@@ -21,9 +21,9 @@ MODERN = "2026-07-28"
 MORE = """
 import importlib, json, sys, time
 from mcp.server.mcpserver import Context
-from evolvable_server import run
+from evolvable_server import serving
 
-class WithTools(run.Serving):
+class WithTools(serving.Serving):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
 
@@ -42,7 +42,7 @@ class WithTools(run.Serving):
         for tool in (hold, seen, review):
             self.server.add_tool(tool)
 
-run.Serving = WithTools
+serving.Serving = WithTools
 for name, value in json.loads(sys.argv.pop(1)).items():
     module, _, constant = name.partition(".")
     setattr(importlib.import_module("evolvable_server.transport." + module), constant, value)
