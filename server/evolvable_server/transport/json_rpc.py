@@ -66,7 +66,7 @@ class Lines:
         self._long: LongLine | None = None
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
-        """Returns the lines that end in `chunk`, without their newline."""
+        """Return the lines that end in `chunk`, without their newline."""
         *ends, rest = chunk.split(b"\n")
         lines: list[bytes | LongLine] = []
         for end in ends:
@@ -92,7 +92,7 @@ class Lines:
 
 
 def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None:
-    """Returns the message that `line` holds, the refusal to answer it with, or None when it asks for no answer.
+    """Return the message that `line` holds, the refusal to answer it with, or None when it asks for no answer.
 
     None: an empty line, a header of the language server protocol, a broken notification or response.
     A message is exactly what the SDK's own parser takes: strict UTF-8, no NaN, no lone surrogate, at most 200
@@ -112,7 +112,7 @@ def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None
 
 
 def _explained(line: bytes, reason: str) -> JSONRPCMessage | JsonRpcRefusal | None:
-    """Says of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
+    """Say of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
     if _HEADER.match(line):
         return None
     try:
@@ -129,7 +129,7 @@ def _explained(line: bytes, reason: str) -> JSONRPCMessage | JsonRpcRefusal | No
 
 
 def _refusal(frame: Any) -> JsonRpcRefusal | None:
-    """Returns why a parsed frame cannot be a request, or None for a request, a notification or a response."""
+    """Return why a parsed frame cannot be a request, or None for a request, a notification or a response."""
     if not isinstance(frame, dict):
         return JsonRpcRefusal(
             None, INVALID_REQUEST, "Invalid request: a line holds one JSON object, no batch and no bare value."
@@ -149,7 +149,7 @@ def _refusal(frame: Any) -> JsonRpcRefusal | None:
 
 
 def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
-    """Returns the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
+    """Return the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
     model: type[JSONRPCMessage]
     if "method" in frame:
         model = JSONRPCRequest if "id" in frame else JSONRPCNotification
@@ -162,7 +162,7 @@ def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
 
 
 def _unreadable_response(frame: dict[str, Any]) -> JSONRPCMessage | None:
-    """Returns an error in the place of a broken response: whoever waits for it must not wait for ever."""
+    """Return an error in the place of a broken response: whoever waits for it must not wait for ever."""
     if not _is_id(frame.get("id")):
         return None
     return _error(frame["id"], INVALID_REQUEST, "The client sent a response that cannot be read.")
@@ -181,7 +181,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _salvaged_id(line: LongLine) -> RequestId | None:
-    """Returns the id of a request that is too long when it stands where clients put it: before params, or last."""
+    """Return the id of a request that is too long when it stands where clients put it: before params, or last."""
     first = _FIRST_MEMBERS.match(line.head)
     if not first or not _METHOD.search(first[0]):
         return None
