@@ -98,7 +98,7 @@ def approvals_lock(config: Config) -> ApprovalsLock | None:
 
 
 def project_scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:
-    """Returns the scope of the watched folder that lies in the project or in the nearest folder above it."""
+    """Return the scope of the watched folder that lies in the project or in the nearest folder above it."""
     project = project.resolve()
     for place in (project, *project.parents):
         for folder in folders:

@@ -19,22 +19,22 @@ OFF = ("off", "no", "0", "none", "false")
 
 
 def library_home(environment: Mapping[str, str]) -> str:
-    """Returns the library's folder: EVOLVABLE_HOME, by default ~/.evolvable."""
+    """Return the library's folder: EVOLVABLE_HOME, by default ~/.evolvable."""
     return os.path.abspath(os.path.expanduser(environment.get(HOME) or "~/.evolvable"))
 
 
 def is_review_process(environment: Mapping[str, str]) -> bool:
-    """Returns whether this process belongs to a command that we started to think."""
+    """Return whether this process belongs to a command that we started to think."""
     return bool(environment.get(REVIEWING))
 
 
 def hooks_on(environment: Mapping[str, str]) -> bool:
-    """Returns whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or the client thinks for us."""
+    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or the client thinks for us."""
     return not is_review_process(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
 
 
 def reviews_on(environment: Mapping[str, str]) -> bool:
-    """Returns whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this is a review."""
+    """Return whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this is a review."""
     return not is_review_process(environment) and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
 
 
@@ -46,10 +46,10 @@ CLIENT = "client:"
 
 
 def bearer_session(bearer: str, session: str | None) -> str:
-    """Returns the session of a bearer's call: what the client names, behind the bearer, who begins as BEARERS do."""
+    """Return the session of a bearer's call: what the client names, behind the bearer, who begins as BEARERS do."""
     return f"{bearer}/{session}" if session else bearer
 
 
 def client_session(session: str | None) -> str | None:
-    """Returns the session of a call for which no token was shown, as its client names it."""
+    """Return the session of a call for which no token was shown, as its client names it."""
     return f"{CLIENT}{session}" if session is not None and session.startswith(BEARERS) else session

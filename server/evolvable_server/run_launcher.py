@@ -25,7 +25,7 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 def evolve_context(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
 ) -> "HostContext":
-    """Returns what this process has for runs. Children get its environment, and are no clients of the library; what it
+    """Return what this process has for runs. Children get its environment, and are no clients of the library; what it
     says of models' addresses and proxies is replaced by what the person's configuration says.
 
     person: whether a person at a terminal is told what to do about a command that is not named.
@@ -63,7 +63,7 @@ def choose_sandbox(config: Config) -> "SandboxChoice":
 
 
 def start_driver(home: Path, folder: "RunDirectory") -> int:
-    """Starts a process that drives a run as far as it comes, and returns its id; it outlives this one.
+    """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
 
     Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
     """

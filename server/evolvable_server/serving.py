@@ -60,7 +60,7 @@ GIVE_BACK_SECONDS = 30.0
 
 
 def tune_malloc() -> None:
-    """Makes all threads share a few arenas of the C library's allocator.
+    """Make all threads share a few arenas of the C library's allocator.
 
     glibc gives nearly every new thread an arena of its own, and what is freed in one is of no use to the others. Call
     it before the first thread starts: arenas that are there stay in use, and every one grows for thousands of calls.
@@ -69,7 +69,7 @@ def tune_malloc() -> None:
 
 
 def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) -> None:
-    """Gives free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
+    """Give free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
 
     First it keeps Python's collector from what is there now and after the first while: modules, for the most part. To
     look all of them through takes it a twentieth of a second, in the middle of some call.
@@ -83,7 +83,7 @@ def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) 
 
 
 def _call(name: str, *arguments: int) -> bool:
-    """Calls a function of glibc; returns whether there is one."""
+    """Call a function of glibc; return whether there is one."""
     if sys.platform != "linux":
         return False
     try:
@@ -147,7 +147,7 @@ class Watcher:
         ]
 
     def start(self) -> None:
-        """Starts following. The first look at the folders happens at once, in the background."""
+        """Start following. The first look at the folders happens at once, in the background."""
         from evolvable_store.workingcopy.registry import WorkingCopies  # a server answers before it follows folders
 
         self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS, gate=self._library.gate)
@@ -155,7 +155,7 @@ class Watcher:
             thread.start()
 
     def stop(self) -> None:
-        """Stops following; returns when both threads have ended, or after two seconds."""
+        """Stop following; return when both threads have ended, or after two seconds."""
         self._stop.set()
         self._folders_changed.set()
         for thread in self._threads:
@@ -214,7 +214,7 @@ class Watcher:
             self._folders_changed.wait(AWAY_SECONDS)
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Does the work; whatever goes wrong is said once, and following goes on."""
+        """Do the work; whatever goes wrong is said once, and following goes on."""
         try:
             work()
         except Exception as error:
@@ -222,7 +222,7 @@ class Watcher:
             self._stop.wait(1)
 
     def _watch(self) -> None:
-        """Follows events until the folders change; looks at everything every RESCAN_SECONDS."""
+        """Follow events until the folders change; look at everything every RESCAN_SECONDS."""
         from watchfiles import watch
 
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
@@ -303,7 +303,7 @@ class Watcher:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Returns what tells this folder from another at the same path, None when there is none."""
+    """Return what tells this folder from another at the same path, None when there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -320,7 +320,7 @@ class Serving:
     """A library with a server over it, and what keeps both in step with the rest of the world."""
 
     def __init__(self, config: Config, *, shared: bool = False) -> None:
-        """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting.
+        """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a setting.
 
         shared: several clients are served, so this process's own session is none of theirs.
         """
@@ -373,7 +373,7 @@ class Serving:
             self._bring_up()
 
     def _bring_up(self) -> None:
-        """Has the memories say the same where clients read them, when that is switched on."""
+        """Have the memories say the same where clients read them, when that is switched on."""
         from evolvable_server.clients.memory_files import refresh_memory_files
 
         for copy in refresh_memory_files(self._home, self.library):
@@ -390,7 +390,7 @@ class Serving:
             log.warning("The library was not re-read: %s", error.text)
 
     def start_following(self) -> None:
-        """Starts to follow folders and library and to warm the embedder, in the background.
+        """Start to follow folders and library and to warm the embedder, in the background.
 
         Nothing slow may come before the first answer.
         """
@@ -405,7 +405,7 @@ class Serving:
                 self.library.means.neighbours.begin(_FIRST)
 
     def close(self) -> None:
-        """Stops following and closes the library."""
+        """Stop following and close the library."""
         self._closed.set()
         self._reloader.stop()
         self._open.close()
@@ -413,7 +413,7 @@ class Serving:
 
 
 def serve_stdio(config: Config, early: FastStart | None = None) -> NoReturn:
-    """Serves one client on stdin and stdout; ends the process when the client is gone. early: who answers till then."""
+    """Serve one client on stdin and stdout; end the process when the client is gone. early: who answers till then."""
     from evolvable_server.transport.stdio import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")

@@ -10,7 +10,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Runs the command line of this process and ends it with the command's exit code."""
+    """Run the command line of this process and end it with the command's exit code."""
     try:
         from evolvable_server.cli.command_line import cli
 

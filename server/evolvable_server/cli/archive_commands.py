@@ -57,7 +57,7 @@ class Copied:
 
 
 def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Returns what became of each skill in `folder`: those new here become version 1.
+    """Return what became of each skill in `folder`: those new here become version 1.
 
     As with a person's own folder, what breaks the specification is taken in where that is safe.
     """
@@ -84,7 +84,7 @@ def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Cop
 
 
 def _skills(place: Path, depth: int) -> Iterator[Path]:
-    """Yields the outermost folders that hold a SKILL.md; links are not followed."""
+    """Yield the outermost folders that hold a SKILL.md; links are not followed."""
     try:
         with os.scandir(place) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
@@ -100,7 +100,7 @@ def _skills(place: Path, depth: int) -> Iterator[Path]:
 
 
 def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
-    """Returns the skill's files, or None after a note of every reason against it."""
+    """Return the skill's files, or None after a note of every reason against it."""
     try:
         reading = read_folder(place)
     except OSError as error:
@@ -405,7 +405,7 @@ def _targets(
 
 
 def _own(machine: Machine, client: str, project: bool) -> Path:
-    """Returns the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
+    """Return the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
     base = machine.project if project else machine.user
     if client == "codex":
         return base / ".agents"
@@ -427,12 +427,12 @@ def _check_out(library: "Library", target: Target, scope: str, only: Sequence[st
 
 
 def _named(library: "Library", kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
-    """Returns those of the names that a resource of this kind has."""
+    """Return those of the names that a resource of this kind has."""
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
 def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
-    """Yields a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
+    """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
     both = [home / ".codex/skills", home / ".agents/skills"]
     watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
     if len(watched) > 1:

@@ -61,7 +61,7 @@ class StartProbe:
 
 
 def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
-    """Starts a server, asks it for its tools, ends it, and returns how that went. Takes `patience` seconds at most.
+    """Start a server, ask it for its tools, end it, and return how that went. Takes `patience` seconds at most.
 
     env: the whole environment. The server is asked as Codex does: a handshake, then the list.
     """
@@ -234,7 +234,7 @@ class _Entry:
 
 
 def check_clients(machine: Machine, config: Config) -> ClientsHealth:
-    """Returns how the clients stand to this program. Starts every configured server whose library is there for it."""
+    """Return how the clients stand to this program. Starts every configured server whose library is there for it."""
     health = ClientsHealth()
     started: dict[object, StartProbe] = {}
     calls = read_client_log(config.home)
@@ -259,7 +259,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
 
 
 def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry]:
-    """Yields the entries of ours in all clients; what is wrong with their files goes to `problems`."""
+    """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
     for client in CLIENTS.values():
         for scope in SCOPES:
             path = client.file(machine, scope)

@@ -38,7 +38,7 @@ _SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in 
 
 
 def to_cli_words(text: str) -> str:
-    """Returns a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
+    """Return a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
     return _SPOKEN.sub(lambda match: _WORDS[match[0]], text)
 
 
@@ -57,7 +57,7 @@ class CommandContext:
         self._runner: Runner | None = None
 
     def config(self) -> Config:
-        """Returns the settings of this process. Raises InvalidRef."""
+        """Return the settings of this process. Raise InvalidRef."""
         return read_config(home=self.home)
 
     @contextlib.contextmanager
@@ -137,18 +137,18 @@ class CommandContext:
         return self._signer
 
     def show(self, result: Any, render: Callable[[], None]) -> None:
-        """Writes a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
+        """Write a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
         if self.json:
             self.show_json(dataclasses.asdict(result))
         else:
             render()
 
     def show_json(self, value: Any) -> None:
-        """Writes a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
+        """Write a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
         click.echo(json.dumps(value, indent=2, default=str))
 
     def fail(self, error: EvolvableError) -> None:
-        """Writes an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
+        """Write an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
         message, hint = to_cli_words(str(error)), to_cli_words(error.hint)
         if self.json:
             self.show_json({"error": message, "hint": hint})
@@ -263,7 +263,7 @@ class RefType(click.ParamType[Ref]):
         return value if isinstance(value, Ref) else Ref.parse(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the refs that begin so, with or without their kind; none when there is no library."""
+        """Return the refs that begin so, with or without their kind; none when there is no library."""
         with contextlib.suppress(EvolvableError), ctx.ensure_object(CommandContext).library() as (library, _):
             refs = [str(head.ref) for head in library.store.heads()]
             bare = [ref.removeprefix("skill:") for ref in refs if ":" not in incomplete and ref.startswith("skill:")]
@@ -277,7 +277,7 @@ KIND = click.Choice([kind.value for kind in Kind])
 
 
 def reason_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns the option -m, with what is kept as the reason when a person gives none."""
+    """Return the option -m, with what is kept as the reason when a person gives none."""
     return click.option(
         "-m", "--reason", default=default, show_default=True, help="Why, in a sentence; kept in the history."
     )

@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Returns the command of this name; the names of the MCP tools do as well."""
+        """Return the command of this name; the names of the MCP tools do as well."""
         name, _, action = TOOLS.get(cmd_name, cmd_name).partition(" ")
         if name not in COMMANDS:
             return None
@@ -116,14 +116,14 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands by section."""
+        """Write the commands by section."""
         for section, names in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(section):
                 formatter.write_dl([(name, found.get_short_help_str(70)) for name, found in commands if found])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Runs one command line and raises SystemExit with its exit code."""
+        """Run one command line and raise SystemExit with its exit code."""
         state = CommandContext()
         extra = {**extra, "standalone_mode": False, "obj": state}
         try:
@@ -153,7 +153,7 @@ def _aborted(state: CommandContext, abort: click.Abort) -> int:
 
 
 def _stdout_works() -> bool:
-    """Returns whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
+    """Return whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -267,7 +267,7 @@ def _serve_stdio(config: Config) -> NoReturn:
 
 
 def _begin_fast_start(config: Config) -> "FastStart | None":
-    """Begins to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
     from evolvable_server.mcp.fast_start import FastStart, can_start_fast
     from evolvable_server.model_setup import approval_policies, open_search
     from evolvable_server.person_config import registered_homes

@@ -62,7 +62,7 @@ MOST = 10
 
 
 def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yields a problem when the library lies in a folder that is copied to a cloud."""
+    """Yield a problem when the library lies in a folder that is copied to a cloud."""
     part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
     if part:
         yield HealthProblem(
@@ -72,7 +72,7 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def permission_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    """Yield a problem when other accounts of this machine may get into the home, though opening it repairs that."""
     if may := home_exposure(home):
         yield HealthProblem(
             f"Other accounts of this machine may {may} what is in {home}.",
@@ -81,7 +81,7 @@ def permission_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Returns what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return [], []
@@ -105,7 +105,7 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
 
 
 def _is_cached(name: str) -> bool:
-    """Returns whether a model of the hub is on this machine, or that cannot be told."""
+    """Return whether a model of the hub is on this machine, or that cannot be told."""
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
     except ImportError:
@@ -114,7 +114,7 @@ def _is_cached(name: str) -> bool:
 
 
 def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
-    """Returns the folders of skills that each client reads here."""
+    """Return the folders of skills that each client reads here."""
     project = [machine.project, *_above(machine.project)]
     return {
         "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
@@ -128,13 +128,13 @@ def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
 
 
 def _above(project: Path) -> list[Path]:
-    """Returns the folders above a project up to the root of its repository."""
+    """Return the folders above a project up to the root of its repository."""
     root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
     return [folder for folder in project.parents if folder.is_relative_to(root)]
 
 
 def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
-    """Yields the skills that a client finds in two folders, with different texts."""
+    """Yield the skills that a client finds in two folders, with different texts."""
     for client, folders in client_skill_folders(machine).items():
         found: dict[str, dict[str, Path]] = defaultdict(dict)
         for folder in {folder.resolve(): folder for folder in folders}.values():
@@ -158,7 +158,7 @@ def _digest(path: Path) -> str | None:
 
 
 def shadowed_resources(home: Path) -> list[str]:
-    """Returns which resources of projects hide those of the user."""
+    """Return which resources of projects hide those of the user."""
     if not (home / FILE).exists():
         return []
     try:
@@ -178,7 +178,7 @@ def shadowed_resources(home: Path) -> list[str]:
 
 
 def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
-    """Returns the copies of the memories that are switched on."""
+    """Return the copies of the memories that are switched on."""
     if not (home / FILE).exists():
         return []
     try:
@@ -275,7 +275,7 @@ def _held(home: Path) -> Iterator[HealthProblem]:
 
 
 def _unlisted(home: Path) -> Iterator[HealthProblem]:
-    """Yield a problem for each folder that was trusted and does not stand in the person's configuration."""
+    """Yield a problem for each folder that was trusted and is not in the person's configuration."""
     if not (home / FILE).exists():
         return
     try:
@@ -297,13 +297,13 @@ def _unlisted(home: Path) -> Iterator[HealthProblem]:
 
 
 def _redaction(home: Path) -> Iterator[HealthProblem]:
-    """Yields what is wrong with a person's own patterns of secrets."""
+    """Yield what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
         yield HealthProblem(what, "Everything else in it works.")
 
 
 def check_environment(health: Health, config: Config, machine: Machine) -> None:
-    """Adds to a health what is seen around the library, and in the clients."""
+    """Add to a health what is seen around the library, and in the clients."""
     problems, notes = check_embedder(config)
     clients = check_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)

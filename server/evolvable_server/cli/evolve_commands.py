@@ -35,7 +35,7 @@ SHOWN = 0.5
 
 
 def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
-    """Drives a run, and shows what happened after this event, then how it stands."""
+    """Drive a run, and show what happened after this event, then how it stands."""
     import asyncio
     import signal
 
@@ -66,7 +66,7 @@ def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
 
 
 async def _tell(state: CommandContext, folder: Any, seen: list[int]) -> None:
-    """Says what happens while it happens, for people; `seen` is the last event that was said."""
+    """Say what happens while it happens, for people; `seen` is the last event that was said."""
     import asyncio
 
     from evolvable_tools.evolve.run_control import read_status
@@ -326,7 +326,7 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
 
 
 def _limit_of(given: dict[str, Any]) -> dict[str, float]:
-    """Takes the limits out of what was given, by the names that settings have for them."""
+    """Take the limits out of what was given, by the names that settings have for them."""
     minutes = given.pop("max_minutes")
     limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60

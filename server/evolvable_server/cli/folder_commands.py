@@ -97,7 +97,7 @@ class Synced:
 
 
 def sync_result(sync: "SyncReport") -> SyncResult:
-    """Returns what a sync did, as plain data."""
+    """Return what a sync did, as plain data."""
     folder = sync.folder
     return SyncResult(
         path=str(folder.path),
@@ -121,7 +121,7 @@ def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
-    """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
+    """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
     columns = ("folder", "taken in", "in step", "written", "removed", "refused", "conflicts", "warnings")
     show_table(columns, [_row(one) for one in results], wide=("folder",))
     for one in results:
@@ -259,7 +259,7 @@ def _size(choice: FolderChoice) -> int:
 
 
 def _add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
-    """Yields what each folder brought; what a later one changes reaches those before it."""
+    """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Taking in {choice.path}")
         with progress(str(choice.path)) as show:
@@ -327,7 +327,7 @@ class WatchedFolders:
 
 
 def folder_statuses(library: "Library") -> WatchedFolders:
-    """Returns the watched folders and how each stands, as the library knows it; no folder is read."""
+    """Return the watched folders and how each stands, as the library knows it; no folder is read."""
     return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
 
 

@@ -229,7 +229,7 @@ class Health:
 
 
 def check_library(home: Path) -> Health:
-    """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
+    """Return the health of the library in `home` and of what it runs on. Raise nothing for what is wrong there."""
     health = Health(str(home), _program(), _sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
@@ -312,7 +312,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
 
 
 def _open_in(path: Path) -> Iterator[str]:
-    """Yields the other processes of this user that have the file open, where the system shows them (Linux)."""
+    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
@@ -323,7 +323,7 @@ def _open_in(path: Path) -> Iterator[str]:
 
 
 def _embedder(home: Path) -> str:
-    """Returns how far the embedder of the library is; looking starts none."""
+    """Return how far the embedder of the library is; looking starts none."""
     done = embedding_progress(home)
     if done is None:
         spec = installed_spec()
@@ -332,7 +332,7 @@ def _embedder(home: Path) -> str:
 
 
 def _refused(library: Library) -> Iterator[Remarks]:
-    """Yields each directory of a watched folder that holds a main file and may not be taken in."""
+    """Yield each directory of a watched folder that holds a main file and may not be taken in."""
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
             inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
@@ -383,7 +383,7 @@ def _linked(library: Library) -> Iterator[Remarks]:
 
 
 def _left_out(library: Library) -> Iterator[Remarks]:
-    """Yields each skill of the stable channel that is not offered to hosts, with every reason."""
+    """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in release.channel_status(library).left_out:
         yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 

@@ -171,7 +171,7 @@ def _given(files: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
-    """Returns the texts of a proposal as a person saves them in an editor. Raises InvalidArgument for none."""
+    """Return the texts of a proposal as a person saves them in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     edited: dict[str, str | None] = {}

@@ -21,7 +21,7 @@ _AT_ONCE = 25  # texts that another process weighs at once
 
 @contextlib.contextmanager
 def index_worker(home: Path, expected: int) -> Iterator[None]:
-    """Keeps the index of a library in step while the body fills it, where `expected` resources are worthwhile.
+    """Keep the index of a library in step while the body fills it, where `expected` resources are worthwhile.
 
     Whatever happens to that process, the next search takes in what it did not.
     """
@@ -40,7 +40,7 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Follows the library in the folder that the command line names, until stdin ends."""
+    """Follow the library in the folder that the command line names, until stdin ends."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Has a process of the pool end when this one does, however that ends: the pool's own would wait for ever."""
+    """Have a process of the pool end when this one does, however that ends: the pool's own would wait for ever."""
     threading.Thread(target=_follow, daemon=True).start()
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]:
-    """Returns a line for each pair; a last one where not all were looked at; nothing where all can be told apart."""
+    """Return a line for each pair; a last one where not all were looked at; nothing where all can be told apart."""
     from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE
     from evolvable_tools.verbs import search
 
@@ -44,7 +44,7 @@ def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
-    """Writes them under a title."""
+    """Write them under a title."""
     if lines:
         say("\nEasily taken for each other:")
     for line in lines:

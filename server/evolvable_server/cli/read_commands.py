@@ -73,7 +73,7 @@ def find_command(
 
 
 def show_found(found: search.FoundSkills) -> None:
-    """Writes the matches, each with how sure it is and why, and what to type next."""
+    """Write the matches, each with how sure it is and why, and what to type next."""
     matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
         say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
@@ -191,7 +191,7 @@ def _exact(library: Library, loaded: load.Loaded) -> bytes:
 
 
 def _show_document(loaded: load.Loaded) -> None:
-    """Writes the document, and after it what else there is; one that is not trusted between marks."""
+    """Write the document, and after it what else there is; one that is not trusted between marks."""
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
     if loaded.marked:
         click.secho(before, dim=True)

@@ -134,7 +134,7 @@ def review_command(
 
 
 def _watch(library: "Library", caller: "Caller") -> None:
-    """Looks whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
     from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 
     if (library.store.home / EVOLVE_DIR).is_dir():

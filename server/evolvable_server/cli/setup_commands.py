@@ -305,7 +305,7 @@ def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:
-    """Returns what the server of this library answers to find_skill. Raises LibraryError when it does not."""
+    """Return what the server of this library answers to find_skill. Raise LibraryError when it does not."""
     import anyio
 
     try:
@@ -319,7 +319,7 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
 
 
 def _told(error: BaseException) -> str:
-    """Returns an error in words; that of a task group is its first one."""
+    """Return an error in words; that of a task group is its first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
@@ -340,7 +340,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
 
 
 def _connect(place: Path) -> list[str]:
-    """Returns the commands that connect the clients to this library."""
+    """Return the commands that connect the clients to this library."""
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "evolvable_server"]
     home = [] if place == read_config({}).home else ["--home", str(place)]

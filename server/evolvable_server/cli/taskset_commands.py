@@ -166,7 +166,7 @@ taskset_command.add_command(split_command)
 def _found(
     state: CommandContext, what: str, ratios: "SplitRatios | None" = None, *, runs: bool = False
 ) -> "tuple[TaskSet, Ref | None]":
-    """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
+    """Return the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
     from evolvable_tools.evolve.tasks.locate import load_taskset, read_taskset_path
 
     path = Path(what)
@@ -189,7 +189,7 @@ def _found(
 def ask_before_unvouched(
     state: CommandContext, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet"
 ) -> None:
-    """Ask the person at the terminal about commands that nobody approved. Raises Refused where there is no yes."""
+    """Ask the person at the terminal about commands that nobody approved. Raise Refused where there is no yes."""
     from evolvable_store.errors import Refused
     from evolvable_tools.evolve.tasks.locate import refuse_untrusted
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
-    """Returns the directories in watched folders that hold these resources now, sorted."""
+    """Return the directories in watched folders that hold these resources now, sorted."""
     resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
     copies = library.working_copies
     folders = {folder.id: folder.path for folder in copies.folders()}
@@ -48,7 +48,7 @@ def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
 
 
 def say_gone(before: Iterable[Path]) -> None:
-    """Writes which of the directories that were there are gone."""
+    """Write which of the directories that were there are gone."""
     for path in before:
         if not path.exists():
             say(f"removed from disk: {path}")
@@ -112,7 +112,7 @@ def log_command(state: CommandContext, limit: int, session: str | None) -> None:
 
 
 def read_log(library: "Library", limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
-    """Returns up to `limit` operations, newest first; with `session`, only those made in it.
+    """Return up to `limit` operations, newest first; with `session`, only those made in it.
 
     marks: stand around what no person wrote.
     """
@@ -173,9 +173,9 @@ def _short(session: str) -> str:
 
 
 def whole_session(store: "Store", text: str) -> str:
-    """Returns the session that the text names, in full or by its beginning as `log` shows it; else the text.
+    """Return the session that the text names, in full or by its beginning as `log` shows it; else the text.
 
-    Raises InvalidArgument when several sessions begin so.
+    Raise InvalidArgument when several sessions begin so.
     """
     start = text.removesuffix("...")
     if not start or store.operations(1, text):
@@ -200,7 +200,7 @@ CONFLICTS = 1
 
 
 def show_updated(updated: edit.Updated) -> None:
-    """Writes what a change did, and how to take it back."""
+    """Write what a change did, and how to take it back."""
     for text in updated.warnings:
         warn(text)
     if updated.proposal_id is not None:
@@ -293,7 +293,7 @@ def _changes(library: "Library", operation: int | None, session: str | None) -> 
 
 
 def _confirm_undo(going: list[Path]) -> None:
-    """Asks before directories of a person go. Raises InvalidArgument when they shall stay."""
+    """Ask before directories of a person go. Raise InvalidArgument when they shall stay."""
     if not going:
         return
     remark("These directories hold what was created, and go from the disk if nobody changed it since:")
@@ -421,7 +421,7 @@ class _Edited:
 def _open_editor(
     library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None
 ) -> _Edited:
-    """Opens the file in the person's editor. Raises InvalidArgument when nothing was saved."""
+    """Open the file in the person's editor. Raise InvalidArgument when nothing was saved."""
     path = path or main_file(ref.kind, ref.name)
     if create:
         before, version = _NEW.format(name=ref.name).encode("utf-8"), None
@@ -441,7 +441,7 @@ def _open_editor(
 
 @contextlib.contextmanager
 def _kept_when_refused(edited: _Edited) -> Iterator[None]:
-    """Saves what a person wrote when the library does not take it, and says where."""
+    """Save what a person wrote when the library does not take it, and say where."""
     try:
         yield
     except EvolvableError as error:

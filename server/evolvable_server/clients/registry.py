@@ -48,7 +48,7 @@ class Start:
     env: Mapping[str, str]
 
     def entry(self) -> dict[str, Any]:
-        """Returns what every client calls it."""
+        """Return what every client calls it."""
         return {"command": self.command, "args": list(self.args), **({"env": dict(self.env)} if self.env else {})}
 
 
@@ -74,7 +74,7 @@ class Client:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
-        """Returns the entry that starts our server so: what a person set besides stays.
+        """Return the entry that starts our server so: what a person set besides stays.
 
         ours: variables that are taken out of its environment when the start does not name them.
         """
@@ -137,7 +137,7 @@ def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
 
 
 def _packaged(machine: Machine) -> Path | None:
-    """Returns the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
+    """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
@@ -267,7 +267,7 @@ class ClientLogFile:
 
 
 def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
-    """Returns the name and the version that a client gives itself, '' for none."""
+    """Return the name and the version that a client gives itself, '' for none."""
     if ctx.session.client_params is not None:
         info = ctx.session.client_params.client_info
         return info.name[:100], str(info.version)[:100]
@@ -277,7 +277,7 @@ def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
 
 
 def _write(folder: Path, heard: HeardCall) -> None:
-    """Writes one file; a place that cannot be written is no reason to bother a client."""
+    """Write one file; a place that cannot be written is no reason to bother a client."""
     stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
     target = folder / f"client-{stem}.{heard.event}.json"
     beside = folder / f".{target.name}.{os.getpid()}-{threading.get_ident()}"
@@ -295,7 +295,7 @@ def _write(folder: Path, heard: HeardCall) -> None:
 
 
 def read_client_log(home: Path) -> list[HeardCall]:
-    """Returns what clients did last, newest first; what cannot be read is left out."""
+    """Return what clients did last, newest first; what cannot be read is left out."""
     found = []
     for path in sorted((home / FOLDER).glob("client-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -305,5 +305,5 @@ def read_client_log(home: Path) -> list[HeardCall]:
 
 
 def add_client_log(server: "LibraryServer", home: Path) -> None:
-    """Makes the server remember who calls it."""
+    """Make the server remember who calls it."""
     server.middleware.append(ClientLogFile(home).note)

@@ -31,7 +31,7 @@ class StdioDescriptors:
     sink: int
 
     def release(self) -> None:
-        """Gives stdin and stdout their descriptors back."""
+        """Give stdin and stdout their descriptors back."""
         if sys.stdout is not None:
             sys.stdout.flush()  # what was printed while serving belongs to stderr
         _point(0, self.source)
@@ -39,7 +39,7 @@ class StdioDescriptors:
 
 
 def claim_stdio() -> StdioDescriptors:
-    """Returns the wire; from then on the process's stdin is empty and its stdout is stderr.
+    """Return the wire; from then on the process's stdin is empty and its stdout is stderr.
 
     A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
     started counts as empty.
@@ -53,22 +53,22 @@ def claim_stdio() -> StdioDescriptors:
 
 
 def write_all(sink: int, data: bytes) -> None:
-    """Writes all of `data`, however long the reader takes. Raises OSError when the reader is gone."""
+    """Write all of `data`, however long the reader takes. Raise OSError when the reader is gone."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(sink, rest) :]
 
 
 def is_pollable(fd: int) -> bool:
-    """Returns whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
+    """Return whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
     mode = os.fstat(fd).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 def write_nonblocking(sink: int, data: bytes) -> int:
-    """Writes as much of `data` as there is room for; returns how many bytes. The sink can be polled.
+    """Write as much of `data` as there is room for; return how many bytes. The sink can be polled.
 
-    Raises OSError when the reader is gone.
+    Raise OSError when the reader is gone.
     """
     if sys.platform == "win32":
         return 0
@@ -128,13 +128,13 @@ class FastStart:
 
     @classmethod
     def begin(cls, source: int = 0, sink: int = 1) -> Self:
-        """Begins to answer on stdin and stdout, or on other descriptors."""
+        """Begin to answer on stdin and stdout, or on other descriptors."""
         early = cls(source, sink)
         early._thread.start()
         return early
 
     def end(self) -> FastStartState:
-        """Stops; from then on nothing is read or written here."""
+        """Stop; from then on nothing is read or written here."""
         os.close(self._wake)
         self._thread.join()
         os.close(self._woken)
@@ -158,7 +158,7 @@ class FastStart:
                         return
 
     def _takes(self, line: bytes) -> bool:
-        """Answers one line; returns whether the next may be answered too. Raises ValueError for what is no message."""
+        """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
         frame = json.loads(line, parse_constant=_refuse_json_constant)
@@ -176,7 +176,7 @@ class FastStart:
         return True
 
     def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns what answers a request, None for one that is left to the SDK."""
+        """Return what answers a request, None for one that is left to the SDK."""
         id_, method, params = frame["id"], frame.get("method"), frame.get("params", {})
         if type(id_) not in (int, str) or id_ in self._answered or not isinstance(params, dict):
             return None
@@ -189,7 +189,7 @@ class FastStart:
 
 
 def can_start_fast() -> bool:
-    """Returns whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
+    """Return whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
     return sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
 
 

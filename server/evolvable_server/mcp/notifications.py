@@ -44,13 +44,13 @@ class ThreadQueue(Generic[QueueItem]):
         self._wake: Callable[[], object] = lambda: None
 
     def post(self, things: Iterable[QueueItem]) -> None:
-        """Adds things; called on any thread."""
+        """Add things; called on any thread."""
         self._things.extend(things)
         with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
             self._wake()
 
     async def taken(self) -> list[QueueItem]:
-        """Waits until something is there and returns all of it, oldest first. One task at a time."""
+        """Wait until something is there and return all of it, oldest first. One task at a time."""
         while True:
             event = asyncio.Event()
             # Before the look, so that nothing can come in between and wake nobody.
@@ -83,11 +83,11 @@ class Notifier:
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
-        """Hands changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
+        """Hand changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
         self._posted.post(changes)
 
     async def run(self) -> None:
-        """Publishes what is posted, for as long as the server runs."""
+        """Publish what is posted, for as long as the server runs."""
         while True:
             changes = await self._posted.taken()
             try:
@@ -97,7 +97,7 @@ class Notifier:
                 log.exception("telling clients of changes failed")
 
     async def publish(self, changes: Sequence[Change]) -> None:
-        """Tells all clients of these changes."""
+        """Tell all clients of these changes."""
         if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in await anyio.to_thread.run_sync(self._uris, changes):
@@ -141,7 +141,7 @@ class Notifier:
             log.exception("telling a client of changes failed")
 
     def initialized(self) -> list[Any]:
-        """Returns the connections of the handshake era that are open."""
+        """Return the connections of the handshake era that are open."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
     async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -151,18 +151,18 @@ class Notifier:
         return await call_next(ctx)
 
     async def subscribe(self, ctx: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Answers resources/subscribe of the handshake era."""
+        """Answer resources/subscribe of the handshake era."""
         self._connections.setdefault(ctx.session._connection, set()).add(str(params.uri))
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: Any, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        """Answers resources/unsubscribe."""
+        """Answer resources/unsubscribe."""
         self._connections.setdefault(ctx.session._connection, set()).discard(str(params.uri))
         return types.EmptyResult()
 
 
 def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
-    """Makes the server announce and serve subscriptions in both eras; its bus must be the notifier's."""
+    """Make the server announce and serve subscriptions in both eras; its bus must be the notifier's."""
     low = server._lowlevel_server
     server.middleware.append(notifier.remember)
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
@@ -191,12 +191,12 @@ class ClientLog(logging.Handler):
         self._waiting = ThreadQueue[dict[str, str]](MAX_WAITING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the record to be sent by `run`; called on any thread."""
+        """Keep the record to be sent by `run`; called on any thread."""
         level = "error" if record.levelno >= logging.ERROR else "warning"
         self._waiting.post([{"level": level, "logger": "evolvable", "data": record.getMessage()}])
 
     async def run(self) -> None:
-        """Sends what was logged, for as long as the server runs."""
+        """Send what was logged, for as long as the server runs."""
         while True:
             for message in await self._waiting.taken():
                 await self._send(message)
@@ -208,11 +208,11 @@ class ClientLog(logging.Handler):
                     await connection.notify("notifications/message", message)
 
     async def set_level(self, ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        """Answers logging/setLevel."""
+        """Answer logging/setLevel."""
         self._levels[ctx.session._connection] = params.level
         return types.EmptyResult()
 
 
 def add_logs(server: LibraryServer, log: ClientLog) -> None:
-    """Makes the server announce logging to clients of the handshake era and answer logging/setLevel."""
+    """Make the server announce logging to clients of the handshake era and answer logging/setLevel."""
     server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)

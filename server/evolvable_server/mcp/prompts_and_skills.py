@@ -36,7 +36,7 @@ MAX_COMPLETIONS = 100
 
 
 def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], str]:
-    """Returns the prompt's function over this library."""
+    """Return the prompt's function over this library."""
 
     def prompt(name: str, task: str = "") -> str:
         from evolvable_tools.verbs import load  # late: a server answers before it is asked for a prompt
@@ -54,7 +54,7 @@ def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], s
 
 
 def memory_prompt(library: Library, caller: Caller) -> Callable[[], str]:
-    """Returns the function of the prompt `memory` over this library."""
+    """Return the function of the prompt `memory` over this library."""
 
     def prompt() -> str:
         from evolvable_tools.verbs import memory_facts
@@ -71,14 +71,14 @@ class LibraryPrompts:
         self._library, self._caller = library, caller
 
     async def everything(self) -> list[types.Prompt]:
-        """Returns every prompt of the library, by name."""
+        """Return every prompt of the library, by name."""
         from evolvable_tools.verbs import search
 
         found = await run_sync(search.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        """Returns a prompt with its arguments filled in. Raises MCPError."""
+        """Return a prompt with its arguments filled in. Raise MCPError."""
         from evolvable_tools.verbs import search
 
         try:
@@ -89,7 +89,7 @@ class LibraryPrompts:
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
 
     def complete(self, prompt: str, argument: str, begun: str) -> list[str]:
-        """Returns the known values of a prompt's argument that begin so.
+        """Return the known values of a prompt's argument that begin so.
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
@@ -122,7 +122,7 @@ def _as_prompt(prompt: "search.Prompt") -> types.Prompt:
 
 
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Adds the prompts `use_skill`, `memory` and the library's, with completion.
+    """Add the prompts `use_skill`, `memory` and the library's, with completion.
 
     Arguments are one word: clients split on spaces.
 
@@ -223,11 +223,11 @@ class SkillsExtension(Extension):
         self._library, self._caller = library, caller
 
     def settings(self) -> dict[str, Any]:
-        """Returns what is declared besides: directories can be read."""
+        """Return what is declared besides: directories can be read."""
         return {"directoryRead": True}
 
     def methods(self) -> Sequence[MethodBinding]:
-        """Returns the three methods, in both eras."""
+        """Return the three methods, in both eras."""
         return [
             MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
             MethodBinding("skills/get", UriParams, self._get),
@@ -346,7 +346,7 @@ def _read_cursor(cursor: str) -> Key:
 
 
 async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
-    """Returns the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
     try:
         return await run_sync(answer, *arguments)
     except EvolvableError as error:
