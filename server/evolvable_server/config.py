@@ -1,6 +1,6 @@
-"""Tell who is at the command line: a person at a terminal, or an agent's shell.
+"""Read the settings of this process; with `environment` the only reader of environment variables.
 
-The only reader of the environment, with `environment`: where the library is, who calls, which project is open.
+They say where the library is, which project is open, and who calls: a person at a terminal or an agent's shell.
 """
 
 import os
@@ -23,7 +23,7 @@ from evolvable_server.environment import (
 from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_store.resource import USER_SCOPE, check_scope, slugify
 
 MARKS = {
     "CLAUDECODE": "claude-code",
@@ -108,7 +108,7 @@ class Config:
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration.
-    review: who thinks about finished sessions: handoff (whoever calls), off (there are no reviews), anthropic with an
+    review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
     """
@@ -321,7 +321,6 @@ def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
 
 def project_scope(project: Path) -> str:
     """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
-    from evolvable_store.resource import slugify
 
     name = slugify(project.resolve().name)
     return name if name and name != USER_SCOPE else "project"

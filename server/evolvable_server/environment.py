@@ -1,8 +1,6 @@
-"""What a hook has to know before it does anything: where the library is, and whether hooks are on.
+"""The settings of a hook: where the library is, whether hooks are on, and how sessions are named.
 
-A part of `config`, kept apart because a client waits for a hook: this module imports `os` alone.
-
-How sessions are called, so that what a client calls its own is never taken for somebody who showed a token.
+A client waits for a hook, so this part of `config` imports `os` alone.
 """
 
 import os
@@ -12,7 +10,7 @@ HOME = "EVOLVABLE_HOME"
 HOOKS = "EVOLVABLE_HOOKS"
 REVIEW = "EVOLVABLE_REVIEW"
 REVIEWING = "EVOLVABLE_REVIEWING"
-"""Set in what we start to think: whoever finds it set queues no session, reviews none and starts nobody to think."""
+"""Set for reviewer processes that we start: such a process queues and reviews no session, and starts no reviewer."""
 
 OFF = ("off", "no", "0", "none", "false")
 """What a person may write to switch something off."""
@@ -24,12 +22,12 @@ def library_home(environment: Mapping[str, str]) -> str:
 
 
 def is_review_process(environment: Mapping[str, str]) -> bool:
-    """Return whether this process belongs to a command that we started to think."""
+    """Return whether this process belongs to a reviewer that we started."""
     return bool(environment.get(REVIEWING))
 
 
 def hooks_on(environment: Mapping[str, str]) -> bool:
-    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or the client thinks for us."""
+    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or this is a review."""
     return not is_review_process(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
 
 

@@ -1,11 +1,4 @@
-"""The commands that the person named, as the verbs take them.
-
-Who helps a lookup, by the settings of this process: an embedder, and somebody who judges.
-
-What is hidden here besides what is built in: by the file redact.txt in the library's folder.
-
-How this process reviews sessions, by its settings: who thinks, within what, and what a client reads anyway.
-"""
+"""Make the parts that the settings choose: search models, reviewer, redaction, approval policies, named commands."""
 
 import contextlib
 import logging

@@ -1,11 +1,9 @@
-"""Keeps memory from growing by what threads have freed, with glibc; and the collector from what stays for ever.
+"""Serve a library: keep it in sync with its folders, notify the server, and serve one client on stdio.
 
-Keeps an open server in step: what people save in the folders, and what other processes change in the library.
+Events of the file system only say where to look; a slow scan of everything runs beside them, because events get lost.
+Changes are found by content, so nothing that this process writes comes back as an edit.
 
-Events of the file system are only hints that say where to look; a slow look at everything stands beside them,
-because events do get lost. What changed is decided by content, so nothing we write ourselves comes back as an edit.
-
-A library being served, and the serving of one client on stdio; `http` serves several.
+The allocator is tuned here too: freed memory goes back to the system, and the collector skips objects that stay.
 """
 
 import contextlib
@@ -317,7 +315,7 @@ _FIRST = "a first task, that the model is loaded for"
 
 
 class Serving:
-    """A library with a server over it, and what keeps both in step with the rest of the world."""
+    """A library with a server over it, both in sync with the folders and with other processes."""
 
     def __init__(self, config: Config, *, shared: bool = False) -> None:
         """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a setting.

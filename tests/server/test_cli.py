@@ -204,7 +204,7 @@ def test_a_conflict_names_both_versions(pdf):
 def test_every_reason_against_a_resource_has_a_line_of_its_own(pdf):
     ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin="---\nname: Pdf\n---\n", code=1)
 
-    assert ran.err.startswith("Error: skill:pdf cannot be taken in:\n  - ")
+    assert ran.err.startswith("Error: skill:pdf cannot be stored:\n  - ")
     assert ran.err.count("\n  - ") >= 2
 
 
@@ -550,7 +550,7 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     ran = run("init", tmp_path / "skills")
     assert ran.err == f"Taking in {tmp_path / 'skills'}\n"
     assert ran.out.startswith(f"Made the library in {run.home}\n")
-    assert f"Taken in from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
+    assert f"Imported from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
     assert "1 warning in 1 folder" in ran.out and "color" not in ran.out
     assert "Next: evolvable find" in ran.out
 
@@ -902,7 +902,7 @@ def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
 
     told = run(command, folder, "--yes").out
 
-    title, lines = told.partition("\nEasily taken for each other:\n")[1:]
+    title, lines = told.partition("\nSimilar descriptions:\n")[1:]
     assert title and names_the_twins(lines.splitlines())
 
 
@@ -918,7 +918,7 @@ def test_nothing_is_said_where_all_can_be_told_apart(run, command):
     folder = saved(run, OTHERS)
 
     assert run(command, folder, "--yes", "--json").json["doubles"] == []
-    assert "Easily taken" not in run(command, folder, "--yes").out
+    assert "Similar descriptions" not in run(command, folder, "--yes").out
 
 
 def test_what_comes_in_is_compared_with_what_is_there(run):
@@ -932,7 +932,7 @@ def test_what_comes_in_is_compared_with_what_is_there(run):
 def test_the_doctor_names_what_is_easily_taken_for_another(run):
     run("import", saved(run, TWINS | OTHERS), "--yes")
 
-    title, lines = run("doctor").out.partition("\nEasily taken for each other:\n")[1:]
+    title, lines = run("doctor").out.partition("\nSimilar descriptions:\n")[1:]
 
     assert title and names_the_twins(lines.splitlines())
     assert names_the_twins(run("doctor", "--json").json["doubles"])

@@ -1,4 +1,4 @@
-"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and what only a person needs."""
+"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and commands for persons only."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What every command shares: which library, whether JSON is wanted, and how a result or an error is shown."""
+"""What every command shares: the library, the caller, and how a result or an error is shown."""
 
 import contextlib
 import dataclasses
@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from evolvable_server.cli.effects import TOOLS, CommandEffect, Runner, check_may, effect_of, runner_of
 from evolvable_server.cli.terminal import remark, safe, warn
 from evolvable_server.config import Config, library_home, read_config
+from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
@@ -43,7 +44,7 @@ def to_cli_words(text: str) -> str:
 
 
 class CommandContext:
-    """What the options say of this run."""
+    """The options of one run, and the library and caller that follow from them."""
 
     def __init__(self) -> None:
         self.home: Path | None = None
@@ -51,7 +52,7 @@ class CommandContext:
         self._signer: PassphraseSigner | None = None
         self.token_file: Path | None = None
         self.decides = False
-        """Whether the command decides what is a person's to decide; set once whoever runs it was found to may."""
+        """Whether the command makes a decision of a person; set after the caller was found to be allowed."""
         self.has_yes = False
         """Whether the command has an option that answers its question."""
         self._runner: Runner | None = None
@@ -62,11 +63,10 @@ class CommandContext:
 
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
-        """Yield the open library, and whoever runs this command as its caller. Raise as Store.open."""
+        """Yield the open library, and the caller that runs this command. Raise as Store.open."""
         from evolvable_server.app import approvals_lock, make_caller
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
-        from evolvable_server.person_config import registered_homes
         from evolvable_server.trusted_folders import ListedFolders, adopt
         from evolvable_tools.approval_policy import ApprovalLevel
         from evolvable_tools.library import Library
@@ -102,7 +102,7 @@ class CommandContext:
 
     @property
     def identity(self) -> Identity:
-        """On whose behalf this command runs."""
+        """The principal that this command runs for, and how it is known."""
         return self.runner.identity
 
     @property
@@ -113,7 +113,7 @@ class CommandContext:
         return self._runner
 
     def check(self, ctx: click.Context) -> None:
-        """Raise Refused when whoever runs this command may not."""
+        """Check that the caller may run this command. Raise Refused."""
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         check_may(ctx, self.runner)
         self.decides = effect_of(ctx) is CommandEffect.DECIDE
@@ -154,7 +154,7 @@ class CommandContext:
             self.show_json({"error": message, "hint": hint})
             return
         if isinstance(error, InvalidResource) and len(error.problems) > 1:
-            message = "\n  - ".join([f"{error.ref} cannot be taken in:", *error.problems])
+            message = "\n  - ".join([f"{error.ref} cannot be stored:", *error.problems])
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
         if hint:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
@@ -244,7 +244,7 @@ def checked_command(function: Callable[..., None]) -> Callable[..., None]:
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Return a decorator that makes a command of a function of State: with --home and --json.
 
-    The command runs only when `effects` says that whoever runs it may.
+    The command runs only for callers that `effects` allows.
     """
 
     def make(function: Callable[..., None]) -> click.Command:
@@ -277,7 +277,7 @@ KIND = click.Choice([kind.value for kind in Kind])
 
 
 def reason_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the option -m, with what is kept as the reason when a person gives none."""
+    """Return the option -m with its default."""
     return click.option(
         "-m", "--reason", default=default, show_default=True, help="Why, in a sentence; kept in the history."
     )

@@ -1,8 +1,8 @@
-"""The `evolvable` program: finds the module of the command that is named, and turns every error into an exit code.
+"""The `evolvable` program: import the module of the named command, run it, and turn errors into exit codes.
 
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
 
-The command that serves clients: serve. It imports nothing that a client would wait for.
+The command `serve` is here too, so that a client does not wait for modules of other commands.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from evolvable_server.cli.command_context import CommandContext, home_option, js
 from evolvable_server.cli.effects import TOOLS
 from evolvable_server.cli.terminal import remark
 from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
+from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 
@@ -181,7 +182,7 @@ def cli() -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 
     A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
-    `evolvable quickstart` shows everything working; `evolvable init` takes in the skills you have.
+    `evolvable quickstart` shows everything working; `evolvable init` imports the skills you have.
     """
 
 
@@ -270,7 +271,6 @@ def _begin_fast_start(config: Config) -> "FastStart | None":
     """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
     from evolvable_server.mcp.fast_start import FastStart, can_start_fast
     from evolvable_server.model_setup import approval_policies, open_search
-    from evolvable_server.person_config import registered_homes
     from evolvable_store.store import Store
 
     approval_policies(config)

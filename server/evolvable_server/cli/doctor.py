@@ -1,9 +1,4 @@
-"""What a doctor looks at around the library: the disk it lies on, its model, and skills that hide each other.
-
-The command that scans: resources of the library, files and folders.
-
-The command that looks whether everything is as it should be: doctor.
-"""
+"""The commands doctor, which checks the installation, and scan, which checks resources, files and folders."""
 
 import hashlib
 from collections import defaultdict
@@ -18,7 +13,7 @@ import click
 from evolvable_server.app import approvals_lock
 from evolvable_server.cli.client_commands import check_clients
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.health import Health, HealthProblem
+from evolvable_server.cli.health import Health, HealthProblem, check_library, effective_settings
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.person_commands import unsigned_decisions
 from evolvable_server.cli.terminal import count, local_time, safe, say, show_table
@@ -41,7 +36,7 @@ from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs.scan_import import Scanned
+from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
 
 if TYPE_CHECKING:
     from evolvable_server.cli.client_commands import Connected
@@ -342,7 +337,6 @@ def scan_command(ctx: click.Context, state: CommandContext, what: tuple[str, ...
     would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
     whose name is also a skill's. Exit code 1: something would be refused.
     """
-    from evolvable_tools.verbs.scan_import import scan_path, scan_resources
 
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
@@ -400,7 +394,6 @@ def doctor_command(ctx: click.Context, state: CommandContext, verbose: bool) -> 
     with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
     `evolvable fsck` checks every byte.
     """
-    from evolvable_server.cli.health import check_library, effective_settings
 
     config = state.config()
     health = check_library(config.home)
@@ -476,7 +469,7 @@ def _library_rows(health: "Health") -> list[tuple[str, str]]:
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),
         ("tables", rows),
-        ("index", "wrong" if facts.index else "in step"),
+        ("index", "wrong" if facts.index else "in sync"),
         ("embedder", health.embedder),
         *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
         ("warnings", where),

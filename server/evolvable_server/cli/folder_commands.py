@@ -1,7 +1,4 @@
-"""How what a sync of folders did is told: as data, and as a table with every reason of what was refused.
-
-The commands for folders that the library keeps in step with: init, folders, sync.
-"""
+"""The commands init, folders and sync, for the folders that the library watches."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -122,7 +119,7 @@ def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "taken in", "in step", "written", "removed", "refused", "conflicts", "warnings")
+    columns = ("folder", "imported", "in sync", "written", "removed", "refused", "conflicts", "warnings")
     show_table(columns, [_row(one) for one in results], wide=("folder",))
     for one in results:
         _show_sync_details(one, verbose)
@@ -139,7 +136,7 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
     if one.taken:
         names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
         more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
-        say(f"\nTaken in from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+        say(f"\nImported from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
     if one.untrusted:
         more = f" and {len(one.untrusted) - MAX_NAMED:,} more" if len(one.untrusted) > MAX_NAMED and not verbose else ""
         named = ", ".join(one.untrusted if verbose else one.untrusted[:MAX_NAMED])
@@ -199,9 +196,9 @@ class FolderChoice:
 def init_command(
     state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
 ) -> None:
-    """Take in folders and watch them.
+    """Import folders and watch them.
 
-    The library is made when it is missing, takes in the skills in FOLDERS, and both are kept in step from now on.
+    The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
     Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
     client belongs to that project, any other to the user, unless --scope says otherwise.
     """
@@ -261,7 +258,7 @@ def _size(choice: FolderChoice) -> int:
 def _add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
     """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
-        remark(f"Taking in {choice.path}")
+        remark(f"Importing {choice.path}")
         with progress(str(choice.path)) as show:
             # What a person names at a terminal is the person's; without one nobody vouches for it.
             who = identity if identity.principal is Principal.PERSON else None
@@ -279,7 +276,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
         show_sync(result.folders, verbose)
         show_near_duplicates(result.doubles)
     else:
-        say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
+        say("No folder of a client's skills was found. `evolvable init FOLDER` imports any other,")
         say("`evolvable quickstart` the skills that come with this program.")
     say('\nNext: evolvable find "what you want to do"')
     say("      evolvable connect claude-code   (or codex, claude-desktop, cursor, vscode)")
@@ -288,7 +285,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
 @command("sync")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def sync_command(state: CommandContext, verbose: bool) -> None:
-    """Bring folders and library in step.
+    """Synchronise folders and library.
 
     A running server does this by itself, within a fraction of a second.
     """
@@ -370,7 +367,7 @@ def _standing(folder: WatchedRoot) -> str:
         return "missing"
     behind, conflicts = len(folder.behind), len(folder.conflicts)
     parts = [f"{behind} behind"] * bool(behind) + [count(conflicts, "conflict")] * bool(conflicts)
-    return ", ".join(parts) or "in step"
+    return ", ".join(parts) or "in sync"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""Where each setting of this process comes from, and which ones the environment may not change.
-
-What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing.
-"""
+"""Checks of `doctor` on the program: settings, SQLite, the library's file, its folders. They change nothing."""
 
 import contextlib
 import os
@@ -332,7 +329,7 @@ def _embedder(home: Path) -> str:
 
 
 def _refused(library: Library) -> Iterator[Remarks]:
-    """Yield each directory of a watched folder that holds a main file and may not be taken in."""
+    """Yield each directory of a watched folder that holds a main file and may not be imported."""
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
             inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
@@ -403,13 +400,13 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
                 f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."
             )
         for fault in facts.index:
-            yield HealthProblem(f"The text index is not in step: {fault}", "")
+            yield HealthProblem(f"The text index is out of sync: {fault}", "")
     for folder in health.folders:
         yield from _folder_problems(folder)
     for remark in health.refused:
         yield HealthProblem(
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
-            "Mend it, then `evolvable sync`.",
+            "Fix it, then `evolvable sync`.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The question that `import` asks a person: what comes, and what the scan found in it."""
+"""Show what an import would bring and what the scan found in it, and ask once."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ MAX_FINDINGS = 5
 def ask(state: CommandContext, library: "Library", source: Path, form: str, options: dict[str, Any]) -> Answer:
     """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument for a no.
 
-    Where nothing new would come, nobody is asked.
+    An import that would bring nothing new asks nothing.
     """
     with progress("reading") as show:
         if form == "folders":

@@ -1,11 +1,4 @@
-"""What the command line says of resources that are easily taken for each other.
-
-The command that removes a file or a secret from every version: purge; and the warning about secrets.
-
-The commands that check the library and clear what nobody needs: fsck, gc.
-
-The command for files that were taken out of a watched folder and that no version holds: trash.
-"""
+"""The commands fsck, gc, purge and trash, and the warnings about secrets and near duplicates."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]:
-    """Return a line for each pair; a last one where not all were looked at; nothing where all can be told apart."""
+    """Return a line for each pair; a last one where not all were looked at; nothing where all can be distinguished."""
     from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE
     from evolvable_tools.verbs import search
 
@@ -46,7 +39,7 @@ def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]
 def show_near_duplicates(lines: Sequence[str]) -> None:
     """Write them under a title."""
     if lines:
-        say("\nEasily taken for each other:")
+        say("\nSimilar descriptions:")
     for line in lines:
         say(f"  - {line}")
 

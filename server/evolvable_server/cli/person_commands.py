@@ -7,13 +7,16 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.inbox_commands import create_key, key_path
 from evolvable_server.cli.terminal import confirm, count, local_time, say, show_diff, warn
 from evolvable_server.person_config import (
     read_person_config,
 )
 from evolvable_server.person_config_edit import edit_config, note_trusted, withdraw_trusted
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_store.storage.attestations import Attestations
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import scan_import
 
@@ -54,7 +57,6 @@ def approvals_command(state: CommandContext, action: str) -> None:
 
 def unsigned_decisions(library: Any) -> list[int]:
     """Return the operations in the name of a person that are neither signed nor older than the lock."""
-    from evolvable_store.operation import Actor, Principal
 
     if library.lock is None:
         return []
@@ -68,8 +70,6 @@ def unsigned_decisions(library: Any) -> list[int]:
 
 
 def _lock(state: CommandContext) -> None:
-    from evolvable_server.cli.inbox_commands import create_key
-    from evolvable_server.person_config import read_person_config
 
     state.require_person("Locking approvals")
     if not read_person_config().lock_key:
@@ -87,7 +87,6 @@ def _lock(state: CommandContext) -> None:
 
 
 def _unlock(state: CommandContext) -> None:
-    from evolvable_server.cli.inbox_commands import key_path
 
     state.require_person("Unlocking approvals")
     signer = state.signer()
@@ -99,9 +98,9 @@ def _unlock(state: CommandContext) -> None:
 
 
 def _set_key(document: Any, key: str) -> None:
-    import tomlkit
-
     if "approvals" not in document:
+        import tomlkit  # start time: `doctor` loads this module too
+
         document["approvals"] = tomlkit.table()
     table: Any = document["approvals"]
     table["public_key"] = key
@@ -221,7 +220,6 @@ def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
 
 
 def _list(state: CommandContext) -> None:
-    from evolvable_store.storage.attestations import Attestations
 
     folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):

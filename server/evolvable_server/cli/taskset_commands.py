@@ -1,9 +1,7 @@
-"""The command for the tasks that programs are measured on: taskset check, list, split.
-
-The commands around what a run came to: evolve report, adopt, watch, opportunities.
-"""
+"""The command taskset, and those on the result of a run: evolve report, adopt, watch, opportunities."""
 
 import asyncio
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, command, home_option, json_option
 from evolvable_server.cli.terminal import Row, confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
+from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
@@ -190,7 +189,6 @@ def ask_before_unvouched(
     state: CommandContext, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet"
 ) -> None:
     """Ask the person at the terminal about commands that nobody approved. Raise Refused where there is no yes."""
-    from evolvable_store.errors import Refused
     from evolvable_tools.evolve.tasks.locate import refuse_untrusted
 
     try:
@@ -217,7 +215,6 @@ def ask_about_commands(state: CommandContext, taskset: "TaskSet") -> None:
 
 
 def _task_sets(state: CommandContext) -> TaskSets:
-    from evolvable_store.errors import EvolvableError
     from evolvable_tools.evolve.tasks.diagnostics import count_by_split
     from evolvable_tools.evolve.tasks.locate import load_taskset
 
@@ -263,7 +260,7 @@ def _show_check(found: "TaskSetCheck") -> None:
             say(f"  {one.hint}")
     refused = sum(one.level == "refuse" for one in found.remarks)
     if refused:
-        say(f"{found.name} is refused: {count(refused, 'problem')} to mend before anything is spent on it.")
+        say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")
     elif found.exploratory:
         say(f"{found.name} may be used to explore; nothing would be promoted on it.")
     else:
@@ -279,7 +276,7 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
 def _show_task_sets(listed: TaskSets) -> None:
     if not listed.tasksets:
         say("There is no task set in the library: an environment with tasks.jsonl is one.")
-        remark("`evolvable import FOLDER --kind environment` takes in a folder of ENVIRONMENT.md and tasks.jsonl.")
+        remark("`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and tasks.jsonl.")
         return
     rows: list[Row] = [
         [
@@ -338,7 +335,6 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
 def allow_command(state: CommandContext, run: str, candidate: str | None, refuse: bool) -> None:
     """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
     from evolvable_server.run_launcher import start_driver
-    from evolvable_store.errors import Refused
     from evolvable_tools.evolve.ledger.run_directory import find_run
     from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 
@@ -400,8 +396,6 @@ def watch_command(state: CommandContext, dry_run: bool) -> None:
     with state.library() as (library, caller):
         watched = monitor_adoptions(library, caller, propose=not dry_run)
     if state.json:
-        import dataclasses
-
         state.show_json([dataclasses.asdict(one) for one in watched])
         return
     if not watched:

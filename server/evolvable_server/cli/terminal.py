@@ -1,6 +1,6 @@
-"""What is written to a terminal, and how: text that cannot steer it, tables that fit it, progress, remarks.
+"""Write to a terminal: text that cannot steer it, tables that fit it, progress, questions.
 
-rich is imported where it is used, so that a command that prints JSON or serves a client never loads it.
+rich is imported in functions: a command that prints JSON or serves a client never loads it.
 """
 
 import contextlib
@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -223,7 +224,6 @@ def _lines(label: str) -> Progress:
 
 def local_time(at: str) -> str:
     """Return a stored moment as a person here reads it: 2026-11-20 12:05."""
-    from datetime import datetime
 
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 

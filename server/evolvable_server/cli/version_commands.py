@@ -1,11 +1,4 @@
-"""Which directories on disk go because of a change, so that a command can say so.
-
-The command that shows what happened lately: log.
-
-The commands that take changes back: restore, remove, undo.
-
-The command that changes a resource, or makes one: update.
-"""
+"""The commands that make versions: update, restore, remove and undo; and log, which lists operations."""
 
 import contextlib
 import dataclasses

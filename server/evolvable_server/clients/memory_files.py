@@ -1,12 +1,8 @@
-"""A block of ours in a file that is somebody else's: put in, replaced and taken out, and not a byte beside it touched.
+"""Write the memories of the user where clients read them at their start.
 
-It stands at the beginning of the file, where no line end of the person's has to be added to set it apart.
-
-The memories where clients read them at their start: Claude Code in a rule of its own, Codex in a block of AGENTS.md.
-
-Off until a person switches it on. Which clients it is on for stands in a file of the library's folder.
-
-The memories of the user, written where clients read them.
+Claude Code reads a rule of its own, Codex a block of AGENTS.md. The block is at the beginning of the file, where it
+needs no line end before it; every byte beside it stays. Off until a person switches it on; a file in the library's
+folder lists the clients for which it is on.
 """
 
 import contextlib
@@ -178,7 +174,7 @@ def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
 
 
 def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
-    """Bring every copy that is switched on in step with `text`; return those that it changed, or could not."""
+    """Update every copy that is switched on to `text`; return those that it changed, or could not."""
     done = []
     for client, (path, _) in read_enabled_copies(home).items():
         try:
@@ -286,5 +282,5 @@ def memory_text(library: Library) -> str:
 
 
 def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Bring the copies in step; return those that were changed or could not be. Off, it reads nothing."""
+    """Update the copies; return those that were changed or could not be. Off, it reads nothing."""
     return refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []

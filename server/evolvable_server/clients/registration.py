@@ -1,10 +1,7 @@
-"""Claude Code: ~/.claude.json, or .mcp.json of a project. Its own command adds a server where the form allows it.
+"""Connect a client to this server and disconnect it: one entry in its configuration, and no other change.
 
-Every client that is known, by name.
-
-How clients start the server of this installation: with absolute paths, as they share neither folder nor PATH.
-
-Connects a client to the server, and disconnects it: one entry in its configuration, and nothing else in there.
+Clients start the server with absolute paths, because they share neither folder nor PATH. Claude Code's own command adds
+the entry where its file allows that. All clients are listed here by name.
 """
 
 import difflib
@@ -63,7 +60,7 @@ def claude_program(machine: Machine) -> str | None:
 
 
 def keeps_formatting(found: Configuration) -> bool:
-    """Return whether Claude Code, which writes its files anew, would leave the form of this one as it is."""
+    """Return whether Claude Code, which rewrites its files, would leave the form of this one as it is."""
     if found.data is None:
         return True
     written = json.dumps(found.values, indent=2, ensure_ascii=False)
@@ -198,7 +195,7 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
 
 
 def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
-    """Make the entry start our server so, and keep what a person set besides. The second time nothing changes.
+    """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
 
     Raise NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
     file is then as it was.

@@ -1,16 +1,7 @@
-"""What a client is to us: where its configuration lies, how ours is written into it, and how to see that it works.
+"""The clients: where each keeps its configuration, how our entry is written, and which of them have called.
 
-Codex: config.toml in ~/.codex, or in .codex of a project that it trusts.
-
-Claude Desktop: one file for the user. On Windows a packaged app reads it from a place of its own.
-
-Cursor: mcp.json in ~/.cursor, or in .cursor of a project.
-
-VS Code: mcp.json in the user's default profile, or in .vscode of a project.
-
-Remembers which clients have called, and when: in small files beside the library, written when nobody waits.
-
-Each file is written whole and put in place at once, so any number of processes may do it; the last one stands.
+Calls are noted in small files beside the library, after the first answer. Each file is written whole and replaced at
+once, so any number of processes may write it; the last one counts.
 """
 
 import contextlib

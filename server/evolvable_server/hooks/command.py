@@ -1,7 +1,7 @@
-"""The command `evolvable-hook`: what a client runs where it cannot call the server.
+"""The command `evolvable-hook`, which a client runs where it cannot call the server.
 
-A client waits for it, so nothing is imported before it is known to be needed, and queueing a review needs the standard
-library alone. Whatever it is given it ends with 0: a hook must never stop a person's work.
+A client waits for it, so every import is late, and queueing a review needs the standard library alone. It always ends
+with 0: a hook must never stop a person's work.
 """
 
 import os

@@ -1,17 +1,9 @@
-"""What a client says to a hook: nothing of it can be relied on, so whatever is no text is empty.
+"""Answer the hooks of clients, from the running server or, without one, from the command.
 
-What was offered to a session, so that it is never offered twice: one small file for each skill, made by whoever
-claims it first, in whichever process.
-
-UserPromptSubmit: the one or two skills that fit what was asked, in a few words; usually none.
-
-PostToolUse: which skill of the library a client opened by itself, with its own skill tool or by reading the file.
-
-PostToolUse: what a client's agent wrote into a watched folder with its own tool is the agent's change.
-
-What a hook answers, whether the client called the running server or ran the command.
-
-Hooks of the command that need the library. Imports much: the command calls it only where there is no server.
+UserPromptSubmit gets the one or two skills that fit the prompt, usually none; a small file for each skill records the
+offer, so that no process repeats it. PostToolUse notes which skill the client opened with its own tools, and imports
+what its agent wrote into a watched folder as the agent's change. A payload is untrusted: a field that is no text is
+empty.
 """
 
 import dataclasses
@@ -204,8 +196,8 @@ def _standing(match: FoundMatch) -> str:
 def _short(text: str, room: int) -> str:
     """Return a description as one line of so many characters at most, without what steers a terminal.
 
-    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and whoever
-    wrote a description must not end them and go on in the client's name. A description between marks keeps them.
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and the
+    author of a description must not end them and go on in the client's name. A description between marks keeps them.
     """
     marked = _MARKED.fullmatch(text)
     if marked is not None:

@@ -1,10 +1,8 @@
-"""The process's stdin and stdout as the wire of a protocol: nothing else in the process may touch it.
-
-Answers a client's first two requests while the server is still being made: what it is, and which tools it has.
+"""Claim stdin and stdout for the protocol, and answer a client's first two requests before the server exists.
 
 Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
-second. Both answers are files beside this module, which tests hold to what the SDK says. The SDK is handed all that
-was read, as if nobody had read it before; only what it answers to the two requests is left out.
+second. Both answers are files beside this module, which tests compare with the SDK's. The SDK then gets all that was
+read; only its answers to the two requests are dropped.
 """
 
 import contextlib

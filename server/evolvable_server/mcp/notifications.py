@@ -1,13 +1,8 @@
-"""Hands things from any thread to one task of the event loop.
+"""Notify clients of changes and warnings.
 
-Tells every client, in both eras of the protocol, that something in the library changed.
-
-Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a bus. Older ones get notifications
-on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
-
-Tells clients of the handshake era what this process warns of, such as a saved skill that was refused.
-
-2026-07-28 has no such messages but for single requests that ask for them, and nothing is said while one runs.
+Clients of 2026-07-28 listen on a subscription, which the SDK serves from a bus. Older ones get notifications on their
+connection; the SDK 2.3 keeps no list of connections, so a middleware does. Warnings, such as a refused skill, go to the
+older clients alone: 2026-07-28 has log messages only for single requests.
 """
 
 import asyncio
@@ -37,7 +32,7 @@ QueueItem = TypeVar("QueueItem")
 
 
 class ThreadQueue(Generic[QueueItem]):
-    """What waits to be taken: at most `most` things, of which the oldest are dropped."""
+    """A queue from any thread to one task of the event loop; of more than `most` things the oldest are dropped."""
 
     def __init__(self, most: int) -> None:
         self._things: collections.deque[QueueItem] = collections.deque(maxlen=most)
@@ -46,7 +41,7 @@ class ThreadQueue(Generic[QueueItem]):
     def post(self, things: Iterable[QueueItem]) -> None:
         """Add things; called on any thread."""
         self._things.extend(things)
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: no client is left
             self._wake()
 
     async def taken(self) -> list[QueueItem]:
@@ -63,23 +58,23 @@ class ThreadQueue(Generic[QueueItem]):
 log = logging.getLogger(__name__)
 
 MAX_POSTED = 10_000
-"""Changes that wait to be told."""
+"""Changes that wait to be published."""
 
 SEND_SECONDS = 1.0
 """How long one client may take to accept a notification."""
 
 MAX_URIS = 2_000
-"""Updated URIs named for one batch of changes; beyond that clients have to read the list anew anyway."""
+"""Updated URIs named for one batch of changes; beyond that clients have to read the list again anyway."""
 
 
 class Notifier:
-    """Knows who listens, and tells them."""
+    """Notifies the clients that listen."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
         self._posted = ThreadQueue[Change](MAX_POSTED)
-        # Connections of the handshake era, each with the URIs it subscribed to.
+        # Connections with a handshake, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
@@ -97,7 +92,7 @@ class Notifier:
                 log.exception("telling clients of changes failed")
 
     async def publish(self, changes: Sequence[Change]) -> None:
-        """Tell all clients of these changes."""
+        """Notify all clients of these changes."""
         if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in await anyio.to_thread.run_sync(self._uris, changes):
@@ -133,7 +128,7 @@ class Notifier:
                 await self._tell(connection.send_resource_updated(uri))
 
     async def _tell(self, telling: Awaitable[None]) -> None:
-        """One client that does not read, or is gone, must not keep the others waiting."""
+        """Send one notification; a client that does not read, or is gone, must not delay the others."""
         try:
             with anyio.move_on_after(SEND_SECONDS):
                 await telling
@@ -141,17 +136,17 @@ class Notifier:
             log.exception("telling a client of changes failed")
 
     def initialized(self) -> list[Any]:
-        """Return the connections of the handshake era that are open."""
+        """Return the open connections of the protocol versions with a handshake."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
     async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Middleware: keeps the connection of every client that shakes hands."""
+        """Middleware: keeps the connection of every client with a handshake."""
         if ctx.method == "initialize":
             self._connections.setdefault(ctx.session._connection, set())
         return await call_next(ctx)
 
     async def subscribe(self, ctx: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Answer resources/subscribe of the handshake era."""
+        """Answer resources/subscribe."""
         self._connections.setdefault(ctx.session._connection, set()).add(str(params.uri))
         return types.EmptyResult()
 
@@ -162,12 +157,12 @@ class Notifier:
 
 
 def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
-    """Make the server announce and serve subscriptions in both eras; its bus must be the notifier's."""
+    """Make the server announce and serve subscriptions in all protocol versions; its bus must be the notifier's."""
     low = server._lowlevel_server
     server.middleware.append(notifier.remember)
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
     low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe)
-    # MCPServer tells handshake-era clients that nothing ever changes unless it is told otherwise.
+    # Without these options MCPServer tells clients with a handshake that nothing ever changes.
     options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=False)
     low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
         low.create_initialization_options, options
@@ -214,5 +209,5 @@ class ClientLog(logging.Handler):
 
 
 def add_logs(server: LibraryServer, log: ClientLog) -> None:
-    """Make the server announce logging to clients of the handshake era and answer logging/setLevel."""
+    """Make the server announce logging to clients with a handshake, and answer logging/setLevel."""
     server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)

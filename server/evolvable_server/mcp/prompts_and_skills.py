@@ -1,9 +1,9 @@
-"""The prompts that a client offers: `use_skill`, `memory`, and those of the library, read anew for every question.
+"""The prompts of the server, and the extension io.modelcontextprotocol/skills (SEP-2640).
 
-The extension io.modelcontextprotocol/skills (SEP-2640): skills/list, skills/get and resources/directory/read.
-
-Hosts are told of the stable channel: what an entry promises are the bytes that resources/read gives for its URIs.
-Clients of the handshake era are not shown the capability, which their revision lacks; the methods answer them too.
+Prompts are `use_skill`, `memory` and those of the library, read again for every request. The extension serves the
+stable channel by skills/list, skills/get and resources/directory/read: an entry promises the bytes that resources/read
+gives for its URIs. Clients of protocol versions without extensions do not see the capability; the methods answer them
+too.
 """
 
 import base64
@@ -178,8 +178,8 @@ PAGE_CHILDREN = 1_000
 
 DIRECTORY = "inode/directory"
 
-FOR_EVER_MS = 24 * 3_600_000
-"""How long what a version's URI names may be kept: it never changes."""
+VERSION_TTL_MS = 24 * 3_600_000
+"""How long clients may cache the file of a version: it never changes."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -227,7 +227,7 @@ class SkillsExtension(Extension):
         return {"directoryRead": True}
 
     def methods(self) -> Sequence[MethodBinding]:
-        """Return the three methods, in both eras."""
+        """Return the three methods, for all protocol versions."""
         return [
             MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
             MethodBinding("skills/get", UriParams, self._get),
@@ -281,7 +281,7 @@ class SkillsExtension(Extension):
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
         said = version_notice(self._library, place.head, entry.version)
         skill = _marked(_as_skill(entry, place.version if place.named else None), said)
-        return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
+        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
     def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
         place = resolve(self._library.store, uri, directory=True)
@@ -296,7 +296,7 @@ class SkillsExtension(Extension):
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
         following = _cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
-        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=FOR_EVER_MS if place.named else 0)
+        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
 
 def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:

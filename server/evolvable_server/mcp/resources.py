@@ -1,14 +1,10 @@
-"""How a file of a resource is written as a URI, what a URI names, and the templates of URIs.
+"""The library as MCP resources: their URIs, the list, the templates, and reading.
 
 skill://<name>/<file> is a user's, skill://<project>/<name>/<file> one of a project; every other kind has the scheme of
-its name. Of a skill that is the version hosts see, the stable channel's; of any other kind the head.
-skill://version.<n>/<name>/<file> is version n, for ever; no scope and no name has a dot, so nothing else can be meant.
+its name. Of a skill that is the version that hosts see, the stable channel's; of any other kind the head.
+skill://version.<n>/<name>/<file> is always version n; no scope and no name has a dot, so the URI is unambiguous.
 
-What clients are shown of task sets: the agent behind one may be the one that thinks for a run of evolution.
-
-Whatever it reads goes through here, be it a file, a difference, or what was proposed.
-
-The library as MCP resources: a concrete list, templates beside it that say the same, and reading.
+Files, differences and proposals of task sets are redacted here: the agent behind a client may be the proposer of a run.
 """
 
 import base64
@@ -25,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
+from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
@@ -40,6 +37,7 @@ from evolvable_store.resource import (
 )
 from evolvable_store.storage.release_channel import Channel, ChannelEntry
 from evolvable_store.store import Store
+from evolvable_store.validation import main_path
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.trust import SAID, UNMARKED_SAID, trust_statuses, version_notice
@@ -73,7 +71,7 @@ class ResolvedUri:
 def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: int | None = None) -> str:
     """Return the URI of a file or directory of a resource, of its own directory for the path ''.
 
-    version: of that version for ever, instead of the one that is seen now.
+    version: of that version, instead of the one that is seen now.
     """
     parts = [f"{VERSION}{version}"] * (version is not None) + [scope] * (scope != USER_SCOPE) + [name]
     return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
@@ -353,7 +351,6 @@ class Resources:
 
         marked: of those that are not trusted, why.
         """
-        from evolvable_store.validation import main_path
 
         store, ref = self._library.store, place.ref
         resource, version = (
@@ -373,7 +370,6 @@ class Resources:
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
-        from evolvable_store.frontmatter import parse_document, summarize
 
         if sha256 not in self._described:
             if len(self._described) >= MAX_DESCRIBED:

@@ -1,16 +1,8 @@
-"""Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all.
+"""The MCP server over one library: its callers and their permissions, its lazy tools, and how tools fail.
 
-Which session a call belongs to, as far as its client says: in the call, through a hook, or in the environment.
-
-The MCP server over one library: what it says of itself, and how its tools fail.
-
-The tools that every client is offered: listed from a file, and each made when it is first called.
-
-What makes a tool takes longer than all else that a server does before its first answer: the modules behind it, and
-the schemas that are worked out from its signature. So the list is kept beside this module, as `tools.json`. A test
-holds it to what the tools themselves say.
-
-The tool `hook_event`, which clients' hooks call. It is not listed: a hook names it, and a model shall not see it.
+Making a tool takes longer than everything else before the first answer: the modules behind it, and the schema from its
+signature. So the list is the file `tools.json`, which a test compares with the tools, and each tool is made at its
+first call. The tool `hook_event`, which the hooks of clients call, is not listed: a model must not see it.
 """
 
 import json
@@ -61,7 +53,7 @@ SCOPE = "evolvable:"
 class Permission(StrEnum):
     """What a bearer may do: read, report outcomes, change the library, decide about proposals.
 
-    Whoever may write may report.
+    A bearer that may write may report.
     """
 
     READ = "read"

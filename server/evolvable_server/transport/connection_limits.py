@@ -7,9 +7,9 @@ are too many connections, idle ones are closed first; uvicorn's `limit_concurren
 lines are counted before any is parsed: later work on headers may take time with the square of their number.
 
 The SDK keeps a session of the protocol with a handshake until it was idle for half an hour, and refuses new ones at its
-limit, whoever has them. `HttpSessions` ends an idle session to make room for a new one of its bearer. When all sessions
-are in use, the bearer with the most loses one. A client whose session ended gets 404 and opens another one, as the
-protocol says.
+limit, without regard to their bearers. `HttpSessions` ends an idle session to make room for a new one of its bearer.
+When all sessions are in use, the bearer with the most loses one. A client whose session ended gets 404 and opens
+another one, as the protocol says.
 """
 
 import asyncio
@@ -31,6 +31,11 @@ from uvicorn.server import ServerState
 
 from evolvable_server.mcp.server import bearer_in
 from evolvable_server.transport.request_limits import Full, limit_response, replay_body
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 HEADER_SECONDS = 10.0
 """From the opening of a connection, or the first byte of its next request, to the end of the header."""
@@ -61,9 +66,7 @@ SPARE_DESCRIPTORS = 200
 
 def connection_limit() -> int:
     """Return how many connections there may be; raise the process's limit of descriptors where that is allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    if resource is None:
         return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + SPARE_DESCRIPTORS

@@ -1,6 +1,7 @@
-"""What a line from the client is: a message for the SDK, a refusal to send back, or nothing.
+"""Parse a line from the client: a message for the SDK, a refusal to send back, or nothing.
 
-The SDK drops what it cannot read, and the client then waits until its own timeout. Nothing here reads or writes.
+The SDK drops lines that it cannot read, and the client then waits until its own timeout. This module does no input or
+output.
 """
 
 import json
@@ -162,7 +163,7 @@ def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
 
 
 def _unreadable_response(frame: dict[str, Any]) -> JSONRPCMessage | None:
-    """Return an error in the place of a broken response: whoever waits for it must not wait for ever."""
+    """Return an error in place of a broken response, so that its receiver stops waiting."""
     if not _is_id(frame.get("id")):
         return None
     return _error(frame["id"], INVALID_REQUEST, "The client sent a response that cannot be read.")

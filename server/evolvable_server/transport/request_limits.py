@@ -1,7 +1,7 @@
 """Bound and check HTTP requests before the SDK sees them: fair shares, bodies, streams, and the end of the server.
 
 No bearer, and no group of bearers, can take the whole of a limit (`FairShares`). uvicorn's `limit_concurrency` is one
-number for everybody: it refuses the next caller with 503, whoever holds the connections, so it is not used.
+number for everybody: when one bearer holds all connections, it refuses all others with 503. So it is not used.
 
 A body is received before its request takes a place among those at work, so a slow sender delays nobody. Messages are
 checked by the rules for lines on stdio, because the SDK drops or accepts messages that it should refuse. A stream is a

@@ -1,8 +1,6 @@
-"""Ends the server's process when its client is gone: politely if that works, within a second always.
+"""Serve MCP on stdin and stdout: answer every request, bound all memory, and end within a second of the client.
 
-Serves an MCP server on stdin and stdout: every request is answered, nothing grows without bound, and it ends.
-
-The SDK's own transport drops what it cannot read, lets replies pile up, and waits for tools that still run.
+The SDK's own transport drops lines that it cannot read, lets replies pile up, and waits for tools that still run.
 """
 
 import logging
