@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from evolvable_tools.redaction.secret_patterns import UserPatterns
     from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
 
+# Start time: only what the settings choose is imported.
+
 
 def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:
     """Return the named commands by role. person: whether a person at a terminal is told when a name is missing."""

@@ -16,6 +16,8 @@ from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
 
+# Imported in functions: pwd and ctypes, each on its own system; the lock, which few accounts use (start time).
+
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
 

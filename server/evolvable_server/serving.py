@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from evolvable_store.workingcopy.incoming import SyncReport
     from evolvable_store.workingcopy.registry import WorkingCopies
 
+# Start time: the first answer comes before the folders are followed.
+
 
 _M_ARENA_MAX = -8
 """mallopt's name for the most arenas (malloc.h of glibc)."""

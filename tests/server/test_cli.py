@@ -548,7 +548,7 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
     ran = run("init", tmp_path / "skills")
-    assert ran.err == f"Taking in {tmp_path / 'skills'}\n"
+    assert ran.err == f"Importing {tmp_path / 'skills'}\n"
     assert ran.out.startswith(f"Made the library in {run.home}\n")
     assert f"Imported from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
     assert "1 warning in 1 folder" in ran.out and "color" not in ran.out

@@ -12,7 +12,7 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """Run the command line of this process and end it with the command's exit code."""
     try:
-        from evolvable_server.cli.command_line import cli
+        from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
         with contextlib.suppress(AttributeError):  # a stream that somebody replaced
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from evolvable_server.cli.inbox_commands import PassphraseSigner
     from evolvable_tools.library import Caller, Library
 
+# Start time: the library is imported in `CommandContext.library`, so help and usage errors do not wait for it.
+
 _WORDS = {
     **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
     "expected_version": "--expect",

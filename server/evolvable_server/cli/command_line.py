@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.fast_start import FastStart
     from evolvable_server.transport.http_auth import OAuth
 
+# Start time: `serve` imports its server after it began to answer, and no other command needs these modules.
+
 
 SECTIONS = {
     "Use": {"find": "read_commands", "load": "read_commands", "report": "read_commands"},

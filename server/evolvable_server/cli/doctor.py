@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from evolvable_server.cli.health import Health
     from evolvable_server.config import Config
 
+# Start time: `--help` imports this module; huggingface_hub belongs to an optional extra.
+
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
 """Folders whose programs copy a file while it is written."""

@@ -29,6 +29,8 @@ from evolvable_store.resource import Ref
 if TYPE_CHECKING:
     from evolvable_tools.evolve.run_control import RunStatus
 
+# Start time: `--help` imports this module, and evolvable_tools.evolve loads slowly.
+
 
 SHOWN = 0.5
 """Seconds between two looks at a run that is followed."""

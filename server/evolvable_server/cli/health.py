@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_store.store import Store
 
+# Start time: `connect` imports this module for HealthProblem alone, without sqlite_utils.
+
 
 DEFAULT = "default"
 LOOSER = "would loosen what the person's configuration says"

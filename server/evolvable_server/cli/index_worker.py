@@ -12,6 +12,8 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.search.analyzer import weigh_packed
 
+# Start time: few imports are so large that they need a second process.
+
 WORTHWHILE = 1_000
 """Resources to import for which another process is worth its start."""
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from evolvable_tools.secret_leaks import LeakedSecret
     from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
+# Start time: `--help` and other commands import this module; secret patterns take long to compile.
+
 
 def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]:
     """Return a line for each pair; a last one where not all were looked at; nothing where all can be distinguished."""

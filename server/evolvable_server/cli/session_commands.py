@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
     from evolvable_tools.sessions.session_listing import SessionPage
 
+# Start time: `--help` imports this module; only `review` and `compress` need the reviewer.
+
 
 SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from evolvable_server.transport.http_auth import Token
     from evolvable_store.store import Store
 
+# Start time: `--help` imports this module; only `token` and `quickstart` need the MCP SDK.
+
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck
     from evolvable_tools.library import Caller, Library
 
+# Start time: `--help` imports this module, and evolvable_tools.evolve loads slowly.
+
 
 REFUSED = 1
 """The exit code of `taskset check` when nothing should be spent on the task set."""

@@ -93,7 +93,7 @@ def _point(fd: int, target: int) -> None:
     with suppress(OSError):
         os.dup2(target, fd)
     if sys.platform == "win32":
-        from mcp.os.win32.utilities import rebind_std_handle_to_fd
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd  # start time: the SDK is needed on Windows alone
 
         with suppress(OSError):
             rebind_std_handle_to_fd(fd)

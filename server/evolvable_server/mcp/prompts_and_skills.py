@@ -6,8 +6,6 @@ gives for its URIs. Clients of protocol versions without extensions do not see t
 too.
 """
 
-import base64
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,9 +16,18 @@ from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 
-from evolvable_server.mcp.resources import ResolvedUri, complete_uri, mark_of, mime_of, resolve, uri_of
+from evolvable_server.mcp.resources import (
+    ResolvedUri,
+    complete_uri,
+    decode_cursor,
+    encode_cursor,
+    mark_of,
+    mime_of,
+    resolve,
+    uri_of,
+)
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
+from evolvable_store.errors import EvolvableError, LibraryError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.release_channel import Channel, ChannelEntry
 from evolvable_tools.library import Caller, Library
@@ -30,6 +37,8 @@ from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 
 if TYPE_CHECKING:
     from evolvable_tools.verbs import search
+
+# Start time: a server answers its first requests before it needs the verbs.
 
 
 MAX_COMPLETIONS = 100
@@ -251,7 +260,7 @@ class SkillsExtension(Extension):
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
-                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=_cursor(last))
+                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=encode_cursor(last))
             entry, last = shown.entry(skill), _key(skill)
             if not entry.left_out:
                 listed.append(_as_skill(entry, None))
@@ -292,10 +301,10 @@ class SkillsExtension(Extension):
             raise NoSuchResource(
                 f"{ascii(uri[:200])} is not a directory.", "A skill's own is its URI without its file."
             )
-        after = _read_cursor(cursor)[0] if cursor else ""
+        after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
-        following = _cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        following = encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
         return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
 
@@ -328,21 +337,12 @@ def _key(skill: ChannelEntry) -> Key:
 
 
 def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
-    return bisect_right(skills, _read_cursor(cursor), key=_key) if cursor else 0
+    return bisect_right(skills, _key_of(cursor), key=_key) if cursor else 0
 
 
-def _cursor(key: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key).encode("utf-8")).decode("ascii")
-
-
-def _read_cursor(cursor: str) -> Key:
-    try:
-        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except ValueError:
-        key = None
-    if not isinstance(key, list) or [*map(type, key)] != [str, str]:
-        raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
-    return key[0], key[1]
+def _key_of(cursor: str) -> Key:
+    name, scope = decode_cursor(cursor, (str, str))
+    return name, scope
 
 
 async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from evolvable_tools.verbs.proposal_inbox import WaitingProposal
     from evolvable_tools.verbs.versions import History
 
+# Start time: a server answers its first requests before it needs task sets.
+
 
 VERSION = "version."
 
@@ -329,12 +331,12 @@ class Resources:
 
     def _page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         places = sorted(self._places(), key=_key)
-        after = _after(cursor) if cursor else None
+        after = decode_cursor(cursor, (int, str, str)) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
         marked = {one: SAID[its.trust] for one, its in trust_statuses(self._library, ids).items() if its.marked}
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
-        return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
+        return found, encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
 
     def _places(self) -> Iterator[ChannelEntry | Head]:
         """Yield the skills that hosts see, and every other resource; of one name the nearest scope's."""
@@ -351,7 +353,6 @@ class Resources:
 
         marked: of those that are not trusted, why.
         """
-
         store, ref = self._library.store, place.ref
         resource, version = (
             (place.resource, place.seen) if isinstance(place, ChannelEntry) else (place.id, place.version)
@@ -370,7 +371,6 @@ class Resources:
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
-
         if sha256 not in self._described:
             if len(self._described) >= MAX_DESCRIBED:
                 self._described.clear()
@@ -444,18 +444,20 @@ def _key(place: ChannelEntry | Head) -> Key:
     return list(Kind).index(place.ref.kind), place.ref.name, place.ref.scope or USER_SCOPE
 
 
-def _cursor(place: ChannelEntry | Head) -> str:
-    return base64.urlsafe_b64encode(json.dumps(_key(place)).encode()).decode("ascii")
+def encode_cursor(key: Sequence[int | str]) -> str:
+    """Return the cursor of the page that begins behind this key."""
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode("ascii")
 
 
-def _after(cursor: str) -> Key:
+def decode_cursor(cursor: str, types_of_key: tuple[type, ...]) -> tuple[Any, ...]:
+    """Return the key of a cursor, whose parts are of these types. Raise InvalidArgument for another text."""
     try:
-        kind, name, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except (ValueError, TypeError):
-        kind = name = scope = None
-    if not (isinstance(kind, int) and isinstance(name, str) and isinstance(scope, str)):
+        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or tuple(map(type, key)) != types_of_key:
         raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
-    return kind, name, scope
+    return tuple(key)
 
 
 def add_resources(server: LibraryServer, library: Library, caller: Caller) -> None:

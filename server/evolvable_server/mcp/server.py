@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.review_tools import SettingsFactory
     from evolvable_server.mcp.tools import ToolSpec
 
+# Start time: tools and hooks are imported at their first call.
+
 
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
