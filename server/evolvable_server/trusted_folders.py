@@ -1,4 +1,4 @@
-"""The folders that the person trusts, read from the person's configuration when that file changed."""
+"""The folders that the person trusts, read again when the person's configuration changes."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""Where each setting of this process comes from, and which ones the environment may not change.
-
-What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing.
-"""
+"""Checks of `doctor` on the program: settings, SQLite, the library's file, its folders. They change nothing."""
 
 import contextlib
 import os
@@ -43,6 +40,8 @@ if TYPE_CHECKING:
     from evolvable_server.clients.memory_files import MemoryCopy
     from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_store.store import Store
+
+# Start time: `connect` imports this module for HealthProblem alone, without sqlite_utils.
 
 
 DEFAULT = "default"
@@ -218,7 +217,7 @@ class Health:
 
 
 def check_library(home: Path) -> Health:
-    """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
+    """Return the health of the library in `home` and of what it runs on. Raise nothing for what is wrong there."""
     health = Health(str(home), _program(), describe_sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
@@ -279,7 +278,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
 
 
 def _open_in(path: Path) -> Iterator[str]:
-    """Yields the other processes of this user that have the file open, where the system shows them (Linux)."""
+    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
@@ -290,7 +289,7 @@ def _open_in(path: Path) -> Iterator[str]:
 
 
 def _embedder(home: Path) -> str:
-    """Returns how far the embedder of the library is; looking starts none."""
+    """Return how far the embedder of the library is; looking starts none."""
     done = embedding_progress(home)
     if done is None:
         spec = installed_spec()
@@ -299,7 +298,7 @@ def _embedder(home: Path) -> str:
 
 
 def _refused(library: Library) -> Iterator[Remarks]:
-    """Yields each directory of a watched folder that holds a main file and may not be taken in."""
+    """Yield each directory of a watched folder that holds a main file and may not be imported."""
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
             inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
@@ -350,7 +349,7 @@ def _linked(library: Library) -> Iterator[Remarks]:
 
 
 def _left_out(library: Library) -> Iterator[Remarks]:
-    """Yields each skill of the stable channel that is not offered to hosts, with every reason."""
+    """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in release.channel_status(library).left_out:
         yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 
@@ -370,13 +369,13 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
                 f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."
             )
         for fault in facts.index:
-            yield HealthProblem(f"The text index is not in step: {fault}", "")
+            yield HealthProblem(f"The text index is out of sync: {fault}", "")
     for folder in health.folders:
         yield from _folder_problems(folder)
     for remark in health.refused:
         yield HealthProblem(
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
-            "Mend it, then `evolvable sync`.",
+            "Fix it, then `evolvable sync`.",
         )
 
 
