@@ -9,8 +9,6 @@ import pytest
 from command_line import CommandLine, skill_text
 from mcp_place import Place
 
-from evolvable_server.cli.command_line import COMMANDS
-from evolvable_server.cli.effects import EFFECTS
 from evolvable_server.cli.health import effective_settings
 from evolvable_server.cli.setup_commands import RESERVED
 from evolvable_server.config import read_config
@@ -37,10 +35,6 @@ def evolvable(tmp_path: Path) -> CommandLine:
     made("init", made.user / ".claude/skills")
     made("update", "pdf", "--edit", "SKILL.md", "one", "1", "--propose", "-m", "later", **AGENT)
     return made
-
-
-def test_every_command_stands_in_the_table() -> None:
-    assert set(COMMANDS) == {name.partition(" ")[0] for name in EFFECTS}
 
 
 FORBIDDEN = [

@@ -136,12 +136,11 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
 
 async def test_over_http_no_command_is_run_for_a_client(tmp_path):
     from evolvable_server.mcp.server import Permission
-    from evolvable_server.transport.http_access import TOOLS, required_permissions
+    from evolvable_server.transport.http_access import required_permissions
+    from evolvable_tools.verbs.registry import TOOLS
 
     assert required_permissions("evolve_start", {}) == {Permission.APPROVE} == required_permissions("evolve_adopt", {})
-    assert {tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))} <= TOOLS.keys() | {
-        "review_inbox"
-    }
+    assert {tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))} <= TOOLS.keys()
 
 
 @pytest.mark.process

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from evolvable_server.cli.effects import TOOLS, CommandEffect, Runner, check_may, effect_of, runner_of
+from evolvable_server.cli.effects import TOOLS, Runner, authority_of, check_may, runner_of
 from evolvable_server.cli.terminal import remark, safe, warn
 from evolvable_server.config import Config, library_home, read_config
 from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.verbs.registry import Authority
 
 if TYPE_CHECKING:
     from evolvable_server.cli.inbox_commands import PassphraseSigner
@@ -118,7 +119,7 @@ class CommandContext:
         """Check that the caller may run this command. Raise Refused."""
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         check_may(ctx, self.runner)
-        self.decides = effect_of(ctx) is CommandEffect.DECIDE
+        self.decides = authority_of(ctx) is Authority.APPROVE
 
     def require_person(self, what: str) -> None:
         """Check that a person runs this command. Raise Refused."""

@@ -23,6 +23,7 @@ from evolvable_server.config import Config, process_session, read_oauth_client, 
 from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
+from evolvable_tools.verbs.registry import GROUPS, VERBS
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.fast_start import FastStart
@@ -31,72 +32,45 @@ if TYPE_CHECKING:
 # Start time: `serve` imports its server after it began to answer, and no other command needs these modules.
 
 
-SECTIONS = {
-    "Use": {"find": "read_commands", "load": "read_commands", "report": "read_commands"},
-    "Look": {
-        "list": "read_commands",
-        "get": "read_commands",
-        "history": "read_commands",
-        "log": "version_commands",
-        "stats": "session_commands",
-        "sessions": "session_commands",
-    },
-    "Change": {
-        "update": "version_commands",
-        "restore": "version_commands",
-        "remove": "version_commands",
-        "undo": "version_commands",
-        "review": "session_commands",
-        "inbox": "inbox_commands",
-        "approvals": "person_commands",
-        "memory": "session_commands",
-        "compress": "session_commands",
-        "publish": "inbox_commands",
-        "channel": "inbox_commands",
-    },
-    "Evolve": {
-        "taskset": "taskset_commands",
-        "evolve": "evolve_commands",
-        "executor": "setup_commands",
-        "scorer": "setup_commands",
-        "judge": "setup_commands",
-        "reviewer": "setup_commands",
-        "proposer": "setup_commands",
-    },
-    "Start": {
-        "quickstart": "setup_commands",
-        "init": "folder_commands",
-        "folders": "folder_commands",
-        "trust": "person_commands",
-        "sync": "folder_commands",
-        "checkout": "archive_commands",
-        "connect": "client_commands",
-        "disconnect": "client_commands",
-        "serve": "command_line",
-        "token": "setup_commands",
-    },
-    "Care": {
-        "doctor": "doctor",
-        "scan": "doctor",
-        "fsck": "maintenance",
-        "gc": "maintenance",
-        "purge": "maintenance",
-        "trash": "maintenance",
-        "backup": "archive_commands",
-        "export": "archive_commands",
-        "import": "archive_commands",
-    },
+_MODULES: dict[str, tuple[str, ...]] = {
+    "read_commands": ("find", "load", "report", "list", "get", "history"),
+    "version_commands": ("log", "update", "restore", "remove", "undo"),
+    "session_commands": ("stats", "sessions", "review", "memory", "compress"),
+    "inbox_commands": ("inbox", "publish", "channel"),
+    "person_commands": ("approvals", "trust"),
+    "taskset_commands": ("taskset",),
+    "evolve_commands": ("evolve",),
+    "setup_commands": ("executor", "scorer", "judge", "reviewer", "proposer", "quickstart", "token"),
+    "folder_commands": ("init", "folders", "sync"),
+    "archive_commands": ("checkout", "backup", "export", "import"),
+    "client_commands": ("connect", "disconnect"),
+    "command_line": ("serve",),
+    "doctor": ("doctor", "scan"),
+    "maintenance": ("fsck", "gc", "purge", "trash"),
 }
-"""Section of the help -> command -> the module of this package that holds it."""
+"""Module of this package -> the commands that it holds."""
 
-COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+COMMANDS = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def _sections() -> dict[str, dict[str, str]]:
+    sections: dict[str, dict[str, str]] = {}
+    for verb in VERBS.values():
+        if verb.command is None:
+            name = verb.name.partition(" ")[0]
+            sections.setdefault(verb.section, {}).setdefault(name, GROUPS.get(name, verb.summary))
+    return sections
+
+
+SECTIONS = _sections()
+"""Section of the help -> command -> its summary."""
 
 
 class LazyGroup(click.Group):
     """The group of all commands. A command's module is imported when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for summaries in SECTIONS.values() for name in summaries]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name; the names of the MCP tools do as well."""
@@ -105,6 +79,8 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"evolvable_server.cli.{COMMANDS[name]}")
         found: click.Command = getattr(module, f"{name}_command")
+        for verb, command in found.commands.items() if isinstance(found, click.Group) else ():
+            command.short_help = VERBS[f"{name} {verb}"].summary
         return found.commands[action] if action and isinstance(found, click.Group) else found
 
     def resolve_command(
@@ -120,10 +96,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
-        for section, names in SECTIONS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
+        for section, summaries in SECTIONS.items():
             with formatter.section(section):
-                formatter.write_dl([(name, found.get_short_help_str(70)) for name, found in commands if found])
+                formatter.write_dl(list(summaries.items()))
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run one command line and raise SystemExit with its exit code."""

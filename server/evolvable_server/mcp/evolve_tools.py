@@ -18,7 +18,7 @@ from pydantic import Field
 from evolvable_server.config import Config
 from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, ToolGate, caller_of, decider_of, name_of
-from evolvable_server.mcp.tools import DESTRUCTIVE, OPEN_WORLD, READ, READ_WRITE, Number, ToolSpec, add_tool
+from evolvable_server.mcp.tools import Number, add_tool, declare_tools
 from evolvable_server.model_setup import named_commands
 from evolvable_server.run_launcher import evolve_context, start_driver
 from evolvable_store.errors import InvalidArgument, Refused
@@ -306,18 +306,7 @@ def add_evolving(
 ) -> None:
     """Adds the tools around runs of evolution."""
     tools = EvolveTools(library, caller, sessions, config)
-    declared = [
-        ToolSpec(tools.evolve_start, "Start an evolution", OPEN_WORLD),
-        ToolSpec(tools.evolve_status, "Status of an evolution", READ),
-        ToolSpec(tools.evolve_pending, "What an evolution waits for", READ),
-        ToolSpec(tools.evolve_submit, "Answer an evolution", READ_WRITE),
-        ToolSpec(tools.evolve_stop, "Stop an evolution", READ_WRITE),
-        ToolSpec(tools.evolve_continue, "Continue an evolution", OPEN_WORLD),
-        ToolSpec(tools.evolve_report, "Report of an evolution", READ_WRITE, structured=False),
-        ToolSpec(tools.evolve_adopt, "Adopt what was promoted", DESTRUCTIVE),
-        ToolSpec(tools.evolve_opportunities, "What deserves work", READ),
-    ]
-    for tool in declared:
-        add_tool(server, tool)
+    for spec in declare_tools(tools, "evolve"):
+        add_tool(server, spec)
     others = [server.decisions] if server.decisions else []
     server.decisions = FirstMatchingGate([AdoptionGate(config.home), RunStartGate(config), *others])

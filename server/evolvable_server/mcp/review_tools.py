@@ -15,7 +15,7 @@ from pydantic import Field
 from evolvable_server.mcp.elicitation import DECIDING
 from evolvable_server.mcp.resources import redact_proposals
 from evolvable_server.mcp.server import CallSessions, caller_of, decider_of
-from evolvable_server.mcp.tools import READ, READ_WRITE, Number, ToolSpec, sampling_model
+from evolvable_server.mcp.tools import Number, sampling_model
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_tools.library import Caller, Library
@@ -134,14 +134,3 @@ class ReviewTools:
         request = ctx.request_context
         session = self._sessions.of(request.meta, getattr(request.request, "headers", None))
         return caller_of(self._caller, ctx, session)
-
-
-def review_tools(library: Library, caller: Caller, sessions: CallSessions, settings: SettingsFactory) -> list[ToolSpec]:
-    """Returns the tools around reviews. settings: made when they are first needed."""
-    tools = ReviewTools(library, caller, sessions, settings)
-    return [
-        ToolSpec(tools.review_session, "Review a session", READ_WRITE),
-        ToolSpec(tools.submit_review, "Submit a review", READ_WRITE),
-        ToolSpec(tools.review_inbox, "Inbox of proposals", READ_WRITE),
-        ToolSpec(tools.compress_history, "Compress a history", READ),
-    ]

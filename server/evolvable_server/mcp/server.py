@@ -366,7 +366,7 @@ class LazyTools:
             return
         from evolvable_server.mcp.tools import add_tool
 
-        add_tool(self._server, next(tool for tool in self.declared() if tool.function.__name__ == name))
+        add_tool(self._server, next(spec for spec in self.declared() if spec.tool.name == name))
         self._waiting.discard(name)
 
     def declared(self) -> "Iterator[ToolSpec]":
@@ -381,14 +381,15 @@ def add_lazy_tools(
     """Add the tools over a library and those around reviews. settings: made when they are first needed."""
 
     def over_the_library() -> "Iterable[ToolSpec]":
-        from evolvable_server.mcp.tools import library_tools
+        from evolvable_server.mcp.tools import Tools, declare_tools
 
-        return library_tools(library, caller, sessions)
+        return declare_tools(Tools(library, caller, sessions), "library")
 
     def around_reviews() -> "Iterable[ToolSpec]":
-        from evolvable_server.mcp.review_tools import review_tools
+        from evolvable_server.mcp.review_tools import ReviewTools
+        from evolvable_server.mcp.tools import declare_tools
 
-        return review_tools(library, caller, sessions, settings)
+        return declare_tools(ReviewTools(library, caller, sessions, settings), "review")
 
     server.late_tools = LazyTools(server, (over_the_library, around_reviews))
 

@@ -11,7 +11,8 @@ Clients strip most of a schema, so what an argument may be stands in its descrip
 structured form; documents are plain text.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -49,40 +50,50 @@ from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
 from evolvable_tools.verbs import edit, load, search, versions
 from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
+from evolvable_tools.verbs.registry import TOOLS, Effect, Tool
 
-READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-READ_WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-DESTRUCTIVE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
-"""Takes away, takes back or replaces what others did. `codex exec` refuses such tools."""
+_READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
+_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
-OPEN_WORLD = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
-"""Executes commands, asks models and may spend money."""
+ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
+"""Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
+
+_WHOLE = {"anthropic/maxResultSizeChars": 200_000}
+_META: Mapping[str, dict[str, Any]] = {
+    "find_skill": {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"},
+    "load_skill": _WHOLE,
+    "get_resource": _WHOLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool that is not made yet. Its name is the function's."""
+    """A declared tool: its entry in the registry, and the function whose signature is its schema."""
 
+    tool: Tool
     function: Callable[..., Any]
-    title: str
-    annotations: ToolAnnotations
-    structured: bool = True
-    meta: dict[str, Any] | None = None
 
 
-def add_tool(server: LibraryServer, tool: ToolSpec) -> None:
-    """Makes a tool of the server; what a client shows of it is its docstring on one line."""
-    # structured=True makes the SDK refuse a result type it cannot read (a dataclass with slots), instead of
-    # silently sending text alone.
+def declare_tools(tools: object, toolset: str) -> list[ToolSpec]:
+    """Return the registry's tools of a toolset; `tools` has a method of each one's name."""
+    return [ToolSpec(tool, getattr(tools, tool.name)) for tool in TOOLS.values() if tool.toolset == toolset]
+
+
+def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
+    """Add a tool to the server, described by its function's docstring on one line."""
+    # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass with slots). Otherwise
+    # it would send text alone without saying so.
     server.add_tool(
-        tool.function,
-        title=tool.title,
-        annotations=tool.annotations,
-        structured_output=tool.structured,
-        meta=tool.meta,
+        spec.function,
+        title=spec.tool.title,
+        annotations=ANNOTATIONS[spec.tool.effect],
+        structured_output=inspect.signature(spec.function).return_annotation not in (str, str | list[str]),
+        meta=_META.get(spec.tool.name),
     )
     # Unknown arguments are refused (see LibraryServer.call_tool); the schema says so.
-    added = server._tool_manager.get_tool(tool.function.__name__)
+    added = server._tool_manager.get_tool(spec.tool.name)
     assert added is not None
     added.parameters["additionalProperties"] = False
     added.description = " ".join(added.description.split())
@@ -433,24 +444,3 @@ def _footer(loaded: load.Loaded) -> str:
     if loaded.use_id:
         parts.append(f"use_id: {loaded.use_id} (report_outcome with it when the task is done)")
     return "\n".join(parts)
-
-
-_WHOLE = {"anthropic/maxResultSizeChars": 200_000}
-
-
-def library_tools(library: Library, caller: Caller, sessions: CallSessions) -> list[ToolSpec]:
-    """Returns the tools over a library, in the order in which a client shows them."""
-    tools = Tools(library, caller, sessions)
-    hint = {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"}
-    return [
-        ToolSpec(tools.find_skill, "Find a skill", READ, meta=hint),
-        ToolSpec(tools.load_skill, "Load a skill", READ_WRITE, structured=False, meta=_WHOLE),
-        ToolSpec(tools.report_outcome, "Report an outcome", READ_WRITE),
-        ToolSpec(tools.list_resources, "List resources", READ),
-        ToolSpec(tools.get_resource, "Get a resource", READ, structured=False, meta=_WHOLE),
-        ToolSpec(tools.resource_history, "History of a resource", READ),
-        ToolSpec(tools.update_resource, "Update or create a resource", READ_WRITE),
-        ToolSpec(tools.restore_resource, "Restore a version", READ_WRITE),
-        ToolSpec(tools.remove_resource, "Remove a resource", DESTRUCTIVE),
-        ToolSpec(tools.undo, "Undo", DESTRUCTIVE),
-    ]

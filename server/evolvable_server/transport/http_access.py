@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from evolvable_server.mcp.server import Permission, name_of, permissions_of
 from evolvable_server.transport.http_auth import HttpSettings, OAuth, check_url, is_loopback
 from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.verbs.registry import TOOLS
 
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_HOST.pattern}")
@@ -281,47 +282,16 @@ def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | N
     )
 
 
-READ, REPORT, WRITE, APPROVE = Permission.READ, Permission.REPORT, Permission.WRITE, Permission.APPROVE
-
-TOOLS: Mapping[str, Permission] = {
-    "find_skill": READ,
-    "load_skill": READ,
-    # An outcome moves ranks, so a bearer that may only read tells none.
-    "report_outcome": REPORT,
-    "list_resources": READ,
-    "get_resource": READ,
-    "resource_history": READ,
-    "update_resource": WRITE,
-    "restore_resource": WRITE,
-    "remove_resource": WRITE,
-    "undo": WRITE,
-    "review_session": WRITE,
-    "submit_review": WRITE,
-    "compress_history": READ,
-    # A run spends money and runs what judges its tasks; adopting is a decision.
-    "evolve_start": APPROVE,
-    "evolve_continue": APPROVE,
-    "evolve_adopt": APPROVE,
-    "evolve_submit": WRITE,
-    "evolve_stop": WRITE,
-    "evolve_status": READ,
-    "evolve_pending": READ,
-    "evolve_report": READ,
-    "evolve_opportunities": READ,
-}
-"""What a tool needs. A tool that is not named here needs every permission: forgetting one must not open a door."""
-
-DECIDING = frozenset({"approve", "reject"})
-"""Actions of review_inbox that decide; the others read."""
-
-
 def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[Permission]:
-    """Return the permissions that a call needs."""
-    if tool == "review_inbox":
-        return frozenset({APPROVE if arguments.get("action") in DECIDING else READ})
-    if tool == "hook_event":
-        return frozenset({READ if arguments.get("hook_event_name") == "UserPromptSubmit" else WRITE})
-    return frozenset({TOOLS[tool]}) if tool in TOOLS else frozenset(Permission)
+    """Return the permissions that a call needs.
+
+    A tool that the registry of verbs does not name needs every permission, so that a forgotten one opens nothing.
+    """
+    if tool == "hook_event" and arguments.get("hook_event_name") == "UserPromptSubmit":
+        return frozenset({Permission.READ})
+    return (
+        frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))}) if tool in TOOLS else frozenset(Permission)
+    )
 
 
 async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

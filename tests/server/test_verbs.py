@@ -1,0 +1,115 @@
+"""The registry of verbs: complete, declared once, and what the manual, the tools and the commands are made from."""
+
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import manual
+import pytest
+
+from evolvable_server.cli.command_line import COMMANDS, cli
+from evolvable_server.config import Config
+from evolvable_server.mcp.server import TOOLS_FILE
+from evolvable_server.mcp.tools import ANNOTATIONS
+from evolvable_server.serving import Serving
+from evolvable_tools.verbs import registry
+from evolvable_tools.verbs.registry import TOOLS, VERBS, Effect
+
+ROOT = Path(__file__).parents[2]
+
+WITH_FUNCTION = [verb.name for verb in VERBS.values() if verb.function]
+
+OWN_ARGUMENTS = {"find_skill": {"scope"}, "undo": {"propose"}, "review_inbox": {"action", "files"}}
+"""Arguments of a tool that its verb's function takes in another form."""
+
+
+def commands() -> set[str]:
+    """Names of all commands that the program has, with their actions."""
+    ctx, names = click.Context(cli), set()
+    for name in COMMANDS:
+        found = cli.get_command(ctx, name)
+        assert found is not None
+        actions = [parameter.type for parameter in found.params if parameter.name == "action"]
+        below = found.commands if isinstance(found, click.Group) else actions[0].choices if actions else ()
+        names |= {f"{name} {action}" for action in below}
+        names |= {name} if not below or getattr(found, "invoke_without_command", False) else set()
+    return names
+
+
+def test_every_command_has_an_entry_and_every_entry_a_command():
+    assert commands() == {verb.name for verb in VERBS.values() if verb.command is None}
+
+
+def test_a_name_is_declared_once():
+    rows = [verb.name for verbs in registry._SECTIONS.values() for verb in verbs]
+
+    assert len(rows) == len(VERBS)
+
+
+@pytest.mark.anyio
+async def test_every_tool_has_an_entry_with_its_title_and_the_annotations_of_its_effect(tmp_path):
+    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve",)))
+    try:
+        listed = {tool.name: tool for tool in await serving.server.list_tools()}
+        unlisted = set(serving.server.unlisted)
+    finally:
+        serving.close()
+
+    assert list(listed) == [tool.name for tool in TOOLS.values() if tool.command]
+    assert unlisted == {tool.name for tool in TOOLS.values() if not tool.command}
+    assert {name: (tool.title, tool.annotations) for name, tool in listed.items()} == {
+        name: (TOOLS[name].title, ANNOTATIONS[TOOLS[name].effect]) for name in listed
+    }
+
+
+def test_hints_are_made_in_one_place():
+    """An effect that a tool declares beside the registry would be a second opinion."""
+    made = [path for path in (ROOT / "server").rglob("*.py") if "ToolAnnotations(" in path.read_text(encoding="utf-8")]
+
+    assert [path.name for path in made] == ["tools.py"]
+
+
+def test_the_effect_of_a_tool_is_the_strongest_of_its_verbs():
+    assert TOOLS["review_inbox"].effect is Effect.WRITES
+    assert [TOOLS["review_inbox"].needs(action) for action in ("approve", "show", None, ["x"])] == [
+        *("approve", "read", "read", "read")
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_FUNCTION)
+def test_the_function_of_a_verb_exists_and_explains_itself(name):
+    function = pkgutil.resolve_name(VERBS[name].function)
+
+    assert inspect.isfunction(function) and inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("tool", [tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))])
+def test_the_arguments_of_a_tool_are_those_of_its_verb(tool):
+    schema = next(one for one in json.loads(TOOLS_FILE.read_text(encoding="utf-8")) if one["name"] == tool)
+    taken = {
+        parameter
+        for name in TOOLS[tool].names
+        for parameter in inspect.signature(pkgutil.resolve_name(VERBS[name].function)).parameters
+    }
+
+    assert set(schema["inputSchema"]["properties"]) - taken == OWN_ARGUMENTS.get(tool, set())
+
+
+def test_the_registry_imports_nothing_heavy():
+    """It is read before a server's first answer."""
+    code = "import sys, evolvable_tools.verbs.registry; print([n for n in sys.modules if n.startswith('evolvable_')])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "['evolvable_tools', 'evolvable_tools.verbs', 'evolvable_tools.verbs.registry']"
+
+
+@pytest.mark.parametrize("file", manual.PLACES)
+def test_the_tables_of_the_manual_are_made_from_the_registry(file):
+    """`python benchmarks/manual.py` writes them anew."""
+    text, (name, make) = (ROOT / "docs" / file).read_text(encoding="utf-8"), manual.PLACES[file]
+
+    assert manual.filled(text, name, make()) == text
