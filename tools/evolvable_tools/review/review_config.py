@@ -220,7 +220,7 @@ class ReviewStatus:
 
 
 def review_status(library: Library, settings: ReviewSettings, home: Path) -> ReviewStatus:
-    """Return how reviews stand, and changes nothing."""
+    """Return the status of reviews, without a change."""
     reviews = Reviews(library.store.backend)
     newest = reviews.newest(MOST)
     done = next((one for one in newest if one.state is ReviewState.DONE), None)
