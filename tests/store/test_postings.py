@@ -375,7 +375,7 @@ def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(store: 
 
 
 def test_the_oldest_answers_go_when_there_are_too_many(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_file, "MOST", 5)
+    monkeypatch.setattr(index_file, "MAX_ANSWERS", 5)
     for number in range(8):
         index.answers[str(number)] = "x"
 
