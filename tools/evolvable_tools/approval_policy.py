@@ -74,7 +74,7 @@ def stricter_policies(
 def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
     """Return whether a change of this resource by `actor` is only proposed, because it is a memory.
 
-    Raises Refused for SOUL, and where changes of memories by anybody but a person are off.
+    Raises Refused for SOUL, and where changes of memories by callers other than a person are off.
     """
     if ref.kind is not Kind.MEMORY or actor is Actor.HUMAN:
         return False

@@ -70,7 +70,7 @@ class Library:
         level: ApprovalLevel = ApprovalLevel.GUARDED,
         trusted_folders: TrustedFolders = every_folder,
     ) -> None:
-        """means: what a lookup may use besides the index; without any, words alone.
+        """means: what a search may use in addition to the index; without any, words alone.
 
         redactor: what takes secrets out of texts, by default what is built in. policies: what becomes of changes of a
         kind that are proposed; without one a person is asked. level: which changes of an agent wait for a person. lock:
@@ -165,7 +165,7 @@ class Library:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
     def redacted(self, text: str) -> str:
-        """Return a text without secrets: whatever somebody says is kept, or sent, only so."""
+        """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text
 
     def take_in(self, refs: Iterable[Ref]) -> None:

@@ -76,7 +76,7 @@ class Utility:
 
 
 def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
-    """Return Q by resource and task type ('' where none was told) after these attempts, one of each episode.
+    """Return Q by resource and task type ('' without one) after these attempts, one of each episode.
 
     Only what was used and ended in a way that is known counts. The order in which the attempts come, or were stored,
     changes nothing: they are replayed by their time and key.

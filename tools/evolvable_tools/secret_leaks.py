@@ -43,7 +43,7 @@ class LeakedSecret:
 
 
 def leak_id(secret: str) -> str:
-    """Return the id of a secret: it says nothing of the secret, and is the same wherever it stands."""
+    """Return the id of a secret: it reveals nothing of the secret, and is the same in every place."""
     return "s" + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
 
 
@@ -75,7 +75,7 @@ def _may_hold(data: bytes) -> bool:
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
-    """Return where the secrets of a text stand that name themselves, with their kinds; none twice."""
+    """Return the places of the certain secrets of a text, with their kinds; none twice."""
     from evolvable_tools.redaction.secret_patterns import blocks  # late, as the next
     from evolvable_tools.redaction.token_detection import find_certain  # late: its patterns take a while to compile
 
@@ -93,7 +93,7 @@ def found_secrets(library: Library) -> SecretFindings:
 
 
 def leaks(library: Library) -> list[LeakedSecret]:
-    """Return every finding that nobody dealt with, after a look at what is new. Old versions count."""
+    """Return every open finding, after a scan of new versions. Old versions count."""
     log = found_secrets(library)
     log.catch_up()
     held = [
@@ -130,7 +130,7 @@ NEXT = (
 
 
 def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = None, *, history: bool = False) -> None:
-    """Raise Refused when what is to leave the library holds a secret that nobody dealt with.
+    """Raise Refused when content that leaves the library has an open finding.
 
     refs: what leaves, by default everything. history: every version leaves, not only the newest.
     """
@@ -156,7 +156,7 @@ def check_served(library: Library, caller: Caller | None, ref: Ref, version: int
 
 
 def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[LeakedSecret]:
-    """Keep a finding: it stops nothing any more. Raises Refused for anybody but a person, InvalidArgument."""
+    """Accept a finding: it blocks nothing any more. Raises Refused for callers other than a person, InvalidArgument."""
     check_may_decide(caller, "decide on a secret")
     known = [one for one in leaks(library) if one.id == id]
     if not known:

@@ -43,7 +43,7 @@ class Trust(StrEnum):
     """A file changed on disk, and nothing says who changed it."""
 
     AGENT = "agent"
-    """An agent wrote it, and nobody approved it yet."""
+    """An agent wrote it, and no person approved it yet."""
 
     UNTRUSTED = "untrusted"
     """A repository brought it, and no person trusted its folder yet."""
@@ -52,11 +52,11 @@ class Trust(StrEnum):
 SAID = {
     Trust.AGENT: "written by an agent, not yet approved by a person",
     Trust.PROVEN: "written by an agent, not yet approved by a person; it proved itself",
-    Trust.IMPORT: "taken in from elsewhere",
+    Trust.IMPORT: "imported from elsewhere",
     Trust.LOCAL: "changed on disk; no person has confirmed who changed it",
     Trust.UNTRUSTED: "brought by a repository that no person has trusted",
 }
-"""What a reader is told; nothing where a person vouches."""
+"""The notice for a reader; none where a person vouches."""
 
 
 def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
@@ -128,7 +128,7 @@ class TrustStatus:
 
     @property
     def notice(self) -> str:
-        """What a reader is told of the trust, '' when a person vouches."""
+        """The notice for a reader, '' when a person vouches."""
         return "" if self.own else SAID.get(self.trust, "")
 
 
@@ -144,7 +144,7 @@ def _status(trust: Trust, author: Author) -> TrustStatus:
 
 
 def version_notice(library: Library, head: Head, number: int) -> str:
-    """Return what a reader of a version is told of who vouches for it, '' when a person does."""
+    """Return the notice for a reader of a version, '' when a person vouches for it."""
     if number == head.latest:
         status = trust_statuses(library, [head.id])[head.id]
         return OWN_SAID if status.own else status.notice
@@ -159,7 +159,7 @@ def version_notice(library: Library, head: Head, number: int) -> str:
 
 
 def operation_said(library: Library, made: Operation) -> str:
-    """Return what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
+    """Return the notice about the author of the reason and the evidence of an operation, '' for a person.
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
@@ -225,7 +225,7 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Downgraded:
-    """A resource that stands lower than before. ends: those that counted before; verified: those that are verified now.
+    """A downgraded resource. ends: those that counted before. verified: those that are verified now.
 
     trust_before is trust where only the maturity fell.
     """
@@ -240,14 +240,14 @@ class Downgraded:
 
     @property
     def text(self) -> str:
-        """What a person is told of it, in one line."""
+        """One line for a person."""
         changes = [(self.maturity_before, self.maturity), (self.trust_before, self.trust)]
         said = [f"{before} -> {now}" for before, now in changes if before != now]
         return f"{self.ref}: {', '.join(said)} ({self.ends} ends counted before, {self.verified} are verified)"
 
 
 def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgraded]:
-    """Return what stands lower than before evidence was graded. unsaid: only if no command has told of it yet."""
+    """Return the resources that grading the evidence downgraded. unsaid: only if no command has reported them yet."""
     rows = library.evidence.regraded(unsaid=unsaid)
     if not rows:
         return []
@@ -291,7 +291,7 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
 
 
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
-    """Return what a person is told: why, then each resource."""
+    """Return the lines for a person: the reason, then each resource."""
     count = f"{len(found)} resources stand" if len(found) > 1 else "1 resource stands"
     more = [f"{len(found) - MOST} more; `evolvable stats` shows every resource"] if len(found) > MOST else []
     return [

@@ -12,7 +12,7 @@ _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
 def _save_memory() -> None:
-    """Have few threads, and few heaps for them. For this process alone, before anything else is loaded."""
+    """Limit the threads of this process and their heaps, before it loads anything else."""
     # A product of some megabytes gains nothing from several threads, and those of OpenBLAS burn time waiting for each
     # other on a busy machine. Those of the tokenizer would each keep a heap.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"

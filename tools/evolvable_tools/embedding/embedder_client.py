@@ -44,7 +44,7 @@ def truncate_task(task: str) -> str:
 
 
 class SharedEmbedder:
-    """The process that embeds for the library in `home`, shared by everybody who opens it.
+    """The process that embeds for the library in `home`, shared by every process that opens it.
 
     start: whether to start the process where none serves. propose: whether to replace one that serves another model;
     without it the model that serves is used, whatever `spec` names.
@@ -76,7 +76,7 @@ class SharedEmbedder:
         return asked
 
     def close(self) -> None:
-        """Close every line that is not in use; the process ends by itself when nobody is left."""
+        """Close every idle connection; the process ends by itself after the last one."""
         with self._changed:
             self._closed = True
             lines, self._idle, self._late = self._idle + self._late, [], []
@@ -92,7 +92,7 @@ class SharedEmbedder:
         return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> "EmbedderConnection | None":
-        """Return a line that nobody uses, waiting for one so long; has one opened when there is none."""
+        """Return an idle connection, waiting at most so long; start to open one when there is none."""
         with self._changed:
             self._look_after()
             if not self._idle:
@@ -101,7 +101,7 @@ class SharedEmbedder:
             return self._idle.pop() if self._idle else None
 
     def give_back(self, line: "EmbedderConnection") -> None:
-        """Take a line back: for the next task, or to wait for the answer it owes."""
+        """Return a connection to the pool: for the next task, or until its pending answer arrives."""
         with self._changed:
             if self._closed or line.is_lost:
                 self._drop(line)
@@ -205,7 +205,7 @@ def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class PendingEmbedding:
-    """One task that the embedder was told. For one thread; several questions may be asked about it."""
+    """One task that the embedder has. For one thread; several queries may use it."""
 
     def __init__(self, embedder: SharedEmbedder, task: str) -> None:
         self._embedder, self._task = embedder, task

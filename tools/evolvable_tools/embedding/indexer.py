@@ -46,7 +46,7 @@ class VectorTable:
         return self._rows[: self._used]
 
     def put(self, row: int, vector: Floats) -> None:
-        """Put a vector in a row; makes room where there is none."""
+        """Put a vector in a row; grow the matrix where it is full."""
         if row >= len(self._rows):
             grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
             rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
@@ -56,7 +56,7 @@ class VectorTable:
         self._used = max(self._used, row + 1)
 
     def clear(self, row: int) -> None:
-        """Take the vector out of a row."""
+        """Remove the vector of a row."""
         if row < self._used:
             self._rows[row], self.filled[row] = 0, False
 
@@ -116,7 +116,7 @@ class VectorMatrix:
         self._places.pop(resource, None)
 
     def put(self, role: TextRole, resource: int, vector: Floats) -> None:
-        """Give a resource, when it is known, its vector of one role."""
+        """Set the vector of one role of a known resource."""
         with self._lock:
             if resource in self._row:
                 self._generation += 1
@@ -283,7 +283,7 @@ class VectorIndexer:
         self._note_service()
 
     def step(self) -> bool:
-        """Do a little of what there is to do; returns whether there was anything. Raises Damaged, LibraryError."""
+        """Do a small part of the pending work; return whether there was any. Raises Damaged, LibraryError."""
         if self.wants_descriptions and not self._describing:
             self._describe()
         if self._take_in():
@@ -385,7 +385,7 @@ class VectorIndexer:
             waiting.pop(resource, None)
 
     def _fill(self, service: IndexingState, resource: int, texts: Mapping[TextRole, TextDigest]) -> None:
-        """Give a resource the vectors that its texts have already, and has the others wait."""
+        """Set the vectors that a resource's texts have already, and queue the others."""
         known = self._vectors.known(service.model, [text.hash for text in texts.values()])
         for role, text in texts.items():
             if text.hash in known:
@@ -426,7 +426,7 @@ class VectorIndexer:
             self._vectors.note(key, served)
 
     def _settle(self) -> None:
-        """Put a changed model in service once it is complete, and deletes all models but it and the one before."""
+        """Put a changed model in service once it is complete, and delete all models but it and the one before."""
         if self.coming is not None and self.coming.is_complete:
             self._say(f"{self.coming.model.name} is complete and in service")
             self.serving, self.coming, self._swept = self.coming, None, False

@@ -48,7 +48,7 @@ class Announcement:
     protocol: int = PROTOCOL
 
     def offers(self, spec: str) -> bool:
-        """Return whether this process is what somebody who names this spec would start."""
+        """Return whether this process is what a server with this spec would start."""
         return (self.spec, self.protocol) == (spec, PROTOCOL)
 
 
@@ -92,7 +92,7 @@ def listen(home: Path) -> Listener:
 
 
 def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
-    """Return an open line to the process; None when it does not listen, or not to somebody with our key."""
+    """Return an open connection to the process; None when it does not listen, or refuses our key."""
     address = announcement.address
     try:
         key = (home / _KEY).read_bytes()
@@ -165,7 +165,7 @@ class EmbedderConnection:
         return None
 
     def drain(self) -> None:
-        """Throw away what has come meanwhile, and notes when the process has gone; never waits."""
+        """Discard late answers, and note when the process has gone; never waits."""
         while self._next(0) is not None:
             pass
 

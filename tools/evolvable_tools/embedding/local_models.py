@@ -180,7 +180,9 @@ def _fetched(model: str, names: Sequence[str]) -> Path | None:
     for name in names:
         try:
             return Path(hf_hub_download(model, name))
-        except LocalEntryNotFoundError as error:  # an EntryNotFoundError too, but nobody said that there is no file
+        except (
+            LocalEntryNotFoundError
+        ) as error:  # an EntryNotFoundError too, but it does not mean that the file is missing
             if try_to_load_from_cache(model, name) is not _CACHED_NO_EXIST:
                 unknown = error
         except EntryNotFoundError:

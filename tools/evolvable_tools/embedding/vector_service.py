@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from evolvable_store.errors import EvolvableError, LibraryError
-from evolvable_store.search import vector_store as kept
+from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import DamagedVectors, TextRole, Vectors
 from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc, open_embedder
@@ -149,8 +149,8 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             _Office(home, spec, keeper, idle).open()
         return 0
     except DamagedVectors as error:
-        _say(f"{kept.FILE} is damaged ({error}) and is rebuilt")
-        kept.set_aside(home)
+        _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
+        vector_store.set_aside(home)
         return 0
     except EvolvableError as error:
         _say(error.text)
@@ -164,7 +164,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
 
 
 def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedder | None:
-    """Take the lock and returns the embedder; None when the library is served already.
+    """Take the lock and return the embedder; None when the library is served already.
 
     While another model is served the new one is loaded first, so that the time between them is short; one that gives
     way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
@@ -300,7 +300,7 @@ def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 def _identities(home: Path) -> list[tuple[int, int] | None]:
     """Return what tells the files of this process from others put in their place."""
     found: list[tuple[int, int] | None] = []
-    for name in (ipc.LOCK, kept.FILE, ipc.ADDRESS):
+    for name in (ipc.LOCK, vector_store.FILE, ipc.ADDRESS):
         try:
             status = (home / name).stat()
             found.append((status.st_dev, status.st_ino))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from httpx2 import Response
 
 MODEL = "claude-haiku-5-5"
-"""A small model: a question has a few hundred words, and somebody waits for the answer."""
+"""A small model: a question has a few hundred words, and a person waits for the answer."""
 
 ADDRESS = "https://api.anthropic.com"
 
@@ -77,7 +77,7 @@ class AnthropicModel:
             self._client = None
 
     def _connect(self) -> "Anthropic":
-        # A key with other characters would stand in the error of the HTTP library.
+        # A key with other characters would appear in the error of the HTTP library.
         if not self._key or not self._key.isascii() or not self._key.isprintable() or " " in self._key:
             what = "has no API key" if not self._key else "was given something that is no API key"
             raise ProviderError(f"{self.name} {what}.", "Set ANTHROPIC_API_KEY, or choose another provider.")
@@ -175,7 +175,7 @@ def _host(address: str) -> str:
 
 
 def _no_long_wait(response: "Response") -> None:
-    """Tell the SDK not to retry where it would have to wait long."""
+    """Keep the SDK from retrying where it would have to wait long."""
     headers = response.headers
     try:
         in_ms = headers.get("retry-after-ms")

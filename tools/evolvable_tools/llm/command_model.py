@@ -64,7 +64,7 @@ class _Reader(threading.Thread):
                     self.too_long = True
                     break
                 del self._kept[: -self._keep]
-        # Closed here and nowhere else: a writer that goes on is told so, and no number is used twice.
+        # Closed here and nowhere else: a writer that goes on gets an error, and no number is used twice.
         os.close(self._descriptor)
 
 
@@ -159,7 +159,7 @@ def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
 
 
 def _ended(readers: Sequence[_Reader]) -> None:
-    """Wait for the ends of the streams, but not long: somebody else may hold them open."""
+    """Wait for the ends of the streams, but not long: another process may hold them open."""
     until = monotonic() + _GRACE
     for reader in readers:
         reader.join(max(0.0, until - monotonic()))
@@ -314,7 +314,7 @@ def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
 
 
 def _tell(request: Request, out: str) -> None:
-    """Tell the tokens and the money that the envelope of Claude Code or Codex names, of a failure too."""
+    """Report the tokens and the money in the envelope of Claude Code or Codex, of a failure too."""
     for event in _events(out):
         usage = event.get("usage")
         if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):

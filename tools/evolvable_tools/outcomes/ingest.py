@@ -37,7 +37,7 @@ Step = tuple[str, str]
 def steps_of(document: str) -> frozenset[Step]:
     """Return the steps in a document: program and first argument of each command that is shown as code.
 
-    What a session does without any skill is none: programs that everybody uses, and a program without an argument.
+    What a session does without any skill is none: common programs, and a program without an argument.
     """
     blocks = [block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL]
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
@@ -152,7 +152,7 @@ class _Reading:
                 self._read_call(call)
 
     def moment(self, at: datetime | None) -> str:
-        """Return a time of the session as it is stored; the present where nobody says one."""
+        """Return a time of the session as it is stored; the present where none is given."""
         at = at or self._session.started
         if at is None:
             return self._now

@@ -52,7 +52,7 @@ class VersionShare:
 
 @dataclass(frozen=True, slots=True)
 class TaskUtility:
-    """Q for one task type, '' where none was told; its share of successes is the same number with its interval."""
+    """Q for one task type, '' without one; its share of successes is the same number with its interval."""
 
     task_type: str
     q: float

@@ -36,7 +36,7 @@ _TYPE_NAME = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[A-Z][A-Z_]*")
 def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     """Return whether a value is one to be hidden: no reference to one, no placeholder, no type, no word of a sentence.
 
-    strong: where it stands nothing but a value can stand, as in an environment or behind an option.
+    strong: its place can hold nothing but a value, as in an environment or after an option.
     """
     if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
         return False
@@ -68,7 +68,7 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
 
 
 def _is_placeholder(said: str) -> bool:
-    """Return whether a value is made of the words that stand for one, with a number of two digits at most."""
+    """Return whether a value consists of placeholder words, with a number of at most two digits."""
     words = _WORD.findall(said[:100])
     return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
 
@@ -78,7 +78,7 @@ def _is_value(said: str) -> bool:
 
 
 def is_password(said: str) -> bool:
-    """Return whether a value that stands where a password does is one."""
+    """Return whether a value in the place of a password is one."""
     return _is_value(said) and "[redacted:" not in said
 
 
@@ -141,7 +141,7 @@ _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "j
 
 
 def find_assigned(text: str, lower: str) -> Iterator[Hit]:
-    """Yield what stands behind a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
+    """Yield the values after a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
     seen = 0
     words = [word for word in _WORDS if word in lower]
     for at, word in sorted(_positions(lower, words)) if words else ():
@@ -236,7 +236,7 @@ def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
 
 
 def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield where the words stand; of those that begin at one place the longest."""
+    """Yield the places of the words; of those that begin at one place the longest."""
     taken: dict[int, str] = {}
     for word in words:
         at = lower.find(word)

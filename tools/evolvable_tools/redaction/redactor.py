@@ -80,10 +80,10 @@ _OPTION = re.compile(r"--?[\w-]{0,40}\Z")
 
 
 class Redactor:
-    """Takes secrets out of text. Safe from any thread."""
+    """Removes secrets from texts. Thread-safe."""
 
     def __init__(self, patterns: Mapping[str, str] | UserPatterns | None = None) -> None:
-        """patterns: a person's own, as regular expressions of RE2, by the names that stand for what they find.
+        """patterns: a person's own, as regular expressions of RE2, by the names that replace their matches.
 
         Raises PatternsNeedRe2 where it is not installed, InvalidArgument for a pattern that it does not take.
         """
@@ -151,7 +151,7 @@ class Redactor:
         return done
 
     def hits(self, text: str) -> list[Hit]:
-        """Return where the secrets of a text stand, in order, none over another. The text is valid UTF-8."""
+        """Return the places of the secrets of a text, in order, without overlaps. The text is valid UTF-8."""
         if text in self._clean:
             return []
         if has_codes(text):
@@ -276,7 +276,7 @@ def replace_spans(text: str, hits: list[Hit]) -> tuple[str, Counter[str]]:
 
 
 MAX_REMEMBERED = 100
-"""Secrets of one session that are looked for where they stand without a name."""
+"""Secrets of one session that are also searched where they have no name."""
 _LAST_RUN = re.compile(r"([^\s\"'`=:]{6,400})[\s….]*\Z")
 
 

@@ -148,7 +148,7 @@ FORMS = (
         20,
     ),
 )
-"""What is looked for first stands first: of two that begin alike the longer."""
+"""In the order of the search: of two that begin alike the longer first."""
 
 BEGINNINGS = {beginning: (form, form.pattern) for form in reversed(FORMS) for beginning in form.beginnings}
 
@@ -190,12 +190,12 @@ ROWS = 2
 """Rows of nothing but base64 that are taken for the middle of a block of which neither end is there."""
 
 _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{0,5}|PuTTY-User-Key-File-\d")
-_KEY_BLOCKS_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{0,5}")
-# A line end, or what stands for one in a text of JSON, also in JSON in JSON.
+_BLOCK_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{0,5}")
+# A line end, or its escape in JSON, also in JSON in JSON.
 _BREAK = re.compile(r"\r?\n|(?:\\{1,4}[rn]){1,2}")
 _AROUND = " \t\"'`,;+\\>|#*"
 _NUMBER = re.compile(r"(?:[\w./-]{0,80}[:-])?\d{1,6}[→\t:|-][ \t]*")
-_KEY_BLOCKS_BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
+_BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]*")
 _HEADER = re.compile(
     r"(?:Proc-Type|DEK-Info|Version|Comment|Encryption|Public-Lines|Private-Lines|Private-MAC|Hash)\s*:"
 )
@@ -216,7 +216,7 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
     """
     at = 0
     if "PRIVATE KEY" in text or "PuTTY-User-Key" in text:
-        ends = list(_KEY_BLOCKS_END.finditer(text))
+        ends = list(_BLOCK_END.finditer(text))
         starts = [end.start() for end in ends]
         for begin in _BEGIN.finditer(text):
             if begin.start() >= at:
@@ -234,7 +234,7 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
 
 def leading(text: str) -> int:
     """Return where the block ends that a text begins within: 0 when its first line is none of a block's."""
-    return _end_of(text, 0, _KEY_BLOCKS_END.search(text))[0]
+    return _end_of(text, 0, _BLOCK_END.search(text))[0]
 
 
 def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
@@ -280,7 +280,7 @@ def _body(line: str) -> int | None:
     numbered = _NUMBER.match(said)
     if numbered is not None:
         said = said[numbered.end() :].strip(_AROUND)
-    if len(said) <= 100 and _KEY_BLOCKS_BASE64.fullmatch(said):
+    if len(said) <= 100 and _BASE64_LINE.fullmatch(said):
         return len(said)
     return 0 if _HEADER.match(said) or _BEGIN.match(said) else None
 
@@ -311,7 +311,7 @@ MAX_PATTERN = 1_000
 MAX_LINES = 1_000
 
 MIN_LITERAL = 4
-"""Characters of a text that is looked for as it stands."""
+"""Characters of a literal text."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _LINE = re.compile(r"(?P<name>[^\s=~]+)[ \t]*(?P<sign>[=~])[ \t]*(?P<text>.+)")
@@ -323,7 +323,7 @@ class PatternsNeedRe2(Refused):
 
 
 class UserPatterns:
-    """Patterns, and texts as they stand, by the names of what they find."""
+    """Patterns and literal texts, by the names that replace their matches."""
 
     def __init__(self, patterns: Mapping[str, str] | None = None) -> None:
         """Raise PatternsNeedRe2, and InvalidArgument for a name or a pattern that cannot be used."""
@@ -334,7 +334,7 @@ class UserPatterns:
         return len(self._compiled) + len(self._literals)
 
     def add(self, line: str) -> None:
-        """Add what a line says: `NAME = TEXT` for a text as it stands, `NAME ~ PATTERN` for a pattern of RE2.
+        """Add the entry of a line: `NAME = TEXT` for a literal text, `NAME ~ PATTERN` for a pattern of RE2.
 
         Raises as the constructor.
         """
@@ -356,7 +356,7 @@ class UserPatterns:
     def hits(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, name) of what is found; of a pattern with a group `secret` that is what is hidden.
 
-        What stands for a secret already is left as it is.
+        The replacement of a secret stays as it is.
         """
         if not self._compiled and not self._literals:
             return

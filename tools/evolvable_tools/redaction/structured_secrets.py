@@ -182,7 +182,7 @@ def _is_setting(said: str) -> bool:
 
 
 def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str) -> Iterator[Hit]:
-    """Yield the values that stand near a mark; every character is looked at once."""
+    """Yield the values near a mark; reads every character once."""
     done = 0
     for mark in marks.finditer(text):
         start, end = max(done, mark.start() - NEAR), mark.end() + NEAR

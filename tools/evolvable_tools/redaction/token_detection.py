@@ -20,7 +20,7 @@ NEAR = 48
 """Characters around a run that belong to the same secret, when it names itself."""
 
 LEAD, TAIL = 110, 4
-"""Characters before a run in which a rule's fixed part may stand, and behind it."""
+"""Characters before and after a run that may hold a rule's fixed part."""
 
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{12,}")
 _CERTAIN_RUN = re.compile(r"[A-Za-z0-9_-]{20,}")
@@ -33,7 +33,7 @@ class CandidateText:
     def __init__(self, text: str, lower: str, words: Sequence[str] | None = None, *, certain: bool = False) -> None:
         """words: at least all the words of the text with LEAST characters, where they are known.
 
-        certain: only for secrets that name themselves; no name of a provider has to stand before them.
+        certain: only for secrets that name themselves; they need no name of a provider before them.
         """
         self.text, self.lower = text, lower
         self.windows: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ class CandidateText:
             yield from pattern.finditer(self.text, start, end)
 
     def places(self, anchor: str) -> Iterator[int]:
-        """Yield where a text in lower case stands in the windows."""
+        """Yield the places of a lower-case text in the windows."""
         for start, end in self.windows:
             at = self.lower.find(anchor, start, end)
             while at >= 0:
@@ -282,5 +282,5 @@ def find_certain(text: str) -> Iterator[Hit]:
 
 
 def is_placeholder(secret: str) -> bool:
-    """Return whether a text stands for a secret, as in an example."""
+    """Return whether a text is a placeholder of a secret, as in an example."""
     return len(set(secret)) < 10 or _PLACEHOLDER.search(secret) is not None

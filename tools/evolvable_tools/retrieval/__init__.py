@@ -110,7 +110,7 @@ FITS = 0.38
 
 @dataclass(frozen=True, slots=True)
 class SearchDependencies:
-    """What a search may use besides the index.
+    """The dependencies of a search other than the index.
 
     neighbours: the embedder. thinker: the judge for uncertain results. caller_thinks: without a judge, the caller
     chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits.

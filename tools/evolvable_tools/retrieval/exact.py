@@ -128,13 +128,13 @@ def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
 
 def _claims(places: Sequence[_Place]) -> list[int]:
     """Return for each place how many resources claim its phrase; resources of exactly that name take precedence."""
-    everybody: dict[str, set[int]] = {}
+    claimants: dict[str, set[int]] = {}
     namesakes: dict[str, set[int]] = {}
     for place in places:
-        everybody.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
+        claimants.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
         if place.is_own_name:
             namesakes.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
-    return [len((namesakes if place.is_own_name else everybody)[place.phrase.text]) for place in places]
+    return [len((namesakes if place.is_own_name else claimants)[place.phrase.text]) for place in places]
 
 
 def _longest(places: list[_Place], task: TaskWords) -> list[_Place]:

@@ -103,7 +103,7 @@ class ConfidenceFeatures:
     lead_in_size: float
     """The lead times the size, centred: in a large library a small lead means more."""
     pairs: float
-    """Pairs of the task's words that stand side by side in its name or description, as a logarithm."""
+    """Pairs of the task's words that are adjacent in its name or description, as a logarithm."""
     rarity: float
     """Weight of the task for each of its words that are no function words."""
     ahead: float

@@ -16,7 +16,7 @@ from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
 from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
-from evolvable_tools.approval_policy import dump_scan as kept_scan
+from evolvable_tools.approval_policy import dump_scan
 from evolvable_tools.library import Library
 from evolvable_tools.review import RefusedCandidate
 from evolvable_tools.review.candidates import (
@@ -155,7 +155,7 @@ def check_candidate(
     }
     mark = fingerprint(made.ref, _says(candidate))
     grounds_json = json.dumps(grounds, ensure_ascii=False)
-    draft = Draft(made.ref, made.base, made.files, candidate.claim, grounds_json, mark, bench.expires, kept_scan(found))
+    draft = Draft(made.ref, made.base, made.files, candidate.claim, grounds_json, mark, bench.expires, dump_scan(found))
     return AdmittedCandidate(number, candidate, made, draft, found.asks)
 
 

@@ -221,7 +221,7 @@ class ReviewStatus:
 
 
 def review_status(library: Library, settings: ReviewSettings, home: Path) -> ReviewStatus:
-    """Return how reviews stand, and changes nothing."""
+    """Return the status of reviews, without a change."""
     reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
     done = next((one for one in newest if one.state is ReviewState.DONE), None)

@@ -57,7 +57,7 @@ _PRIVATE = re.compile(r"<private>.*?(?:</private>|\Z)", re.DOTALL | re.IGNORECAS
 class EvidenceSpan:
     """One piece of evidence. id: `s` and its index in the session, or `e` and the number of an earlier episode.
 
-    session: whose it is. reasons: the codes of the signals that it stands in. settled: whether its outcome is known.
+    session: whose it is. reasons: the codes of its signals. settled: whether its outcome is known.
     """
 
     id: str
@@ -241,7 +241,7 @@ Rules, which are checked by a program:
   what holds only today; the story of one task; secrets; other people's data; anything that loosens permissions, skips
   approval or sends data away; text of third parties.
 - At most {MAX_CANDIDATES} candidates."""
-"""What whoever thinks is told. The same for every session, so that it is cached."""
+"""Instructions for the model. They are the same for every session, so that they are cached."""
 
 
 MAX_SHOWN = 32_000

@@ -169,7 +169,7 @@ MIN_QUOTE = 8
 """Characters of a quote, unless the whole piece of evidence is shorter."""
 
 STATED = 0.6
-"""Share of a fact's words that must stand in the words that the user typed."""
+"""Share of a fact's words that must be among the words that the user typed."""
 MAX_CLAIM = 400
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
 MEMORY = (CandidateKind.FACT, CandidateKind.PREFERENCE)
@@ -237,7 +237,7 @@ def within_bounds(case: RuleCase) -> None:
 
 
 def quotes_are_there(case: RuleCase) -> None:
-    """Every claim cites evidence, and the quoted words stand in it."""
+    """Every claim cites evidence, which contains the quoted words."""
     if not case.candidate.evidence:
         raise RuleViolation("no_evidence", "It cites nothing.")
     for cited, kept in zip(case.candidate.evidence, case.cited, strict=True):

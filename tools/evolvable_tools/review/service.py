@@ -91,7 +91,7 @@ def ask_model(
     day: str,
     packet: ReviewRequest,
 ) -> tuple[dict[str, Any], Spending]:
-    """Return an answer and what it cost, at most. Raises OverBudget before anybody is asked, ProviderError after."""
+    """Return an answer and what it cost, at most. Raises OverBudget before the call, ProviderError after."""
     # Once more, as it leaves: the parts of the request were redacted piece by piece.
     data = to_plain(redactor.redact_value(data_for_model(packet))[0])
     used: list[tuple[int, int]] = []
@@ -227,7 +227,7 @@ def _kept_of(library: Library, session: str, settings: ReviewSettings) -> Review
 
 
 def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review: Review, mode: str) -> Reviewed:
-    """Take a review from where it is to where it can get without the caller."""
+    """Resume a review, as far as it can go without the caller."""
     reviews = library.store.backend.reviews
     if review.state is ReviewState.DONE:
         # The process that stored them may have been killed before it made them.
@@ -360,7 +360,7 @@ def _clean(settings: ReviewSettings, value: Any) -> str:
 
 
 SHORTEST = timedelta(minutes=1)
-"""A session that took less is not reviewed unless somebody asks for it."""
+"""A session that took less is reviewed only on request."""
 
 FEWEST_TURNS = 2
 

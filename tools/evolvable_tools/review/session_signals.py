@@ -199,7 +199,7 @@ def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
-    """Yield the steps; of one that was repeated as it was until it worked, the last: somebody waited."""
+    """Yield the steps; of one that was repeated unchanged until it worked, the last: the agent waited."""
     for _, group in groupby(all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)):
         row = list(group)
         yield from row if row[-1].failed else row[-1:]

@@ -121,7 +121,7 @@ def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") 
 
 
 def shown_folders(what: Confinement) -> list[Path]:
-    """Return what is bound read-only besides the system: runtimes, the program, and what the command is given.
+    """Return what is bound read-only in addition to the system: runtimes, the program, and what the command is given.
 
     A folder below another that is shown is left out.
     """

@@ -19,7 +19,7 @@ class NoTranscript(Invalid):
 
 
 class Origin(StrEnum):
-    """Where a piece of text came from, however it got where it stands."""
+    """The first source of a piece of text, however it reached its place."""
 
     USER = "user"
     """A person typed it."""
@@ -34,7 +34,7 @@ class Origin(StrEnum):
     """What a command that ran here printed."""
 
     WEB = "web"
-    """The web, or a file that lies outside the project or in somebody else's code."""
+    """The web, or a file that lies outside the project or in third-party code."""
 
     MCP = "mcp"
     """An MCP server or another tool of third parties."""

@@ -102,7 +102,7 @@ class ClaudeCodeFormat:
                     opens = opens and not piece.typed
 
     def _said(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yield what stands in the user's name: what was typed, what a subagent was told, and what was put in."""
+        """Yield the texts under the user's name: typed texts, prompts of subagents, and injected texts."""
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
@@ -191,7 +191,7 @@ def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
 
 
 def _from_person(record: Mapping[str, Any]) -> bool:
-    """Return whether a line that stands in the user's name does not say that something else sent it."""
+    """Return whether a line under the user's name has no other sender."""
     said = record.get("origin")
     kind = as_mapping(said).get("kind") if isinstance(said, dict) else said
     return kind is None or kind in _PERSONS

@@ -28,7 +28,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Hasher(Protocol):
-    """Takes the bytes that were read."""
+    """Receives the bytes that were read."""
 
     def update(self, data: bytes, /) -> None: ...
 
@@ -71,7 +71,7 @@ __all__ = ["READ", "REVIEWING_MARK", "is_reviewing"]
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
 
-# Each is how a tool's own prompt begins, or a tag that nobody types.
+# Each is how a tool's own prompt begins, or a tag that no person types.
 _PROMPTS = re.compile(
     "|".join(
         (
@@ -134,8 +134,8 @@ class Outline:
 def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None) -> Session:
     """Return the session in a transcript: a path to a client's file, or a list of messages {role, content}.
 
-    What a subagent did in a file of its own stands where it was begun. Lines that are broken, unknown or half written
-    are left out. Raises NoTranscript for what is no transcript, or cannot be read.
+    The work of a subagent in its own file comes at the place of its start. Broken, unknown and half written lines are
+    left out. Raises NoTranscript for what is no transcript, or cannot be read.
     """
     digest = hashlib.sha256()
     if isinstance(source, Path | str):

@@ -49,7 +49,7 @@ class ListedSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Sessions, the newest first. more: how many there are besides."""
+    """Sessions, the newest first. more: how many others there are."""
 
     sessions: list[ListedSession]
     more: int

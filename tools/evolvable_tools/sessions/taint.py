@@ -62,7 +62,7 @@ _READS = re.compile(r"(?<![\w./-])(?:cat|head|tail|less|more|nl|bat|sed|awk|grep
 def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
     """Return where the result of a call came from, and the skill that it is the text of, if it is.
 
-    What nobody knows is of third parties.
+    An unknown tool is a third party's.
     """
     given = given or {}
     if tool is None:
@@ -276,7 +276,7 @@ class QuoteTracker:
     def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
         """Return the parts of a text with their origins, in order, and remembers them.
 
-        A person's text is divided at everything that somebody else said before; every other text at what third
+        A person's text is divided at every earlier text of another origin; every other text at what third
         parties said. whole: it is not divided; it is theirs when it is a copy for the most part.
         """
         if origin in UNTRUSTED:
@@ -292,7 +292,7 @@ class QuoteTracker:
         return found
 
     def note(self, value: Mapping[str, Any] | None) -> None:
-        """Remember what a call was given as its caller's own words, so that an echo of it is nobody else's."""
+        """Remember the input of a call as its caller's own words, so that an echo of it keeps that origin."""
         for said in (value or {}).values():
             if isinstance(said, str) and len(said) <= MAX_OWN:
                 self._own.update(mark for mark in _runs(_words_quoting(said)) if mark not in self._runs)
@@ -312,7 +312,7 @@ class QuoteTracker:
             self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
 
     def _quoted(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
-        """Return (start, end, origin) of what somebody else said before."""
+        """Return (start, end, origin) of earlier texts of others."""
         marks = self._repeated(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
         at, lines = 0, self._lines
         for line in text.splitlines(keepends=True):
