@@ -209,7 +209,7 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
     place.begin()
-    monkeypatch.setattr("evolvable_tools.evolve.trials.measurement.BACKOFF", (0.0, 0.0))
+    monkeypatch.setattr("evolvable_tools.evolve.driver.BACKOFF", (0.0, 0.0))
 
     state = place.drive()
 

@@ -260,10 +260,10 @@ def test_a_pattern_is_searched_for_or_fits_the_whole():
 def test_a_pattern_that_would_run_for_ever_is_trouble_and_not_a_0(monkeypatch):
     from evolvable_tools.evolve.scorers import registry
 
-    matches = registry.match_pattern
+    match_pattern = registry.match_pattern
 
     async def soon(pattern, text, **options):
-        return await matches(pattern, text, **options, seconds=0.5)
+        return await match_pattern(pattern, text, **options, seconds=0.5)
 
     monkeypatch.setattr(registry, "match_pattern", soon)
     with pytest.raises(ScorerError, match="longer than"):

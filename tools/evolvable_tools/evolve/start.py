@@ -21,7 +21,7 @@ from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
 from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
-from evolvable_tools.evolve.tasks.registered_scorers import registered_scorers
+from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer, registered_scorers
 from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import ResourceStats, stats
@@ -129,19 +129,7 @@ def start_run(
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
-    looks = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
-    checking = check_taskset(
-        taskset,
-        looks=len(looks),
-        environment=host.environment,
-        sandbox=host.working_sandbox,
-        registered=registered,
-        hidden=host.hidden,
-    )
-    checked = asyncio.run(checking)
-    if not checked.passes:
-        refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
-        raise InvalidTaskSet(taskset.name, refused)
+    checked = _check_taskset(library, host, taskset, registered)
     base, pins = load_program(library, caller, program)
     given = _make_settings(options)
     settings = replace(
@@ -174,6 +162,26 @@ def start_run(
         [*_warnings(checked), *filter(None, [family_warning(settings.executor, settings.judge, label)])],
         settings.judge,
     )
+
+
+def _check_taskset(
+    library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer]
+) -> TaskSetCheck:
+    """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
+    accesses = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
+    checking = check_taskset(
+        taskset,
+        looks=len(accesses),
+        environment=host.environment,
+        sandbox=host.working_sandbox,
+        registered=registered,
+        hidden=host.hidden,
+    )
+    checked = asyncio.run(checking)
+    if not checked.passes:
+        refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
+        raise InvalidTaskSet(taskset.name, refused)
+    return checked
 
 
 def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
