@@ -76,7 +76,7 @@ class WorkingCopy:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
         identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
-        git holds is a repository's, regardless of the importer. gate: decides which contents are held; without one, none.
+        git holds is a repository's. gate: decides which contents are held; without one, none.
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._identity = identity or Identity(Principal.UNKNOWN, "file")
