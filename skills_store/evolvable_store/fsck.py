@@ -51,7 +51,7 @@ Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is to do."""
 
 Check = Callable[["Store"], Iterable[Fault]]
-"""A further check, such as whether an index is in step."""
+"""A further check, such as whether an index is up to date."""
 
 
 def check_library(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:

@@ -1,15 +1,8 @@
-"""Names that no file can have on Windows.
+"""Path rules inside a resource, ignored names, and checks of the library's home directory.
 
-The one check that every path of a file inside a resource passes, whichever door it comes through.
-
-A library's home: who owns it, who else may reach it, and whether a repository could have named it.
-
-A home holds what agents are told to do and the tokens that let clients in, so nobody but its owner may write or read
-there. What belongs to this account is repaired; what belongs to another one is refused, unless the person registered
-the folder as a home. Everything here is about POSIX modes: on Windows a home is guarded by the access lists that it
-inherits from the user's profile, and nothing is checked.
-
-The resources that ship with the product: real folders, so that a new library is of use from its first minute.
+A home holds instructions for agents and the tokens of clients, so only its owner may read or write there. Wrong modes
+of this account are repaired; a home of another account is refused, unless the person registered it. These are POSIX
+modes: on Windows the access lists that a home inherits from the user's profile protect it, and nothing is checked.
 """
 
 import contextlib
@@ -194,7 +187,7 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
     try:
         status = os.stat(real)
     except OSError:
-        return  # there is none, or it cannot be reached, and whoever opens it says so
+        return  # there is none, or it cannot be reached, and opening it reports so
     _check_parents(home, real, known)
     if status.st_uid != os.geteuid():
         if not known():
@@ -300,7 +293,7 @@ def _repair(real: Path, status: os.stat_result) -> None:
     for path, one in _walk_entries(str(real)) if was_open else _entries(str(real)):
         others = one.st_mode & _OTHERS
         if os.path.basename(path) == "tokens.json" and one.st_mode & _OTHERS_WRITE:
-            continue  # what stands in it may be another's; whoever reads it says so
+            continue  # what stands in it may be another's; reading it reports so
         if others and one.st_uid == os.geteuid():
             _restrict(Path(path), one.st_mode & _FOLDER)
 

@@ -20,7 +20,7 @@ from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
-    from evolvable_store.storage.repositories import Evidence
+    from evolvable_store.storage.repositories import EvidenceLog
     from evolvable_store.workingcopy.registry import WorkingCopies
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
@@ -118,7 +118,7 @@ class Library:
             library.close()
 
     @property
-    def evidence(self) -> "Evidence":
+    def evidence(self) -> "EvidenceLog":
         """What is known of how the resources fare."""
         return self.store.backend.evidence
 

@@ -8,7 +8,7 @@ The evidence in a JSON archive: what was shown, loaded, told, and seen in sessio
     {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how", "outcome", "signals"}
     {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
 
-A `taken` stands for a whole session, so only an export of the whole library has them. Whoever made an archive can write
+A `taken` stands for a whole session, so only an export of the whole library has them. An author of an archive can write
 into it what they like, so an import keeps its evidence as history and counts none of it.
 
 Writes resources with every version, operation and file as one JSON document.

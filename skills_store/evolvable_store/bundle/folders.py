@@ -287,7 +287,7 @@ def _hint(source: Path, kind: Kind) -> str:
 def _write_folder(folder: Path, files: Files) -> None:
     folder.mkdir()
     for path, file in files.items():
-        place = folder / check_path(path)  # whoever wrote the library's file
+        place = folder / check_path(path)  # the file of a library may be forged
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(place, _NEW, file.mode), "wb") as stream:
             stream.write(file.data)

@@ -39,7 +39,7 @@ class ImportReport:
 
     operation: the one that made all of it; None when nothing changed, and for a JSON archive, whose operations
     come with it. added: new here, or removed before. refused: name or ref -> every reason; these were left as
-    they were. held: kept out for now, by whoever looked at them.
+    they were. held: kept out for now, by the check.
     """
 
     operation: int | None
@@ -62,7 +62,7 @@ class ImportCandidate:
 ImportCheck = Callable[[Ref, int, Files], bool]
 """Called with what would be taken in: the resource, the version here that it would replace (0: none), its files.
 
-Returns whether it may be. When not it is kept out for now, by whoever looks; raises InvalidResource when it is refused.
+Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
 """
 
 

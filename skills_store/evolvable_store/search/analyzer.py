@@ -1,11 +1,7 @@
-"""How text falls into words and words into terms: one way for what is indexed, what is asked and what triggers.
+"""Tokens, terms and field weights of resources, and the filter of prefixes.
 
-What a resource says, field by field, as the terms that an index keeps of it and how much each one weighs.
-
-What the names and triggers of a library begin with, as a process remembers it.
-
-Nearly every two neighbouring words of a task begin no name and no trigger. To know that costs a look into memory here
-and a search of a table in the index.
+One analysis serves what is indexed, what is searched and what triggers. Nearly every two neighbouring words of a task
+begin no name and no trigger; a filter in memory saves the search of a table in the index.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The text index: what every living resource says, kept in step with the library, so that any of it can be found."""
+"""The text index: what every living resource says, kept up to date with the library."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -87,7 +87,7 @@ _T = TypeVar("_T")
 
 
 def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
-    """Makes a method see every committed change, and start anew with an empty index when its file turns out bad.
+    """Makes a method see every committed change, and start again with an empty index when its file turns out bad.
 
     While others take in so much that the file stays busy, it sees what they have taken in so far.
     """
@@ -108,9 +108,9 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
 
 
 class Index:
-    """The index of one library, in a file of its own that all processes share and any may make anew.
+    """The index of one library, in a file of its own that all processes share and any may rebuild.
 
-    Every read brings it into step first, so it sees every change that any process has committed. A missing, damaged
+    Every read updates it first, so it sees every change that any process has committed. A missing, damaged
     or outdated file is replaced without a word. Safe to share between threads.
     """
 
@@ -149,7 +149,7 @@ class Index:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # Keeping in step
+    # Updates
 
     def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
         """Takes in every change that is new; returns how many this call took in.
@@ -239,7 +239,7 @@ class Index:
     def _changed(
         self, db: "Connection", changes: list[Change]
     ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
-        """Yields what has to be indexed anew; what is gone, or has the same files, is settled on the way."""
+        """Yields what has to be indexed again; what is gone, or has the same files, is settled on the way."""
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is None or head.version is None:

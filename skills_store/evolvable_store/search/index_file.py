@@ -1,4 +1,4 @@
-"""The file of the text index: made, shared by all processes, and made anew whenever anything is wrong with it.
+"""The file of the text index: made, shared by all processes, and rebuilt when it is damaged.
 
 What a process keeps of the text index: one state of it, read once and used by every search until the next change.
 
@@ -32,7 +32,7 @@ APPLICATION_ID = 0x45564C58
 """'EVLX', written into the file's header."""
 
 SCHEMA = 3
-"""Counts up whenever a table, or what stands in one, gets another meaning; the index is then built anew."""
+"""Counts up whenever a table, or what stands in one, gets another meaning; the index is then rebuilt."""
 
 _PAGE = 8192
 """Bytes of a page. A row of postings takes several; with SQLite's own 4096 they are read half as fast."""
@@ -60,7 +60,7 @@ _TABLES = """
 class IndexFile:
     """The index of the library in `home`. Where that cannot be written it lies in a temporary folder instead.
 
-    Safe to share between threads; opens anew in a forked child.
+    Safe to share between threads; opens it again in a forked child.
     """
 
     def __init__(self, home: Path, *, private: bool = False) -> None:
@@ -179,7 +179,7 @@ class IndexFile:
         return connection
 
     def _set_aside(self) -> None:
-        """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
+        """Move the file away for diagnosis; only the last one stays."""
         from filelock import FileLock
 
         with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS, mode=0o600):
@@ -285,7 +285,7 @@ class IndexState:
     def of(
         cls, db: "Connection", stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
-        """Returns what the connection sees. waiting, beginnings: an earlier state's, which are brought in step."""
+        """Returns what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
         documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
         return cls(
@@ -343,7 +343,7 @@ MAX_ANSWERS = 10_000
 
 
 class JudgeCache(MutableMapping[str, str]):
-    """A mapping in the file of the index: shared by all processes, empty again when the index is made anew.
+    """A mapping in the file of the index: shared by all processes, empty again when the index is rebuilt.
 
     What cannot be read or kept, since the file is busy or damaged, counts as not remembered.
     """

@@ -325,7 +325,7 @@ class PendingDocuments:
         """Documents that still stand in the postings and are there no more."""
 
     def refresh(self, db: "Connection") -> None:
-        """Brings it in step with the index."""
+        """Bring it up to date with the index."""
         now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
         for id_ in [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]:
             self._leave(id_)

@@ -1,8 +1,6 @@
-"""Opening the file of vectors: made when it is missing, told from files of others, damage told from bad luck.
+"""The file of vectors: the embedding of each text, and the texts that each resource has at its head.
 
-The file of vectors: what the embedder made of which text, and which texts each resource has at its head.
-
-It is derived: deleting it loses nothing but the time to embed again. One process writes it at a time.
+It is derived: deleting it costs only the time to embed again. One process writes it at a time.
 """
 
 import contextlib
@@ -28,7 +26,7 @@ APPLICATION_ID = 0x45564C56
 """'EVLV', written into the file's header."""
 
 SCHEMA = 2
-"""Counts up whenever a table, or what stands in one, gets another meaning; the file is then made anew."""
+"""Counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt."""
 
 _TABLES = (
     "CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -55,7 +53,7 @@ class DamagedVectors(Exception):
 
 
 def set_aside(home: Path) -> None:
-    """Moves the file away, for whoever wants to know what was wrong; keeps the last one only."""
+    """Move the file away for diagnosis; only the last one stays."""
     for log in ("-wal", "-shm", "-journal"):
         (home / f"{FILE}{log}").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):

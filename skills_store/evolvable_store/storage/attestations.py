@@ -1,10 +1,6 @@
-"""Decisions on what others brought: contents that a person vouches for, and versions whose author was learned later.
+"""Attestations of contents, signatures of operations, and the authors of contents.
 
-A repository's content is untrusted until a person vouches for it, and so is what others than a person built on it.
-
-Signatures of operations: which of them a person signed with the key that a passphrase opens.
-
-Who stands behind the content of a head: the actors of the operations that made it, as the history says.
+The content of a repository is untrusted until a person vouches for it, and so is what an agent builds on it.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Which folders mirror the library, and which version each directory in them holds.
-
-What lies in a watched folder and is not served: contents that wait as proposals while the files stay as they are.
-"""
+"""Watched folders, the versions that their directories hold, and directories held back as proposals."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -146,7 +146,7 @@ def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[Non
     """Yields for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
 
     SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
-    1.2 ms drawn anew each time were measured to be fair and shorter.
+    1.2 ms drawn again each time were measured to be fair and shorter.
     """
     deadline = time.monotonic() + (GIVE_UP_SECONDS if seconds is None else seconds)
     yield

@@ -1,9 +1,7 @@
-"""Why a version is thought to help: which versions were loaded by whom, what came of it, and how far that counts.
+"""Evidence: uses, reported outcomes, and the attempts that they make.
 
-Attempts: what is known of each task in which a version was loaded, from the calls and from the transcripts.
-
-One session is one attempt at most, however often it loaded or reported, so that attempts are independent. A use whose
-session nobody knows is an attempt of its own.
+One session is at most one attempt, however often it loaded or reported, so that attempts are independent. A use
+without a known session is an attempt of its own.
 """
 
 import json

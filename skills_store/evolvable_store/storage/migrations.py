@@ -33,7 +33,7 @@ def m001_library(db: Any) -> None:
         ) STRICT;
         CREATE INDEX operation_session ON operation (session) WHERE session IS NOT NULL;
         -- The log. A row that made a version carries its manifest; `latest`, `tree`, `hash` and `frozen` tell the
-        -- state after the row, so the last row of a resource is its head and nothing has to be kept in step.
+        -- state after the row, so the last row of a resource is its head and nothing else has to be updated.
         CREATE TABLE change (
             sequence INTEGER PRIMARY KEY, operation INTEGER NOT NULL, resource INTEGER NOT NULL,
             before INTEGER, after INTEGER, latest INTEGER NOT NULL, tree TEXT NOT NULL, hash TEXT NOT NULL,

@@ -1,7 +1,4 @@
-"""What finished sessions showed: which versions were loaded and used in them, and how they ended.
-
-What was shown to agents as fitting their task: noted behind their back, so that no search waits for a writer.
-"""
+"""Usage observed in transcripts of finished sessions, and impressions: versions that searches showed."""
 
 import json
 import logging

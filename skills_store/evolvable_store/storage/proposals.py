@@ -1,7 +1,4 @@
-"""Changes that wait for a decision: complete contents, kept beside the history until somebody says yes or no.
-
-Reviews of sessions: how far each has come, what sessions have shown so far, and what thinking has cost.
-"""
+"""Proposals with their complete contents, reviews of sessions, and the spending on model calls."""
 
 import json
 from collections.abc import Iterable, Sequence

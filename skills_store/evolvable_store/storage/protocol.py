@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Attestations,
         Bindings,
         Channel,
-        Evidence,
+        EvidenceLog,
         HeldDirectories,
         Observations,
         Proposals,
@@ -235,7 +235,7 @@ class Storage(Protocol):
     path: Path
     journal: str
     trusted_folders: TrustedFolders
-    evidence: Evidence
+    evidence: EvidenceLog
     observations: Observations
     proposals: Proposals
     reviews: Reviews

@@ -1,4 +1,4 @@
-"""The stable channel: which version of each skill hosts see, beside the heads. A record of moves that only grows."""
+"""The stable channel: the version of each skill that hosts see, as a record of moves that only grows."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

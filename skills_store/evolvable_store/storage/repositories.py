@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evolvable_store.storage.release_channel import ChannelEntry, ChannelMove, Placement
 
 
-class Evidence(Protocol):
+class EvidenceLog(Protocol):
     """Uses, reported outcomes and attempts. Rows are only added."""
 
     def add_use(self, use: Use) -> None:

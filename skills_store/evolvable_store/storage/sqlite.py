@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Attestations,
         Bindings,
         Channel,
-        Evidence,
+        EvidenceLog,
         HeldDirectories,
         Observations,
         Proposals,
@@ -82,7 +82,7 @@ class SqliteStorage:
         self._write_lock = threading.RLock()
         # Which id a name has never changes, so it is looked up once.
         self._ids: dict[tuple[str, str, str], int] = {}
-        self.evidence: Evidence = SqliteEvidence(self)
+        self.evidence: EvidenceLog = SqliteEvidence(self)
         self.observations: Observations = SqliteObservations(self)
         self.proposals: Proposals = SqliteProposals(self)
         self.reviews: Reviews = SqliteReviews(self)

@@ -1,15 +1,9 @@
-"""Writes files into a new folder, durably, with the owner and the permissions of the folder that it will replace.
+"""Build, replace and keep directories.
 
-Takes a person's untracked files from a replaced folder to its successor.
-
-The last resort where no whole folder can be renamed (Windows, lower layers of overlays): one file after the other.
-
-Readers may see a mix meanwhile; a crash in between is finished by the next sweep.
-
-Files that an undo, a removal or a checkout took out of a watched folder and that no version holds.
-
-A resource's own files are in its versions. What lies beside them (ignored names, files over a limit, links) belongs to
-no version, so it is moved to the library's home when its directory is taken away, and can be put back.
+The replaced directory's untracked files go to its successor. Where no whole directory can be renamed (Windows, lower
+layers of overlays), files move one by one: readers may see a mix, and the next sweep finishes what a crash broke off.
+Files that belong to no version (ignored names, files over a limit, links) go to the trash in the library's home when
+their directory is removed, and can be restored.
 """
 
 import json

@@ -123,7 +123,7 @@ class WorkingCopies:
                     self.copy(folder).sync(directories[folder.id], removals=False)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
-        """Brings the folders in step with what was just changed; returns what went wrong or was remarkable.
+        """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.
 
         created: the resources are new; each is written into every folder of its scope and kind. Never raises: the
         change is made already.

@@ -76,7 +76,7 @@ class WorkingCopy:
         """grace: seconds that a vanished directory may take to come back before its resource is removed.
 
         identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
-        git holds is a repository's, whoever imports it. gate: decides which contents are held; without one, none.
+        git holds is a repository's. gate: decides which contents are held; without one, none.
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._identity = identity or Identity(Principal.UNKNOWN, "file")
@@ -108,7 +108,7 @@ class WorkingCopy:
             self._looker.missing.clear()
             return sync
         if first_link(self.folder.path) is not None:
-            # Whoever put the link there decides what it leads to; nothing is read or removed because of it.
+            # The author of the link decides what it leads to; nothing is read or removed because of it.
             sync.stale = True
             sync.refused.append(
                 DirectoryIssue(".", ("the folder is a symbolic link now, or lies below one; not followed",))
