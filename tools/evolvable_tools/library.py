@@ -176,9 +176,9 @@ class Library:
         """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""
         return self._redactor().redact(text)[0] if text else text
 
-    def take_in(self, refs: Iterable[Ref]) -> None:
-        """Takes in what a person saved in the folders of these resources, so that a change is made on top of it."""
-        self.working_copies.take_in(refs)
+    def take_in(self, refs: Iterable[Ref]) -> bool:
+        """Import what a person saved in the folders of these resources; return whether any of them has a folder."""
+        return self.working_copies.take_in(refs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Brings the folders in step with what was just changed; returns a warning for each that could not be.
