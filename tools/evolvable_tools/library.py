@@ -168,9 +168,9 @@ class Library:
         """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text
 
-    def take_in(self, refs: Iterable[Ref]) -> None:
-        """Import what a person saved in the folders of these resources, so that a change builds on it."""
-        self.working_copies.take_in(refs)
+    def take_in(self, refs: Iterable[Ref]) -> bool:
+        """Import what a person saved in the folders of these resources; return whether any of them has a folder."""
+        return self.working_copies.take_in(refs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Write a change into the folders; return a warning for each that could not be written.

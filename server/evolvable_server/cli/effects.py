@@ -92,7 +92,7 @@ def _verb_name(ctx: click.Context) -> str:
 
 
 def check_may(ctx: click.Context, runner: Runner) -> None:
-    """Raise Refused when whoever runs this command may not."""
+    """Check that the runner may run this command. Raise Refused."""
     authority, name = authority_of(ctx), _verb_name(ctx)
     if runner.identity.principal is Principal.PERSON:
         return

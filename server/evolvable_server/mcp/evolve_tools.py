@@ -1,10 +1,6 @@
-"""The gate before an adoption: the person at the client is asked what they are about to make live.
+"""The tools around runs of evolution, listed only on request, and the questions before a run starts or is adopted.
 
-The gate before a run begins or goes on: the person is asked what runs, where, and what it may spend.
-
-The tools around runs of evolution, a group that is listed only where it is asked for.
-
-No call waits for a run: it is driven by a process of its own, and whoever wants to know asks for its status.
+No call waits for a run: a process of its own drives it, and evolve_status shows its progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +42,7 @@ class AdoptionGate(ConfirmationGate):
         self._home = home
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call adopts something."""
+        """Return whether this call adopts something."""
         return tool == "evolve_adopt"
 
     def question(self, arguments: Mapping[str, Any]) -> str:
@@ -76,13 +72,13 @@ class FirstMatchingGate:
         self._gates = tuple(gates)
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether any of them has to be asked."""
+        """Return whether any of them has to be asked."""
         return any([await gate.asks(tool, arguments) for gate in self._gates])
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Makes the call by the first gate that has to be asked."""
+        """Make the call by the first gate that has to be asked."""
         for gate in self._gates:
             if await gate.asks(tool, arguments):
                 return await gate.call(tool, arguments, context, call)
@@ -107,11 +103,11 @@ class RunStartGate(ConfirmationGate):
         self._config = config
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call starts a run or goes on with one."""
+        """Return whether this call starts a run or goes on with one."""
         return tool in ("evolve_start", "evolve_continue")
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Returns what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
         if "executor" not in arguments:
             return self._continued(arguments)
         settings = arguments.get("settings")
@@ -148,7 +144,7 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(old | given)])
 
     def _named(self, role: str, who: Any) -> str:
-        """Returns whom a text names, with the command that it stands for."""
+        """Return whom a text names, with the command that it stands for."""
         if not isinstance(who, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
         text = f"{_short_line(who)}"
@@ -228,14 +224,14 @@ class EvolveTools:
         return run_control.get_status(self._config.home, run, since)
 
     def evolve_pending(self, run: RunName = None) -> run_control.PendingQuestions:
-        """See the questions that a run waits for, each a packet. Answer each in a fresh sub-agent that gets nothing
-        but the packet, and hand the answer in by evolve_submit."""
+        """See the questions that a run waits for. Answer each in a fresh sub-agent that gets nothing but the
+        question, and hand the answer in by evolve_submit."""
         return run_control.list_pending(self._config.home, run)
 
     def evolve_submit(
         self,
         question_id: Annotated[str, Field(description="from evolve_pending")],
-        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits the packet's answer_schema")],
+        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")],
         run: RunName = None,
     ) -> run_control.SubmittedAnswer:
         """Hand in the answer to a question of a run; the run goes on with it."""
@@ -288,7 +284,7 @@ class EvolveTools:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _check_commands(self, ctx: Context, executor: str, *thinking: str) -> None:
-        """Refuses commands from afar: whoever may start a run over HTTP may not run what they like on this machine."""
+        """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
         if name_of(ctx.request_context.request) is None:
             return
         for text, known in ((executor, _MODELS), *((who, ("handoff", "anthropic")) for who in thinking)):
@@ -304,7 +300,7 @@ class EvolveTools:
 def add_evolving(
     server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, config: Config
 ) -> None:
-    """Adds the tools around runs of evolution."""
+    """Add the tools around runs of evolution."""
     tools = EvolveTools(library, caller, sessions, config)
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)

@@ -1,7 +1,7 @@
-"""The tools around finished sessions: review one, tell what came of thinking about it, decide about proposals.
+"""The tools around finished sessions: review one, submit the answer of a review, decide about proposals.
 
 A person decides. An agent that calls review_inbox to approve or reject has the person at the client asked first; where
-nobody can be asked it is told how a person does it. Over HTTP whoever has the permission to approve decides.
+nobody can be asked, the error says how a person does it. Over HTTP a token with the permission to approve decides.
 """
 
 from collections.abc import Callable
@@ -53,9 +53,9 @@ class ReviewTools:
         session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
         mode: Annotated[str, Field(description="auto (default), or handoff: think about it yourself")] = "auto",
     ) -> Reviewed:
-        """Learn from a finished session: returns proposals that wait for a person, or state=begun with a packet. Then
-        follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a review
-        that waits. Proposing nothing is normal."""
+        """Learn from a finished session: returns proposals that wait for a person, or state=begun and a task for you.
+        Then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on with a
+        review that waits. Proposing nothing is normal."""
         from evolvable_tools.review import service
 
         settings = self._settings()
@@ -82,7 +82,7 @@ class ReviewTools:
         why_none: Annotated[str, Field(description="with no candidates: what was missing", max_length=500)] = "",
     ) -> Reviewed:
         """Hand in what you think should be learned from a session. Each candidate is checked by rules and waits
-        as a proposal for a person, or is refused with the reason. Quotes stand in the evidence letter by letter."""
+        as a proposal for a person, or is refused with the reason. Quotes are verbatim from the evidence."""
         from evolvable_tools.review import service
 
         who = self._who(ctx)

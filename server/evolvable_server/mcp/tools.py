@@ -1,14 +1,11 @@
-"""How a tool is declared, and made: a function whose signature is its schema and whose docstring is its description.
+"""The tools over a library, and how a tool is declared: a registry entry, and a function whose signature is its schema.
 
-The client's own model as a thinker, where the client lends it (MCP sampling).
+A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in their descriptions.
+Results are complete in their structured form; documents are plain text.
 
-Only in the handshake era, in which a request to the client can be made in the middle of a call. In the modern era the
-call would have to end and be made again with the answer; who calls then chooses by itself.
-
-The tools of the MCP surface: each is a verb of evolvable_tools under the same name, with its limits in words.
-
-Clients strip most of a schema, so what an argument may be stands in its description. Results are complete in their
-structured form; documents are plain text.
+The client's own model is used for MCP sampling in the handshake protocol versions alone, where a server may send a
+request during a call. In the modern version the call would end and be repeated with the answer; there the caller
+chooses.
 """
 
 import inspect
@@ -106,7 +103,7 @@ _ELSE = "Choose by yourself, or give the server another provider."
 
 
 def sampling_model(ctx: Context, timeout: float = TIMEOUT) -> LanguageModel | None:
-    """Returns the client's model for the time of this call; None when the client does not lend it.
+    """Return the client's model for the time of this call; None when the client does not lend it.
 
     It may think only on a worker thread of anyio, as functions of tools run on.
     """
@@ -127,7 +124,7 @@ class SamplingModel:
         self.name = f"sampling:{printable_line(params.client_info.name) if params else 'client'}"
 
     def think(self, request: Request) -> dict[str, Any]:
-        """Returns the client's answer. Raises ProviderError."""
+        """Return the client's answer. Raises ProviderError."""
         try:
             result = anyio.from_thread.run(partial(self._sample, request))
         except MCPError as error:
@@ -244,8 +241,8 @@ class Tools:
         task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
         evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
     ) -> load.EvidenceSummary:
-        """Tell what came of a task in which a skill was loaded; it counts where this session loaded that version.
-        Returns what is known of that skill so far."""
+        """Report the outcome of a task in which a skill was loaded; it counts where this session loaded that version.
+        Returns the evidence for that skill so far."""
         return report(
             self._library,
             self._who(ctx),
@@ -284,7 +281,7 @@ class Tools:
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
-        """Read any file of any version of a resource, without counting it as a use. Versions are kept for ever."""
+        """Read any file of any version of a resource, without counting it as a use. Versions are kept permanently."""
         loaded = load.get_resource(self._library, self._who(ctx), Ref.parse(ref), version=version, path=path)
         return blocks(resources.redact_loaded(self._library, self._caller, loaded))
 
@@ -437,7 +434,7 @@ def _footer(loaded: load.Loaded) -> str:
     if loaded.trust:
         parts.append(f"({loaded.trust})")
     if loaded.reported or loaded.verified:
-        parts.append(f"(known ends of uses: {loaded.verified} verified, {loaded.reported} reported)")
+        parts.append(f"(rated uses: {loaded.verified} verified, {loaded.reported} reported)")
     others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))

@@ -111,8 +111,8 @@ class WorkingCopies:
                 directories.setdefault(binding.folder, []).append(binding.directory)
         return [self.copy(f).sync(directories[f.id], removals=removals) for f in self.folders() if f.id in directories]
 
-    def take_in(self, refs: Iterable[Ref]) -> None:
-        """Makes versions of what was saved in the directories of these resources and nobody has looked at yet."""
+    def take_in(self, refs: Iterable[Ref]) -> bool:
+        """Import what was saved in the directories of these resources; return whether they have directories."""
         resources = [head.id for ref in refs if (head := self._store.head_or_none(ref)) is not None]
         directories: dict[int, list[str]] = {}
         for binding in self.bindings.of_resources(resources):
@@ -121,6 +121,7 @@ class WorkingCopies:
             if folder.id in directories:
                 with contextlib.suppress(EvolvableError, OSError):
                     self.copy(folder).sync(directories[folder.id], removals=False)
+        return bool(directories)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; returns what went wrong or was remarkable.

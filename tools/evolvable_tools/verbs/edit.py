@@ -34,7 +34,7 @@ from evolvable_tools.verbs import proposal_inbox
 
 
 def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
-    """Returns the files of a resource under another's name. Raises NoSuchResource, NoSuchVersion."""
+    """Return the files of a resource under another's name. Raises NoSuchResource, NoSuchVersion."""
     head = library.store.head(source.at(None), caller.scopes)
     files = library.store.files(head, source.version)
     old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
@@ -46,7 +46,7 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
 
 
 def validate_change(ref: Ref, before: Files, after: Files) -> list[str]:
-    """Returns the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
+    """Return the warnings; raises InvalidResource for what the change makes wrong that was not wrong before."""
     found = find_problems(ref.kind, ref.name, after)
     stops = blocking_problems(found, strict=True)
     if stops and before:
@@ -63,19 +63,19 @@ def _same(problem: Problem) -> tuple[str, str]:
 
 
 def changed_paths(before: Files, after: Files) -> list[str]:
-    """Returns the files that differ, in order."""
+    """Return the files that differ, in order."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def frontmatter_bytes(ref: Ref, files: Files) -> bytes:
-    """Returns the beginning of the main file, up to where its frontmatter ends."""
+    """Return the beginning of the main file, up to where its frontmatter ends."""
     main = files.get(main_file(ref.kind, ref.name))
     return main.data.partition(b"\n---")[0] if main else b""
 
 
 TRIES = 8
-"""How often a change without expected_version is applied anew when somebody else was faster."""
-_DOUBLES = 3  # resources that are named as easily taken for the one that was written
+"""How often a change without expected_version is applied again after another change of the head."""
+_MAX_NEAR_DUPLICATES = 3  # named in the warnings of a change
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ def update_resource(
     copy_of: Ref | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Makes a new version from the head by replacing, adding and deleting files, then applying edits.
+    """Make a new version from the head by replacing, adding and deleting files, then applying edits.
 
     files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
     copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides; so it is with what a
     scan finds in a change by anybody but a person, and with their changes of a memory unless its policy is auto.
-    Without expected_version the change is applied anew to whatever the head is by then. Raises VersionConflict,
+    Without expected_version the change is applied again to the head of that moment. Raises VersionConflict,
     AlreadyExists, EditConflict, NoSuchFile, InvalidResource with every problem, Frozen, NoSuchResource,
     InvalidArgument, Unsafe, Refused for a memory that is not theirs to change.
     """
@@ -127,7 +127,7 @@ def update_resource(
         try:
             draft = _draft(library, caller, ref, files or {}, edits, expected_version, create, copy_of)
             found = check_change(draft.ref, draft.before, draft.files, caller.actor)
-            asked = asked or change_waits(library, caller, library.store.head_or_none(draft.ref))
+            asked = asked or change_waits(library, caller, draft.head)
             if propose or asked or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, meant=propose)
             return _publish(library, caller, draft, reason, found)
@@ -139,17 +139,19 @@ def update_resource(
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A checked change that is not made yet. `base`: the version it is made from, 0 for none."""
+    """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
+    none. redescribed: whether its frontmatter differs from that of its base.
+    """
 
     ref: Ref
+    head: Head | None
     base: int
     before: Files
     files: Files
     changed: list[str]
     warnings: list[str]
     create: bool
-    says_anew: bool
-    """Whether it says of itself what its base does not."""
+    redescribed: bool
 
 
 def _draft(
@@ -173,12 +175,12 @@ def _draft(
     for edit in edits:
         apply_edit(after, edit, target)
     warnings = validate_change(target, before, after)
-    says_anew = frontmatter_bytes(target, before) != frontmatter_bytes(target, after)
-    return _Draft(target, base, before, after, changed_paths(before, after), warnings, create, says_anew)
+    redescribed = frontmatter_bytes(target, before) != frontmatter_bytes(target, after)
+    return _Draft(target, head, base, before, after, changed_paths(before, after), warnings, create, redescribed)
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
-    """Returns whether a person has to see a change before it is made."""
+    """Return whether a person has to see a change before it is made."""
     return found.asks and caller.actor is not Actor.HUMAN
 
 
@@ -186,7 +188,10 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     with _transaction(library, caller, draft.ref, reason) as tx:
         tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.create)
     updated = _updated(library, tx.written[0], tx.operation, draft.changed, [*draft.warnings, *finding_messages(found)])
-    return replace(updated, warnings=[*updated.warnings, *_doubles(library, draft.ref)]) if draft.says_anew else updated
+    if not draft.redescribed:
+        return updated
+    head = draft.head or library.store.head(draft.ref)
+    return replace(updated, warnings=[*updated.warnings, *_near_duplicates(library, head)])
 
 
 def _transaction(library: Library, caller: Caller, ref: Ref, reason: str) -> Transaction:
@@ -229,7 +234,7 @@ def _proposed(
 
 
 def _expected(head: Head, expected: int | None) -> int:
-    """Returns the version there is now. Raises VersionConflict when another one was expected."""
+    """Return the version there is now. Raises VersionConflict when another one was expected."""
     now = head.version or 0
     if expected is not None and expected != now:
         raise VersionConflict(str(head.ref), expected, now)
@@ -248,9 +253,8 @@ def _target(library: Library, caller: Caller, ref: Ref, create: bool) -> Head | 
 
 
 def _looked_at(library: Library, head: Head) -> Head:
-    """Returns the head with what a person has saved meanwhile, so that nothing is changed behind their back."""
-    library.take_in([head.ref])
-    return library.store.head_or_none(head.ref) or head
+    """Return the head with what a person has saved meanwhile, so that nothing is changed behind their back."""
+    return (library.store.head_or_none(head.ref) or head) if library.take_in([head.ref]) else head
 
 
 def _updated(
@@ -269,12 +273,13 @@ def _updated(
     )
 
 
-def _doubles(library: Library, ref: Ref) -> list[str]:
-    """Returns a line for each resource that answers the same questions as this one."""
-    from evolvable_tools.retrieval.near_duplicates import find_near_duplicates
+def _near_duplicates(library: Library, head: Head) -> list[str]:
+    """Return a line for each resource that answers the same questions as this one."""
+    from evolvable_tools.retrieval.near_duplicates import find_near_duplicates  # late: most changes are of other texts
 
-    entry = library.index.entry(library.store.head(ref))
-    return [pair.said for pair in find_near_duplicates(library.index, [entry], limit=_DOUBLES).pairs] if entry else []
+    entry = library.index.entry(head)
+    limit = _MAX_NEAR_DUPLICATES
+    return [pair.said for pair in find_near_duplicates(library.index, [entry], limit=limit).pairs] if entry else []
 
 
 def restore_resource(
@@ -287,7 +292,7 @@ def restore_resource(
     expected_version: int | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Makes a new version with an old one's content; brings a removed resource back.
+    """Make a new version with an old one's content; brings a removed resource back.
 
     propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
     person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
@@ -318,7 +323,7 @@ def remove_resource(
     expected_version: int | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Makes the name point nowhere; every version stays and can be restored.
+    """Make the name point nowhere; every version stays and can be restored.
 
     propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
     resources than policies.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.

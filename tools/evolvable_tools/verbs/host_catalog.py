@@ -53,7 +53,7 @@ class HostCatalog:
             self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
 
     def skills(self, scopes: Sequence[str] | None = None) -> list[ChannelEntry]:
-        """Returns them by name and scope.
+        """Return them by name and scope.
 
         scopes: only what is seen from there, nearest first; of two with one name the nearer. None: all there are.
         """
@@ -68,7 +68,7 @@ class HostCatalog:
         return [nearest[name] for name in sorted(nearest)]
 
     def entry(self, skill: ChannelEntry, version: int | None = None) -> SkillEntry:
-        """Returns what hosts are told of a skill, in the version they see unless one is named.
+        """Return what hosts are told of a skill, in the version they see unless one is named.
 
         Raises NoSuchVersion, LibraryCorrupt.
         """
@@ -86,7 +86,7 @@ class HostCatalog:
         )
 
     def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
-        """Returns a reason when one of its addresses is another skill's; see `is_users`."""
+        """Return a reason when one of its addresses is another skill's; see `is_users`."""
         name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
         if scope != USER_SCOPE:
             other = self._named.get(USER_SCOPE, {}).get(scope)
@@ -102,7 +102,7 @@ class HostCatalog:
 
 
 def is_users(store: Store, user: int, project: int, name: str) -> bool:
-    """Returns whether skill://acme/NAME/ is a directory of the user's skill acme, and not project acme's skill NAME.
+    """Return whether skill://acme/NAME/ is a directory of the user's skill acme, and not project acme's skill NAME.
 
     Both can be there; the one that hosts saw first keeps the address, so that nothing that is made later changes what
     they get from it. user, project: the two resources.
@@ -112,7 +112,7 @@ def is_users(store: Store, user: int, project: int, name: str) -> bool:
 
 
 def _since(store: Store, resource: int, directory: str) -> int | None:
-    """Returns the move since which the channel has shown files in this directory of a skill, None when it does not."""
+    """Return the move since which the channel has shown files in this directory of a skill, None when it does not."""
     since = None
     for move, version in store.backend.channel.history(resource):
         files = store.backend.manifest(resource, version) if version else None
@@ -123,7 +123,7 @@ def _since(store: Store, resource: int, directory: str) -> int | None:
 
 
 def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
-    """Returns every reason why hosts cannot be offered the skill: the Agent Skills specification and the limits."""
+    """Return every reason why hosts cannot be offered the skill: the Agent Skills specification and the limits."""
     reasons = []
     if len(files) > MAX_SHOWN_FILES:
         reasons.append(f"it has {len(files):,} files, hosts take {MAX_SHOWN_FILES}")
@@ -164,7 +164,7 @@ def _head(store: Store, sha256: str) -> _Head:
 
 
 def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
-    """Returns what hosts see of these changes of the library, before any move of the channel that came with them.
+    """Return what hosts see of these changes of the library, before any move of the channel that came with them.
 
     Of skills only that one vanished, or is back at the version they saw before; of other kinds everything.
     """
@@ -182,7 +182,7 @@ def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
 
 
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
-    """Returns what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
+    """Return what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
     placings = store.backend.channel.placements_after(move, _MOVES)
     seen = [_changed(p.operation, p.ref, p.before, p.after) for p in placings]
     return seen, max((p.move for p in placings), default=move)

@@ -1,4 +1,4 @@
-"""The verbs around using a resource: load it, read it, and tell what came of it."""
+"""The verbs around using a resource: load it, read it, and report its outcome."""
 
 import os
 from collections.abc import Iterable
@@ -48,8 +48,8 @@ class EvidenceSummary:
     """What is known of a resource's usefulness.
 
     loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for each session and
-    version. success: the share of successes among the known ends of these. maturity: by verified ends; reported ones
-    make it Growing at most. reported, verified: known ends of uses by grade, verified ones once for each connection.
+    version. success: the share of successes among the rated ones of these. maturity: by verified uses; reported ones
+    make it Growing at most. reported, verified: rated uses by grade, verified ones once for each connection.
     not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note:
     why not, '' when it does.
     """
@@ -79,7 +79,7 @@ def load_skill(
     path: str | None = None,
     search_id: str | None = None,
 ) -> Loaded:
-    """Returns a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
+    """Return a document to work by and records the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile."""
     loaded, head = _read(library, caller, ref, version, path)
     identity = f"use-{os.urandom(6).hex()}"
     if search_id is not None and len(search_id) > 80:
@@ -91,7 +91,7 @@ def load_skill(
 
 
 def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
-    """Records that a session loaded a version by other means than `load`, such as its client's own skill tool.
+    """Record that a session loaded a version by other means than `load`, such as its client's own skill tool.
 
     Once for each session and resource, however it was loaded; returns whether it was recorded. A caller without a
     session, and a library that cannot be written, record nothing.
@@ -112,7 +112,7 @@ def _use(library: Library, caller: Caller, identity: str, resource: int, version
 def get_resource(
     library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None
 ) -> Loaded:
-    """Returns a document without recording a use. Raises as `load`."""
+    """Return a document without recording a use. Raises as `load`."""
     return _read(library, caller, ref, version, path)[0]
 
 
@@ -121,7 +121,7 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
     number = version if version is not None else ref.version
     if number is not None and number < 1:
         raise InvalidArgument(f"{number} is not a version.", "Versions are numbered 1, 2, 3, ...")
-    # A version that once was can be fetched for ever, even of a resource that was removed.
+    # Every version can be read permanently, also of a resource that was removed.
     head = store.head_or_none(ref, caller.scopes) if number else None
     head = head or store.head(ref, caller.scopes)
     manifest = store.manifest(head, number)
@@ -148,7 +148,7 @@ def _main(head: Head, paths: Iterable[str]) -> str:
 
 
 def as_text(file: File) -> str | None:
-    """Returns the file's text, or None when it is not UTF-8 text."""
+    """Return the file's text, or None when it is not UTF-8 text."""
     if b"\0" in file.data:
         return None
     try:
@@ -168,7 +168,7 @@ def report_outcome(
     task_type: str | None = None,
     evidence: str | None = None,
 ) -> EvidenceSummary:
-    """Keep what came of a use, its texts without secrets, and return the resource's summary.
+    """Record the outcome of a use, its texts without secrets, and return the resource's summary.
 
     It counts when the server served that version to this principal in this session; otherwise it is kept as history,
     and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
@@ -243,7 +243,7 @@ def _short(library: Library, what: str, text: str | None, limit: int) -> str | N
 
 
 def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSummary:
-    """Returns the summary of a tally. `success` is None until an end was told."""
+    """Return the summary of a tally. `success` is None until an end was told."""
     ended = tally.succeeded + tally.failed + tally.partial
     return EvidenceSummary(
         ref,

@@ -47,7 +47,7 @@ class Added:
 
 
 def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
-    """Returns the files of a memory with one fact more, or with a known one renewed.
+    """Return the files of a memory with one fact more, or with a known one renewed.
 
     Facts that are too old go to the archive, and the oldest ones too while the caps are passed. Raises InvalidArgument
     for SOUL, for a fact that is no line, and when what a person wrote leaves no room.
@@ -81,7 +81,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
 
 
 def over_caps(name: str, text: str) -> str:
-    """Returns which cap a memory's text passes, '' when it keeps them."""
+    """Return which cap a memory's text passes, '' when it keeps them."""
     most, most_lines = MEMORY_CAPS[name]
     count = text.count("\n")
     if len(text) > most:
@@ -90,12 +90,12 @@ def over_caps(name: str, text: str) -> str:
 
 
 def parse_facts(text: str) -> list[str]:
-    """Returns the lines of a memory that say something, without their days."""
+    """Return the lines of a memory that say something, without their days."""
     return [said for line in text.split("\n") if (said := _text(line)) and not said.startswith("#")]
 
 
 def same_fact(one: str, other: str) -> bool:
-    """Returns whether two lines say the same: most words in common, and both deny or neither does."""
+    """Return whether two lines say the same: most words in common, and both deny or neither does."""
     a, b = content_terms(one), content_terms(other)
     if not a or not b or _denies(one) != _denies(other):
         return False
@@ -103,7 +103,7 @@ def same_fact(one: str, other: str) -> bool:
 
 
 def says_already(fact: str, texts: Iterable[str]) -> bool:
-    """Returns whether a paragraph or a line of one of these texts says a fact already."""
+    """Return whether a paragraph or a line of one of these texts says a fact already."""
     wanted = content_terms(fact)
     if not wanted:
         return False
@@ -115,12 +115,12 @@ def says_already(fact: str, texts: Iterable[str]) -> bool:
 
 
 def content_terms(text: str) -> set[str]:
-    """Returns the terms of a text that carry its meaning."""
+    """Return the terms of a text that carry its meaning."""
     return set(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
 
 
 def read_memories(library: Library, caller: Caller) -> dict[str, str]:
-    """Returns the texts of SOUL, USER and MEMORY that the caller sees, those that there are."""
+    """Return the texts of SOUL, USER and MEMORY that the caller sees, those that there are."""
     found: dict[str, str] = {}
     for name in ("SOUL", *MEMORY_CAPS):
         head = library.store.head_or_none(Ref(Kind.MEMORY, name), caller.scopes)
@@ -131,7 +131,7 @@ def read_memories(library: Library, caller: Caller) -> dict[str, str]:
 
 
 def memories_for_clients(library: Library, caller: Caller) -> str:
-    """Returns the memories as they are written where a client reads them: each within its cap, without secrets.
+    """Return the memories as they are written where a client reads them: each within its cap, without secrets.
 
     What a memory says stands in a fence, in which clients carry out nothing, such as the import of another file.
     """
@@ -146,7 +146,7 @@ def memories_for_clients(library: Library, caller: Caller) -> str:
 
 
 def _within(name: str, text: str) -> str:
-    """Returns the first lines of a memory, as many as its cap allows."""
+    """Return the first lines of a memory, as many as its cap allows."""
     most, most_lines = MEMORY_CAPS.get(name, SOUL_CAP)
     kept: list[str] = []
     for line in text.split("\n")[:most_lines]:
@@ -168,7 +168,7 @@ QUESTIONS = (
 
 
 def briefing(library: Library, caller: Caller) -> str:
-    """Returns what a model is told of the memories: their text, and how to treat them."""
+    """Return what a model is told of the memories: their text, and how to treat them."""
     known = read_memories(library, caller)
     said = {name: library.redacted(text.strip()) for name, text in known.items()}
     parts = [f"<{name}>\n{text}\n</{name}>" for name, text in said.items() if text]
@@ -176,7 +176,7 @@ def briefing(library: Library, caller: Caller) -> str:
 
 
 def _asked(known: Mapping[str, str]) -> list[str]:
-    """Returns what is to be asked at the first contact: nothing once something is known."""
+    """Return what is to be asked at the first contact: nothing once something is known."""
     if parse_facts(known.get("USER", "")):
         return []
     asked = "\n".join(f"- {question}" for question in QUESTIONS)

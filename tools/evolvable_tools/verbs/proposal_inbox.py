@@ -1,8 +1,6 @@
-"""A proposal on a base that has moved: merged with what happened since, made anew, or said to be impossible.
+"""The verbs around changes that wait for a person: propose, list, show, approve, reject.
 
-A change that waits for a person, as it is shown: with its diff, what it rests on, and what a scan found.
-
-The verbs around changes that wait for a person: propose, list, show, approve, reject.
+A proposal whose base is no longer the head is merged with what changed since, or refused with the reason.
 """
 
 import json
@@ -40,7 +38,7 @@ from evolvable_tools.verbs.versions import (
 
 
 def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) -> Files:
-    """Returns the content that a proposal leads to, from `now`: the head's files, or what was approved with it.
+    """Return the content that a proposal leads to, from `now`: the head's files, or what was approved with it.
 
     A line that was added, such as a fact, is added to what there is now. Raises Conflict when it cannot be.
     """
@@ -56,7 +54,7 @@ def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) 
         at = (head.version if head else None) or 0
         raise Conflict(
             f"{proposal.ref} was at version {proposal.base} when this was proposed and is at {at} now.",
-            "Reject it, and propose the change anew.",
+            "Reject it, and propose the change again.",
         )
     from evolvable_store.merge import merge_files  # late: most proposals are never rebased
 
@@ -64,13 +62,13 @@ def rebase(library: Library, proposal: Proposal, head: Head | None, now: Files) 
     if merged.conflicts or _made_wrong(proposal, merged.files, theirs):
         raise Conflict(
             f"{proposal.ref} changed since in the same places: {', '.join(merged.conflicts) or 'its frontmatter'}.",
-            "Reject it, and propose the change anew from the head.",
+            "Reject it, and propose the change again from the head.",
         )
     return merged.files
 
 
 def rebase_error(library: Library, proposal: Proposal, head: Head | None) -> str:
-    """Returns why a proposal that waits can no longer be made, '' when it can."""
+    """Return why a proposal that waits can no longer be made, '' when it can."""
     try:
         rebase(library, proposal, head, library.store.files(head) if head and head.version else {})
     except EvolvableError as error:
@@ -79,7 +77,7 @@ def rebase_error(library: Library, proposal: Proposal, head: Head | None) -> str
 
 
 def _added(proposal: Proposal, now: Files) -> Files | None:
-    """Returns the files with the line that a proposal adds; None when that is not what it does."""
+    """Return the files with the line that a proposal adds; None when that is not what it does."""
     adds = json.loads(proposal.grounds or "{}").get("adds")
     if not isinstance(adds, dict):
         return None
@@ -114,7 +112,7 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a review says for a proposal. near: what it is like; cost: the thinker, its tokens and their price."""
+    """What a review says for a proposal. near: similar resources; cost: the model, its tokens and their price."""
 
     what: str
     evidence: list[Quoted]
@@ -129,7 +127,7 @@ class Grounds:
 class WaitingProposal:
     """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
 
-    removes: it proposes to remove the resource. grounds: what a review says for it. blocked: why it can no longer be
+    removes: it proposes to remove the resource. grounds: the evidence of a review. blocked: why it can no longer be
     made. times: how often it was proposed, with the reason of the last time. findings: what a scan found in it; gains,
     loses: the capabilities that it adds and takes away. notice: what the marks around its texts mean, '' where there
     are none.
@@ -158,18 +156,18 @@ class WaitingProposal:
 
 
 def files_at(library: Library, ref: Ref, version: int) -> Files:
-    """Returns the files of a version, none for version 0."""
+    """Return the files of a version, none for version 0."""
     head = library.store.head_or_none(ref) if version else None
     return library.store.files(head, version) if head else {}
 
 
 def is_expired(library: Library, proposal: Proposal) -> bool:
-    """Returns whether the time of a proposal that waits is over."""
+    """Return whether the time of a proposal that waits is over."""
     return proposal.state == OPEN and proposal.expires is not None and proposal.expires < library.store.now()
 
 
 def describe_proposal(library: Library, proposal: Proposal, *, with_diff: bool = False) -> WaitingProposal:
-    """Returns a proposal as a person sees it."""
+    """Return a proposal as a person sees it."""
     head = library.store.head_or_none(proposal.ref)
     base = library.store.manifest(head, proposal.base) if head and proposal.base else Manifest({})
     p, found = proposal, load_scan(proposal.findings)
@@ -230,7 +228,7 @@ def _grounds_marked(grounds: Grounds, marks: AnswerMarks) -> Grounds:
 
 
 def grounds_of(proposal: Proposal) -> Grounds | None:
-    """Returns what a review says for a proposal, None for a proposal of anybody else."""
+    """Return what a review says for a proposal, None for a proposal of anybody else."""
     if proposal.grounds is None:
         return None
     said = json.loads(proposal.grounds)
@@ -254,7 +252,7 @@ class Decided:
 def propose(
     library: Library, caller: Caller, ref: Ref, base: int, files: Files, reason: str, found: Scan | None = None
 ) -> int:
-    """Keeps a change for a person to decide on; returns its proposal_id. Nothing live changes.
+    """Keep a change for a person to decide on; returns its proposal_id. Nothing live changes.
 
     What somebody other than a person proposes again while it waits is counted, and stays one proposal. files: the whole
     content; none at all to remove the resource. found: what a scan of it said; without, it is scanned now. Raises
@@ -293,7 +291,7 @@ def _waits(proposals: Sequence[int]) -> list[str]:
 def propose_undo(
     library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
 ) -> Undone:
-    """Keeps what would take an operation, or all of a session, back: a proposal for each resource.
+    """Keep what would take an operation, or all of a session, back: a proposal for each resource.
 
     Raises as `undo`.
     """
@@ -320,13 +318,13 @@ def _may_change(library: Library, caller: Caller, ref: Ref, conflicts: list[Undo
 
 
 def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
-    """Returns the proposals that wait, oldest first, without their diffs."""
+    """Return the proposals that wait, oldest first, without their diffs."""
     open_ones = library.store.backend.proposals.waiting(limit)
     return [describe_proposal(library, proposal) for proposal in open_ones if not is_expired(library, proposal)]
 
 
 def show_proposal(library: Library, proposal_id: int) -> WaitingProposal:
-    """Returns one proposal with its diff against the version it was made from. Raises NotFound."""
+    """Return one proposal with its diff against the version it was made from. Raises NotFound."""
     return describe_proposal(library, library.store.backend.proposals.get(proposal_id), with_diff=True)
 
 
@@ -337,7 +335,7 @@ def approve(
     reason: str,
     edited: Mapping[str, str | None] | None = None,
 ) -> Decided:
-    """Publishes a proposal, merged with what happened since, and with what a person edited in it.
+    """Publish a proposal, merged with what happened since, and with what a person edited in it.
 
     Raises NotFound, InvalidArgument, InvalidResource, Conflict, Frozen.
     """
@@ -354,7 +352,7 @@ def approve_together(
     *,
     by_policy: bool = False,
 ) -> list[Decided]:
-    """Publishes proposals in one operation, or none of them; returns what became of each.
+    """Publish proposals in one operation, or none of them; returns what became of each.
 
     Several of one resource are put one on top of the other. how: in which way they were approved, for the evidence.
     edited: of a single proposal, the files as the person wants them, None for one that goes. by_policy: a policy that
@@ -396,7 +394,7 @@ def approve_together(
 def _made(
     library: Library, caller: Caller, found: Sequence[Proposal], edited: Mapping[str, str | None]
 ) -> dict[Ref, tuple[int, Files]]:
-    """Returns of each resource the version it has now, and the content it is to get; none when it is removed."""
+    """Return of each resource the version it has now, and the content it is to get; none when it is removed."""
     made: dict[Ref, tuple[int, Files]] = {}
     for proposal in found:
         head = library.store.head_or_none(proposal.ref)
@@ -409,7 +407,7 @@ def _made(
 
 
 def _with(files: Files, edited: Mapping[str, str | None], proposal: Proposal) -> Files:
-    """Returns the files as a person edited them. Raises InvalidResource."""
+    """Return the files as a person edited them. Raises InvalidResource."""
     if not edited:
         return files
     changed = dict(files)
@@ -437,7 +435,7 @@ def _check_approver(library: Library, caller: Caller, proposal: Proposal, now: i
 
 
 def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) -> list[Decided]:
-    """Publishes proposals that a person approved when they were made, in the session that made them.
+    """Publish proposals that a person approved when they were made, in the session that made them.
 
     Raises as `approve`.
     """
@@ -451,7 +449,7 @@ def _origin(proposal: Proposal) -> str:
 
 
 def reject(library: Library, proposal_id: int, reason: str) -> Decided:
-    """Closes a proposal without a change; it is kept, and a review does not propose it again without new evidence.
+    """Close a proposal without a change; it is kept, and a review does not propose it again without new evidence.
 
     Raises NotFound, InvalidArgument.
     """
@@ -462,7 +460,7 @@ def reject(library: Library, proposal_id: int, reason: str) -> Decided:
 
 
 def expire(library: Library) -> int:
-    """Closes the proposals whose time is over; returns how many. They count as turned down."""
+    """Close the proposals whose time is over; returns how many. They count as turned down."""
     return 0 if library.store.read_only else library.store.backend.proposals.expire(library.store.now())
 
 
@@ -475,7 +473,7 @@ def _open(library: Library, proposal_id: int) -> Proposal:
 
 
 def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
-    """Returns the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
+    """Return the text files of a proposal that differ from its base, for a person to edit. Raises NotFound."""
     proposal = _open(library, proposal_id)
     base, theirs = files_at(library, proposal.ref, proposal.base), library.store.files_of(proposal.manifest)
     changed = {path: file.data for path, file in theirs.items() if base.get(path) != file}
@@ -484,5 +482,5 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
 
 
 def operation_of(library: Library, proposal_id: int) -> int | None:
-    """Returns the operation that a proposal led to, None as long as there is none. Raises NotFound."""
+    """Return the operation that a proposal led to, None as long as there is none. Raises NotFound."""
     return library.store.backend.proposals.get(proposal_id).operation

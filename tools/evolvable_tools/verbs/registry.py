@@ -200,11 +200,11 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         # Makes a library of copies where there is none; changes nothing in a folder.
         Verb("quickstart", WRITES, WRITE, "Show everything working."),
         # What is imported without a terminal has the trust `local`, and is served with its mark.
-        Verb("init", WRITES, WRITE, "Take in folders and watch them."),
+        Verb("init", WRITES, WRITE, "Import folders and watch them."),
         Verb("folders", READS, READ, "List the folders that are watched."),
         Verb("folders drop", REMOVES, APPROVE, "Stop watching a folder."),
         Verb("trust", WRITES, PERSON, "Trust what a folder holds.", f"{_VERBS}.scan_import:trust"),
-        Verb("sync", WRITES, WRITE, "Bring folders and library in step."),
+        Verb("sync", WRITES, WRITE, "Bring folders and library in sync."),
         Verb("checkout", WRITES, APPROVE, "Write resources into the folders that clients read."),
         Verb("connect", WRITES, PERSON, "Connect a client to the server."),
         Verb("disconnect", REMOVES, PERSON, "Take the server out of a client."),
@@ -228,7 +228,7 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb("backup", READS, READ, "Copy the whole library.", "evolvable_store.bundle.export:backup"),
         Verb("export", READS, READ, "Write resources to a file or folder."),
         # Without a person, what it brings waits in the inbox.
-        Verb("import", WRITES, WRITE, "Take in an archive or folders.", f"{_VERBS}.scan_import:import_folders"),
+        Verb("import", WRITES, WRITE, "Import an archive or folders.", f"{_VERBS}.scan_import:import_folders"),
     ),
     "": (
         # Hooks of clients call it; no model sees it.

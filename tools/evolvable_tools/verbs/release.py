@@ -1,8 +1,6 @@
-"""The verbs that move the stable channel: what waits, publish, withdraw, the policy.
+"""The verbs that move the stable channel: status, publish, withdraw, set the policy, and a changelog of its moves.
 
-Only a person moves the channel; what hosts see is never an agent's decision, but for what the policy lets through.
-
-What moved the stable channel: its moves, and for each a changelog that a person can read.
+A person moves the channel. An agent decides what hosts see only where the person's policy allows it.
 """
 
 from collections.abc import Sequence
@@ -60,7 +58,7 @@ class Published:
 
 
 def channel_status(library: Library) -> ChannelStatus:
-    """Returns what hosts see, what waits to be published, and what is held back."""
+    """Return what hosts see, what waits to be published, and what is held back."""
     channel = library.store.backend.channel
     held, shown = channel.held(), HostCatalog(library.store)
     entries = [shown.entry(skill) for skill in shown.skills()]
@@ -76,7 +74,7 @@ def channel_status(library: Library) -> ChannelStatus:
 def publish(
     library: Library, caller: Caller, reason: str, *, refs: Sequence[Ref] | None = None, dry_run: bool = False
 ) -> Published:
-    """Moves the channel: the skills named, by default all that wait, go to their heads in one move.
+    """Move the channel: the skills named, by default all that wait, go to their heads in one move.
 
     A ref with a version goes there, forward or back; a removed skill leaves the channel; a withdrawn one comes back
     when it is named. dry_run: only says what would be done. Raises Refused for an agent, NoSuchResource,
@@ -100,7 +98,7 @@ def publish(
 
 
 def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reason: str) -> Published:
-    """Takes skills off the channel while they stay in the library; they stay off, whatever the policy, until published.
+    """Take skills off the channel while they stay in the library; they stay off, whatever the policy, until published.
 
     Raises Refused for an agent, NoSuchResource, InvalidArgument.
     """
@@ -114,7 +112,7 @@ def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reaso
 
 
 def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Published:
-    """Sets what moves the channel by itself, for this library; `live` moves everything to its head at once.
+    """Set what moves the channel by itself, for this library; `live` moves everything to its head at once.
 
     Raises Refused for an agent, InvalidArgument.
     """
@@ -142,7 +140,7 @@ def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
 
 
 def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
-    """Returns a skill and the version it shall be shown in, None for not at all."""
+    """Return a skill and the version it shall be shown in, None for not at all."""
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
     head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
@@ -161,7 +159,7 @@ def _step(shown: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelSte
 
 
 def channel_step(placing: Placement) -> ChannelStep:
-    """Returns where a move put one skill."""
+    """Return where a move put one skill."""
     what = _what(placing.before, placing.after, placing.withdrawn)
     return ChannelStep(str(placing.ref), placing.before, placing.after, what)
 
@@ -241,7 +239,7 @@ class ChannelLog:
 
 
 def channel_log(library: Library, limit: int = 20) -> ChannelLog:
-    """Returns up to `limit` moves, newest first. Raises InvalidArgument."""
+    """Return up to `limit` moves, newest first. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_MOVES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
     channel = library.store.backend.channel
@@ -253,7 +251,7 @@ def channel_log(library: Library, limit: int = 20) -> ChannelLog:
 
 
 def changelog(library: Library, move: int | None = None) -> Changelog:
-    """Returns what a move changed for hosts, by default the newest one. Raises NotFound."""
+    """Return what a move changed for hosts, by default the newest one. Raises NotFound."""
     channel = library.store.backend.channel
     made = channel.move(channel.last() if move is None else move)
     skills = [_changes(library, placing) for placing in channel.placings([made.id])]
@@ -286,7 +284,7 @@ def _how(path: str, before: Manifest, after: Manifest) -> str:
 
 
 def _between(library: Library, resource: int, low: int, high: int) -> list[BetweenVersion]:
-    """Returns the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
+    """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
         made = library.store.operation(version.operation)

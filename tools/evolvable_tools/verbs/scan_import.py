@@ -1,9 +1,4 @@
-"""The verb that scans what is there: resources of the library, or files beside it.
-
-The verbs that take resources in from elsewhere, each after a scan that may have a person look at it first.
-
-The verb that trusts: a person vouches for what a folder or a resource holds, after reading what the scan found.
-"""
+"""The verbs that scan resources and files, import them after a scan, and have a person trust what they hold."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +35,7 @@ class Scanned:
 
 
 def scan_resources(library: Library, caller: Caller, refs: Iterable[Ref] = ()) -> list[Scanned]:
-    """Returns what is found in these resources, by default in all that the caller sees.
+    """Return what is found in these resources, by default in all that the caller sees.
 
     Raises NoSuchResource, NoSuchVersion.
     """
@@ -52,7 +47,7 @@ def scan_resources(library: Library, caller: Caller, refs: Iterable[Ref] = ()) -
 
 
 def scan_path(path: Path) -> list[Scanned]:
-    """Returns what is found in a file, in a folder that is a resource, or in each that lies in a folder.
+    """Return what is found in a file, in a folder that is a resource, or in each that lies in a folder.
 
     Raises InvalidArgument when there is nothing to scan.
     """
@@ -169,7 +164,7 @@ class _Looking:
     seen: dict[Ref, tuple[int, Files, Scan]] = field(default_factory=dict)
 
     def hold(self, ref: Ref, base: int, files: Files) -> bool:
-        """Returns whether a resource is taken in at once. Raises InvalidResource for what is refused."""
+        """Return whether a resource is imported at once. Raises InvalidResource for one that is refused."""
         found = self._found(ref, base, files)
         self.seen[ref] = (base, files, found)
         if self.answer is not None:
@@ -178,7 +173,7 @@ class _Looking:
         return not self.waits and (self.accepted or not found.asks)
 
     def refuse(self, ref: Ref, base: int, files: Files) -> bool:
-        """Returns True. Raises InvalidResource for what is refused, and for what a person is to see first."""
+        """Return True. Raises InvalidResource for what is refused, and for what a person is to see first."""
         if not self.hold(ref, base, files):
             look = "look at it, then pass --accept to answer for all that this archive holds"
             raise InvalidResource(str(ref), [*finding_messages(self.seen[ref][2]), look])
@@ -239,7 +234,7 @@ def import_folders(
     answer: Answer | None = None,
     **options: Any,
 ) -> ImportSummary:
-    """Takes in the folders in `source`; options and errors as in evolvable_store.bundle.folders.import_folders.
+    """Import the folders in `source`; options and errors as in evolvable_store.bundle.folders.import_folders.
 
     What a scan refuses is refused with the reasons, what a person is to see first becomes a proposal. accepted: the
     caller answers for all of it; findings are only told. answer: of a person who was asked; findings of high severity
@@ -281,7 +276,7 @@ def import_json(
     answer: Answer | None = None,
     caller: Caller | None = None,
 ) -> ImportSummary:
-    """Takes in an archive with its histories; errors as in evolvable_store.bundle.import_.import_json.
+    """Import an archive with its histories; errors as in evolvable_store.bundle.import_.import_json.
 
     A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted or
     answered (as in import_folders), and so is the whole archive where it is not a person who imports it.

@@ -1,9 +1,7 @@
-"""The verbs that find: a resource for a task, or the list of all.
+"""The verbs that find resources: for a task, as a list, and the library's prompts as a client offers them.
 
-The library's prompts as a client offers them: with arguments of one word, filled into their text.
-
-A prompt says in its metadata which arguments it takes: `arguments: "file, style?=short|long"`. A question mark makes
-one optional, what stands behind = are the values that are known. `{file}` in the text is where it goes.
+A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question mark makes one
+optional; the values after = are offered as completions. `{file}` in the text is replaced by the argument.
 """
 
 import base64
@@ -42,7 +40,7 @@ class FoundMatch:
     """One match: which version, which stage found it, how sure that is (0 to 1), why, how proven it is, and who
     vouches for it: person, approved, proven, import, local, agent (not yet approved) or untrusted (of a repository).
 
-    reported, verified: known ends of its uses, as their sessions say or as is verified. notice: what a reader is to
+    reported, verified: its rated uses, as their sessions report or as is verified. notice: what a reader is to
     know of the trust, '' when a person vouches. principal, via: who answers for it.
     """
 
@@ -66,7 +64,7 @@ class FoundMatch:
 class FoundSkills:
     """Matches, best first. none_fits: nothing in the library is for this task. stages: what ran and what it said.
 
-    choose_between: the search is not sure, and whoever called shall choose. notice: what the marks around descriptions
+    choose_between: the search is not confident, and the caller chooses. notice: what the marks around descriptions
     mean, '' where there are none.
     """
 
@@ -80,7 +78,7 @@ class FoundSkills:
 
 @dataclass(frozen=True, slots=True)
 class ListedResource:
-    """One resource of a listing. uses: how often it was loaded; success: share among the known ends that count, None
+    """One resource of a listing. uses: how often it was loaded; success: share among the rated uses that count, None
     without any.
 
     trust, principal, via: who vouches for it, and who answers for it; reported, verified: as in FoundMatch.
@@ -120,7 +118,7 @@ def find_skill(
     means: SearchDependencies | None = None,
     shown: bool = True,
 ) -> FoundSkills:
-    """Returns the resources that fit a task, best first.
+    """Return the resources that fit a task, best first.
 
     means: instead of the library's own. shown: an agent will see the matches, so those that fit are noted as shown to
     it. Raises InvalidArgument.
@@ -226,13 +224,13 @@ def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None,
 
 
 def record_impressions(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
-    """Notes that a search showed these (resource, version) to an agent; written a moment later."""
+    """Note that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
     library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
 
 
 def near_duplicates_of(library: Library, refs: Sequence[Ref], *, limit: int = 10) -> "NearDuplicateReport":
-    """Returns which of these resources can easily be taken for another one, the most alike first."""
+    """Return which of these resources can easily be taken for another one, the most alike first."""
     from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE, find_near_duplicates
 
     heads = (library.store.head_or_none(ref) for ref in refs[:MOST_AT_ONCE])
@@ -251,7 +249,7 @@ def list_resources(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Listing:
-    """Returns one page of what the caller sees, by name. Raises InvalidArgument."""
+    """Return one page of what the caller sees, by name. Raises InvalidArgument."""
     scopes = (scope,) if scope else caller.scopes
     entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
@@ -278,7 +276,7 @@ def list_page(
     limit: int,
     cursor: str | None,
 ) -> tuple[list["IndexEntry"], str | None]:
-    """Returns one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
+    """Return one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
     after = _after(cursor) if cursor else None
@@ -337,7 +335,7 @@ class Prompt:
 
 
 def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
-    """Returns every prompt that the caller sees, by name; of one name the nearest scope's.
+    """Return every prompt that the caller sees, by name; of one name the nearest scope's.
 
     One that cannot be read is left out, so that it does not take the others with it.
     """
@@ -345,13 +343,13 @@ def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
 
 
 def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
-    """Returns one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
+    """Return one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
     loaded = load.get_resource(library, caller, Ref(Kind.PROMPT, name))
     return _parsed(loaded, "")
 
 
 def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
-    """Returns a prompt's text with these arguments in it, and counts a use of it.
+    """Return a prompt's text with these arguments in it, and counts a use of it.
 
     An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
     end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
@@ -401,7 +399,7 @@ def _parsed(loaded: load.Loaded, description: str) -> Prompt:
 
 
 def _arguments(said: object) -> tuple[Argument, ...]:
-    """Returns the arguments that a text names; what is no argument is passed over."""
+    """Return the arguments that a text names; what is no argument is passed over."""
     found: dict[str, Argument] = {}
     for part in said.split(",") if isinstance(said, str) else ():
         match = _ARGUMENT.fullmatch(part.strip())

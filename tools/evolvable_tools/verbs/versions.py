@@ -68,7 +68,7 @@ def resource_history(
     to_version: int | None = None,
     limit: int = 20,
 ) -> History:
-    """Returns up to `limit` versions and, when a version is named, the diff from one to the other.
+    """Return up to `limit` versions and, when a version is named, the diff from one to the other.
 
     from_version alone compares with the newest, to_version alone with the one before it. Works for removed
     resources too. What nobody the user trusts wrote reaches an agent between marks. Raises NoSuchResource,
@@ -108,12 +108,12 @@ def _said(library: Library, head: Head, *numbers: int) -> str:
 
 
 def changed_files(before: Manifest, after: Manifest) -> list[str]:
-    """Returns the paths that differ, sorted."""
+    """Return the paths that differ, sorted."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def diff(library: Library, before: Manifest, after: Manifest, names: tuple[str, str]) -> str:
-    """Returns the unified diff between two manifests, cut at MAX_DIFF characters; `names` mark the two sides."""
+    """Return the unified diff between two manifests, cut at MAX_DIFF characters; `names` mark the two sides."""
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
@@ -154,7 +154,7 @@ def _lines(library: Library, entry: TreeEntry | None) -> list[str] | None:
 
 
 def text_lines(file: File) -> list[str] | None:
-    """Returns the lines with their ends (only `\\n` ends one), or None when it is not text."""
+    """Return the lines with their ends (only `\\n` ends one), or None when it is not text."""
     if b"\0" in file.data:
         return None
     try:
@@ -201,7 +201,7 @@ class RevertStep:
 def undo(
     library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
 ) -> Undone:
-    """Takes back an operation, or all of a session, in one new operation.
+    """Take back an operation, or all of a session, in one new operation.
 
     A resource that somebody changed since is left alone and listed under `conflicts`, with what to do.
     Whether it waits for a person is asked by `inbox.take_back`. Raises NoSuchOperation, InvalidArgument.
@@ -223,7 +223,7 @@ def undo(
 
 
 def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
-    """Returns whether anybody may bring this content back, by the policy of memories and by a scan.
+    """Return whether anybody may bring this content back, by the policy of memories and by a scan.
 
     If not, adds the conflict that says why.
     """
@@ -250,7 +250,7 @@ def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: 
 
 
 def operations_undone(library: Library, operation: int | None, session: str | None) -> list[int]:
-    """Returns the operations that an undo of this one, or of this session, takes back.
+    """Return the operations that an undo of this one, or of this session, takes back.
 
     Raises NoSuchOperation, InvalidArgument.
     """
@@ -268,7 +268,7 @@ def operations_undone(library: Library, operation: int | None, session: str | No
 
 
 def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref]]:
-    """Returns the operations that approved what a session led to and were made in another, with its resources."""
+    """Return the operations that approved what a session led to and were made in another, with its resources."""
     if session is None:
         return {}
     own = {made.id for made in library.store.operations(limit=10_000, session=session)}
@@ -282,7 +282,7 @@ def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref
 def plan_revert(
     library: Library, undid: Sequence[int], human: bool, session: str | None = None
 ) -> tuple[list[RevertStep], list[UndoConflict]]:
-    """Returns what takes these operations back, and which resources have to be left alone.
+    """Return what takes these operations back, and which resources have to be left alone.
 
     human: a person decides, who may change what is frozen. session: of an operation that approved proposals of several
     sessions, only what this one led to is taken back.
@@ -309,7 +309,7 @@ def _by_resource(changes: Sequence[Change]) -> list[list[Change]]:
 
 
 def _in_the_way(library: Library, changes: Sequence[Change], undid: Sequence[int], human: bool) -> str:
-    """Returns why `changes` of one resource cannot be taken back, or ''."""
+    """Return why `changes` of one resource cannot be taken back, or ''."""
     store, first = library.store, changes[0]
     head = store.head_or_none(first.ref)
     assert head is not None

@@ -1,0 +1,104 @@
+"""How many SQL statements an update makes, and how many modules a saved file passes: traced, so that neither grows."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from evolvable_store.operation import Actor
+from evolvable_store.resource import Ref
+from evolvable_store.storage import connection
+from evolvable_store.workingcopy.registry import WorkingCopies
+from evolvable_tools.library import Caller, Library
+from evolvable_tools.verbs import edit
+
+AGENT = Caller(Actor.AGENT)
+
+CHANGE = 20
+"""Statements of a change with its folders, without the warning of near duplicates."""
+
+WARNING = 50
+"""Statements of that warning, made when the change is committed: the index catches up, and is searched three times."""
+
+MODULES = 21
+"""Modules that a saved file passes today; it may not grow."""
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that any connection runs, in order."""
+    ran: list[str] = []
+    real: Callable[..., Any] = connection.dbapi.connect
+
+    def connect(*arguments: Any, **options: Any) -> Any:
+        made = real(*arguments, **options)
+        made.set_trace_callback(ran.append)
+        return made
+
+    monkeypatch.setattr(connection.dbapi, "connect", connect)
+    return ran
+
+
+@pytest.fixture
+def library(statements: list[str], tmp_path: Path) -> Iterator[Library]:
+    """Skills of one subject, the index in step."""
+    with Library.open(tmp_path / "home", create=True) as library:
+        for name in ("pdf", "csv", "invoice", "pdf-forms"):
+            change(library, name, text(name, f"Fill and merge pdf forms of a {name}."), create=True)
+        yield library
+
+
+def text(name: str, description: str, body: str = "One.") -> str:
+    return f"---\nname: {name}\ndescription: {description}\n---\n\n{body}\n"
+
+
+def change(library: Library, name: str, content: str, *, create: bool = False) -> edit.Updated:
+    return edit.update_resource(library, AGENT, Ref.parse(name), "why", files={"SKILL.md": content}, create=create)
+
+
+def test_a_changed_text_makes_few_statements(library: Library, statements: list[str]) -> None:
+    statements.clear()
+    change(library, "pdf", text("pdf", "Fill and merge pdf forms of a pdf.", "Two."))
+
+    assert len(statements) <= CHANGE
+
+
+def test_a_changed_description_is_warned_of_after_the_change_is_committed(
+    library: Library, statements: list[str]
+) -> None:
+    statements.clear()
+    updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
+    committed = statements.index("COMMIT") + 1
+
+    assert any("answer the same questions" in warning for warning in updated.warnings)
+    assert committed <= CHANGE
+    assert len(statements) <= CHANGE + WARNING
+
+
+def test_a_saved_file_passes_few_modules(tmp_path: Path) -> None:
+    """From the watcher's call to the commit."""
+    folder = tmp_path / ".claude/skills"
+    (folder / "pdf").mkdir(parents=True)
+    (folder / "pdf/SKILL.md").write_text(text("pdf", "Fill forms."), encoding="utf-8")
+    with Library.open(tmp_path / "home", create=True) as library:
+        copies: WorkingCopies = library.working_copies
+        copies.add(folder)
+        copies.sync()
+        (folder / "pdf/SKILL.md").write_text(text("pdf", "Fill forms.", "Two."), encoding="utf-8")
+        passed: set[str] = set()
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and str(frame.f_globals.get("__name__", "")).startswith("evolvable_"):
+                passed.add(frame.f_globals["__name__"])
+
+        sys.setprofile(note)
+        try:
+            copies.sync()
+        finally:
+            sys.setprofile(None)
+
+        assert library.store.head(Ref.parse("pdf")).version == 2
+    assert len(passed) <= MODULES, sorted(passed)
