@@ -255,6 +255,7 @@ def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(stor
         assert scores(index, query) == pytest.approx(brute.scores(query), abs=1e-9)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("loops", [bm25, plain_sums])
 def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
     store: Store, index: Index, loops: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -273,6 +274,7 @@ def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
             assert gained * (1 - COVERAGE + COVERAGE * scored.coverage) == pytest.approx(scored.score, abs=1e-9)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("hurt", ["weights = x'01'", "documents = x'ffff', weights = x'01'"])
 def test_postings_that_cannot_be_are_made_anew(store: Store, index: Index, hurt: str) -> None:
     """SQLite does not notice a bit that was flipped inside of a value."""
