@@ -17,9 +17,9 @@ from unittest import mock
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.approval_policy import NOTHING
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit as resources
-from evolvable_tools.verbs.edit import TextEdit
 
 MOST_MS = 2.0
 """Milliseconds that the checks may add at the median."""
@@ -40,7 +40,7 @@ def text() -> str:
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
     """Leave the scan out."""
-    with mock.patch.object(resources, "looked_at", lambda *_: NOTHING):
+    with mock.patch.object(resources, "check_change", lambda *_: NOTHING):
         yield
 
 

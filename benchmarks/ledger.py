@@ -16,8 +16,9 @@ from support import Row, alternately, arguments, at_most, conclude, median, ms, 
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.ledger.run_directory import Ledger
+from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.measurement import TrialRunner
 from evolvable_tools.evolve.trials.scheduler import TrialRequest
 from evolvable_tools.evolve.trials.trial import trial_fields
@@ -81,7 +82,7 @@ def main() -> None:
 
         def replay(_: int) -> None:
             with Ledger.open(path) as ledger:
-                budget = RunBudget(BudgetLimits(cost=10**6))
+                budget = RunBudget(SpendLimit(cost=10**6))
                 trials = TrialRunner(Nobody(), ledger, scoring=Nobody(), budget=budget)
                 before = budget.bill
                 found = asyncio.run(trials.measure(requests))

@@ -37,7 +37,13 @@ from evolvable_store.store import Store
 from evolvable_tools.embedding import SimilarResources
 from evolvable_tools.embedding.embedder_client import truncate_task
 from evolvable_tools.retrieval import FITS, PendingNeighbours, SearchQuery
-from evolvable_tools.retrieval.hybrid import ConfidenceFeatures, confidence_features, content_of, fuse
+from evolvable_tools.retrieval.hybrid import (
+    DEPTH,
+    ConfidenceFeatures,
+    confidence_features,
+    fuse_with_vectors,
+    order_by_words,
+)
 
 NAMES = tuple(field.name for field in fields(ConfidenceFeatures))
 
@@ -122,10 +128,12 @@ def _entries(index: Index) -> Iterator[IndexEntry]:
 def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple[float, ...]] | None:
     """Returns the name of the best match and its signals, None where nothing is found."""
     pending: PendingNeighbours | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
-    fused = fuse(index, SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), pending)
+    query, depth = SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), DEPTH if pending else 0
+    ranking = index.search(task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
+    fused = fuse_with_vectors(index, query, ranking, pending) if pending else order_by_words(ranking, query.limit)
     if not fused.hits:
         return None
-    return fused.hits[0].scored.entry.name, astuple(confidence_features(fused, 0, content_of(fused.ranking)))
+    return fused.hits[0].scored.entry.name, astuple(confidence_features(fused, 0))
 
 
 def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:

@@ -33,7 +33,7 @@ def decide(
     coverage: float = 1.0,
     least_coverage: float = MIN_COVERAGE,
 ) -> Decision:
-    """Returns the decision by `mode`: paired, significant, threshold, strict or simplicity_tiebreak.
+    """Return the decision by `mode`: paired, significant, threshold, strict or simplicity_tiebreak.
 
     `errors` and `sizes` are those of the current program and of the candidate. Without `differences` the paired mode is
     the significant one. Raises InvalidArgument for another mode.

@@ -12,7 +12,7 @@ _ALIKE = 0.95
 
 
 def dabstep_compat(expected: str, output: str) -> bool:
-    """Returns whether two answers count as the same: as numbers, as lists in any order, or as texts."""
+    """Return whether two answers count as the same: as numbers, as lists in any order, or as texts."""
     pair = expected.strip().lower(), output.strip().lower()
     values = _number(pair[0]), _number(pair[1])
     if any(_WITH_COMMAS.fullmatch(text) for text in pair):
@@ -30,7 +30,7 @@ def _number(text: str) -> float | None:
 
 
 def _same_number(one: float | None, other: float | None) -> bool:
-    """Compares to the fewer decimal places of the two, or within a ten thousandth."""
+    """Compare to the fewer decimal places of the two, or within a ten thousandth."""
     if one is None or other is None:
         return False
     if one == other:

@@ -15,7 +15,7 @@ FUTILE = 0.1
 
 
 def wealth(differences: Sequence[float], bets: Sequence[float] = BETS) -> Iterator[float]:
-    """Yields what 1 has become after each of the paired `differences`, each between -1 and 1."""
+    """Yield what 1 has become after each of the paired `differences`, each between -1 and 1."""
     held = [1.0] * len(bets)
     for difference in differences:
         held = [money * (1 + bet * difference) for money, bet in zip(held, bets, strict=True)]
@@ -40,7 +40,7 @@ class Sequential:
 
 
 def read(differences: Sequence[float], alpha: float = 0.05, bets: Sequence[float] = BETS) -> Sequential:
-    """Returns the first reading that is not `continue`: accepted at 1/alpha, futile at a tenth of the stake."""
+    """Return the first reading that is not `continue`: accepted at 1/alpha, futile at a tenth of the stake."""
     held = 1.0
     for pairs, held in enumerate(wealth(differences, bets), start=1):
         if held >= 1 / alpha:

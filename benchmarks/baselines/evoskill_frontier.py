@@ -13,7 +13,7 @@ class EvoSkillFrontier:
     ranked: tuple[tuple[str, float], ...] = ()
 
     def offer(self, name: str, score: float) -> tuple["EvoSkillFrontier", bool]:
-        """Returns the frontier after offering a program, and whether it entered.
+        """Return the frontier after offering a program, and whether it entered.
 
         A frontier with room takes anybody, a full one whoever beats its last, who leaves.
         """
@@ -26,13 +26,13 @@ class EvoSkillFrontier:
         return replace(self, ranked=tuple(ranked)), True
 
     def select(self, strategy: str, iteration: int, chance: random.Random | None = None) -> str:
-        """Returns the parent by `best`, `round_robin` over the ranking, or `random`."""
+        """Return the parent by `best`, `round_robin` over the ranking, or `random`."""
         if strategy == "random":
             return (chance or random.Random(iteration)).choice(self.ranked)[0]
         return self.ranked[iteration % len(self.ranked) if strategy == "round_robin" else 0][0]
 
     def score(self, name: str) -> float:
-        """Returns the score of a member; 0 for a program that is none."""
+        """Return the score of a member; 0 for a program that is none."""
         return next((score for member, score in self.ranked if member == name), 0.0)
 
 
@@ -48,7 +48,7 @@ class CategoryTurns:
         self.offsets = dict.fromkeys(pools, 0)
 
     def next(self) -> Sequence[tuple[str, int]]:
-        """Returns the examples of the next batch, each as its category and its place in there."""
+        """Return the examples of the next batch, each as its category and its place in there."""
         drawn: list[tuple[str, int]] = []
         for turn in range(self.category_offset, self.category_offset + self._categories):
             name = self._names[turn % len(self._names)]

@@ -87,12 +87,12 @@ class EvoSkillRun(Generic[P]):
         return self.frontier.ranked[0]
 
     def emit(self, event: str, **details: object) -> None:
-        """Notes what happened."""
+        """Note what happened."""
         self.events.append((event, details))
 
 
 def run(base: P, agents: Agents[P], pools: Mapping[str, int], settings: Settings) -> EvoSkillRun[P]:
-    """Runs the loop from `base` over train `pools` (category: number of examples) and returns what became of it."""
+    """Run the loop from `base` over train `pools` (category: number of examples) and return what became of it."""
     state = EvoSkillRun(EvoSkillFrontier(settings.frontier_size), {"base": base})
     score, state.cost = agents.validate(base)
     state.frontier, _ = state.frontier.offer("base", score)
@@ -116,7 +116,7 @@ def run(base: P, agents: Agents[P], pools: Mapping[str, int], settings: Settings
 
 
 def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, parent: str) -> list[str]:
-    """Runs a batch under the parent and returns the categories of what failed."""
+    """Run a batch under the parent and return the categories of what failed."""
     state.spent = 0.0
     failed = []
     for category, place in turns.next():
@@ -129,7 +129,7 @@ def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, pare
 
 
 def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequence[str], iteration: int) -> None:
-    """Proposes, validates, and admits or discards the child."""
+    """Propose, validates, and admits or discards the child."""
     parent_score = state.frontier.score(parent)
     proposed = _propose(state, agents, state.programs[parent], failed, iteration)
     if proposed is None:
@@ -167,7 +167,7 @@ def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequ
 def _propose(
     state: EvoSkillRun[P], agents: Agents[P], parent: P, failed: Sequence[str], iteration: int
 ) -> Proposed[P] | None:
-    """Asks with less and less of the failures until an answer can be read, at last with one of several alone."""
+    """Ask with less and less of the failures until an answer can be read, at last with one of several alone."""
     for shown in [failed] * _SHORTER + ([failed[:1]] if len(failed) > 1 else []):
         proposed, cost = agents.propose(parent, shown, iteration)
         state.spent += cost

@@ -18,7 +18,7 @@ _Example = TypeVar("_Example")
 def stratified_split(
     examples: Mapping[str, Sequence[_Example]], train_ratio: float = 0.18, val_ratio: float = 0.12
 ) -> tuple[dict[str, list[_Example]], dict[str, list[_Example]]]:
-    """Returns training and validation examples by category; raises InvalidArgument when the ratios exceed 1.
+    """Return training and validation examples by category; raises InvalidArgument when the ratios exceed 1.
 
     Each category gives the whole part of its share, at least one, to training first.
     """

@@ -5,5 +5,5 @@ from collections.abc import Sequence
 
 
 def worth_validating(parent: Sequence[float], child: Sequence[float]) -> bool:
-    """Tells whether the child has the greater sum on the same minibatch."""
+    """Tell whether the child has the greater sum on the same minibatch."""
     return math.fsum(child) > math.fsum(parent)

@@ -7,7 +7,7 @@ from statistics import fmean
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Returns the standard error of the mean; 0 for fewer than two values."""
+    """Return the standard error of the mean; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
     middle = fmean(values)
@@ -17,7 +17,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def combined_standard_error(means: Sequence[float], errors: Sequence[float]) -> float:
-    """Returns the standard error of the mean over tasks: the spread among them and the mean error within them."""
+    """Return the standard error of the mean over tasks: the spread among them and the mean error within them."""
     if not means:
         return 0.0
     within = math.sqrt(math.fsum(error * error for error in errors)) / len(means)
@@ -25,18 +25,18 @@ def combined_standard_error(means: Sequence[float], errors: Sequence[float]) -> 
 
 
 def passes_all(scores: Sequence[float], k: int) -> float | None:
-    """Returns the chance that `k` runs drawn from `scores` all pass (score 1); None with fewer than `k` runs."""
+    """Return the chance that `k` runs drawn from `scores` all pass (score 1); None with fewer than `k` runs."""
     return comb(_passed(scores), k) / comb(len(scores), k) if k <= len(scores) else None
 
 
 def passes_any(scores: Sequence[float], k: int) -> float:
-    """Returns the chance that at least one of `k` drawn runs passes; of fewer runs all are drawn."""
+    """Return the chance that at least one of `k` drawn runs passes; of fewer runs all are drawn."""
     drawn = min(k, len(scores))
     return 1 - comb(len(scores) - _passed(scores), drawn) / comb(len(scores), drawn)
 
 
 def mean(scores: Sequence[float]) -> float | None:
-    """Returns the mean of the repeats that count, or None when none does."""
+    """Return the mean of the repeats that count, or None when none does."""
     return fmean(scores) if scores else None
 
 

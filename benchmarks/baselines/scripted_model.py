@@ -24,7 +24,7 @@ class ScriptedModel:
         self._scripts, self._usage = dict(scripts), usage
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns what the script of the role says. Raises WrongAnswer when it does not fit, KeyError without one."""
+        """Return what the script of the role says. Raises WrongAnswer when it does not fit, KeyError without one."""
         self.asked.append(question)
         value = self._scripts[question.role](question)
         return ModelAnswer(check_answer(question, value, self.name), self._usage, self.name)

@@ -48,16 +48,16 @@ class Law:
         return 1 - UNSTABLE - self._failing
 
     def score(self, rules: frozenset[str]) -> float:
-        """Returns the true score of a program that carries these rules, over all tasks there could be."""
+        """Return the true score of a program that carries these rules, over all tasks there could be."""
         gain = sum(effect.fixes - effect.breaks for effect in self.effects if effect.rule in rules)
         return self._passing + UNSTABLE * (_LOWEST + _HIGHEST) / 2 + gain
 
     def best(self) -> float:
-        """Returns the true score of the best program: the one with every rule that fixes more than it breaks."""
+        """Return the true score of the best program: the one with every rule that fixes more than it breaks."""
         return self.score(frozenset(effect.rule for effect in self.effects if effect.fixes > effect.breaks))
 
     def tags(self, chance: random.Random) -> tuple[str, ...]:
-        """Returns the tags of a task drawn from the law."""
+        """Return the tags of a task drawn from the law."""
         place = chance.random()
         if place < UNSTABLE:
             return (f"chance:{chance.uniform(_LOWEST, _HIGHEST):.4f}",)
@@ -75,14 +75,14 @@ class Law:
 
 
 def make_taskset(law: Law, sizes: tuple[int, int, int], seed: int = 0) -> TaskSet:
-    """Returns a task set with so many tasks for training, validation and the test, scored by `exact`."""
+    """Return a task set with so many tasks for training, validation and the test, scored by `exact`."""
     tasks = tuple(_tasks(law, sizes, seed))
     digest, test = (_digest(f"{seed}", part) for part in (tasks, [task for task in tasks if task.split is Split.TEST]))
     return TaskSet(f"simulated-{seed}", tasks, MappingProxyType({}), digest, test)
 
 
 def program_with(rules: Sequence[str]) -> Program:
-    """Returns a program of one skill that carries these rules; the empty program without any."""
+    """Return a program of one skill that carries these rules; the empty program without any."""
     if not rules:
         return Program()
     lines = "\n".join(f"- rule: {rule}" for rule in sorted(rules))

@@ -72,7 +72,7 @@ def skillopt_strict(place: Place, proposals: int) -> Found:
 
 
 def k_se(k: float):
-    """Returns the loop of cap-evolve: a mean paired gain above `k` standard errors on validation is accepted."""
+    """Return the loop of cap-evolve: a mean paired gain above `k` standard errors on validation is accepted."""
 
     def loop(place: Place, proposals: int) -> Found:
         val = place.of(Split.VAL)

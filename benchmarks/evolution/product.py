@@ -19,13 +19,14 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.ledger.run_reducer import Journal
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import Journal, RunContext
+from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
+from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling
 from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
+from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.scheduler import TrialRequest
 from evolvable_tools.redaction.redactor import Redactor
 
@@ -46,7 +47,7 @@ DEFAULT = Design()
 
 
 def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) -> Found:
-    """Drives a run to its verdict and returns what is promoted, or the base."""
+    """Drive a run to its verdict and return what is promoted, or the base."""
     base = make_program([make_part(Kind.SKILL, _NAME, {"SKILL.md": _TEXT.encode()})])
     settings = RunSettings(
         "simulated",
@@ -106,7 +107,7 @@ class _Trials:
         self._rules: dict[str, Rules] = {}
 
     async def measure(self, requests: Sequence[TrialRequest], *, batch: str) -> list[Trial]:
-        """Returns a trial for each request, in order."""
+        """Return a trial for each request, in order."""
         return [self._trial(*request) for request in requests]
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
@@ -132,7 +133,7 @@ class _Test:
     def size(self) -> int:
         return len(self._place.of(Split.TEST))
 
-    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
+    def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, _Trials]:
         return self._place.of(Split.TEST), self.look, _Trials(self._place)
 
 
@@ -163,13 +164,13 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         _Test(place, look),
         _Trials(place),
         brain,
-        RunBudget(BudgetLimits()),
+        RunBudget(SpendLimit()),
         Redactor(),
     )
 
 
 def _brain(place: Place, journal: Journal) -> ScriptedModel:
-    """Returns who proposes in every iteration what the place has for it, and builds just that."""
+    """Return who proposes in every iteration what the place has for it, and builds just that."""
 
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
         rule = place.law.effects[journal.state.iteration - 1].rule

@@ -36,7 +36,7 @@ HEAD = (
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Returns the lines as tables in Markdown, one for each division of the tasks."""
+    """Return the lines as tables in Markdown, one for each division of the tasks."""
     by_sizes: dict[tuple[int, int, int], list[Line]] = {}
     for line in lines:
         by_sizes.setdefault(line.sizes, []).append(line)
@@ -68,13 +68,13 @@ def _row(line: Line) -> str:
 
 
 def share(count: int, of: int) -> str:
-    """Returns a share with its interval."""
+    """Return a share with its interval."""
     low, high = metrics.wilson_interval(count, of)
     return f"{count / of:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def looks_text(several: Mapping[bool, int], looks: int, runs: int) -> str:
-    """Returns what several runs on one test come to, with looks counted and without."""
+    """Return what several runs on one test come to, with looks counted and without."""
     return (
         f"Simulated, {looks} runs one after the other on one sealed test, no proposal of any use, {runs:,} seeds: any "
         f"promotes in {share(several[True], runs)} with looks counted, in {share(several[False], runs)} without.\n"

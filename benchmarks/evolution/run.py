@@ -60,7 +60,7 @@ class Ran:
 
 
 def one(scenario: Scenario, name: str, sizes: tuple[int, int, int], seed: int) -> Ran:
-    """Runs one loop in a fresh place."""
+    """Run one loop in a fresh place."""
     here = place(scenario, seed, sizes)
     found = LOOPS[name](here, PROPOSALS)
     base = here.law.score(BASE)
@@ -70,7 +70,7 @@ def one(scenario: Scenario, name: str, sizes: tuple[int, int, int], seed: int) -
 
 
 def measured(scenario: Scenario, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]) -> Line:
-    """Returns the line of a table."""
+    """Return the line of a table."""
     possible = [run for run in runs if run.possible > _HAIR]
     return Line(
         scenario.name,
@@ -89,7 +89,7 @@ def measured(scenario: Scenario, name: str, sizes: tuple[int, int, int], runs: S
 
 
 def looks(counted: bool, seed: int) -> bool:
-    """Tells whether any of five runs on one sealed test, with useless proposals throughout, promotes."""
+    """Tell whether any of five runs on one sealed test, with useless proposals throughout, promotes."""
     here = place(SCENARIOS[0], seed, SIZES, PROPOSALS * _LOOKS)
     for run in range(_LOOKS):
         # Every run has proposals of its own; the tasks, and what the base makes of them, stay.
@@ -100,7 +100,7 @@ def looks(counted: bool, seed: int) -> bool:
 
 
 def blocks() -> Iterator[tuple[tuple[int, int, int], Sequence[str], Sequence[Scenario]]]:
-    """Yields what is measured on which division of tasks: all loops on the same; others with the test's tasks to
+    """Yield what is measured on which division of tasks: all loops on the same; others with the test's tasks to
     validate on, since they leave none sealed; ours with more tasks.
     """
     mine = [name for name in LOOPS if name.startswith("ours")]
@@ -111,7 +111,7 @@ def blocks() -> Iterator[tuple[tuple[int, int, int], Sequence[str], Sequence[Sce
 
 
 def every(seeds: int, run: Callable[[Callable[[int], object], int], Sequence]) -> Iterator[Line]:
-    """Yields every line."""
+    """Yield every line."""
     for sizes, names, scenarios in blocks():
         for scenario in scenarios:
             for name in names:
@@ -128,7 +128,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs everything, prints the tables, and ends with 1 when our gate promotes too often what is no better."""
+    """Run everything, prints the tables, and ends with 1 when our gate promotes too often what is no better."""
     given = options()
     seeds = given.seeds or (QUICK if given.quick else SEEDS)
     with ProcessPoolExecutor(PROCESSES) as pool:

@@ -28,7 +28,7 @@ class Scenario:
     mix: Sequence[tuple[float, float, float]]
 
     def law(self, seed: int, proposals: int) -> Law:
-        """Returns what each proposal of this seed is worth, in their order."""
+        """Return what each proposal of this seed is worth, in their order."""
         chance = random.Random(f"{self.name} {seed}")
         effects: list[Effect] = []
         for number in range(proposals):
@@ -74,7 +74,7 @@ class Place:
         return self.tasks.of(split)
 
     def proposal(self, parent: Rules, iteration: int) -> Rules:
-        """Returns the parent with the rule that is proposed in this iteration (from 1), whatever it may be worth."""
+        """Return the parent with the rule that is proposed in this iteration (from 1), whatever it may be worth."""
         return parent | {self.law.effects[iteration - 1].rule}
 
     def digest(self, rules: Rules) -> str:
@@ -83,12 +83,12 @@ class Place:
         return self._digests[rules]
 
     def measure(self, rules: Rules, tasks: Sequence[Task], repeat: int = 0) -> dict[str, float]:
-        """Returns the score of each task; what was measured before comes from the cache and is not spent again."""
+        """Return the score of each task; what was measured before comes from the cache and is not spent again."""
         digest = self.digest(rules)
         return {task.id: self.drawn(digest, rules, task, repeat) for task in tasks}
 
     def drawn(self, digest: str, rules: Rules, task: Task, repeat: int) -> float:
-        """Returns the score of one trial of a program of which digest and rules are known."""
+        """Return the score of one trial of a program of which digest and rules are known."""
         key = digest, task.id, repeat
         if key not in self._seen:
             self._seen[key] = float(self.executor.draw(task, digest, rules, repeat))
@@ -97,7 +97,7 @@ class Place:
 
 
 def place(scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS) -> Place:
-    """Returns a fresh place; equal arguments give equal ones."""
+    """Return a fresh place; equal arguments give equal ones."""
     law = scenario.law(seed, proposals)
     tasks = make_taskset(law, sizes, seed)
     return Place(law, tasks, SimulatedExecutor(tasks.tasks, seed))

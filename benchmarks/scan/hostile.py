@@ -3,6 +3,7 @@
 Each line of `hostile/edits.jsonl` names a skill, the text that is replaced and the text that replaces it, or a file
 that is added. Each is scanned as an agent's update of the skill, and again as a new skill that has the change in it.
 Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed.
+`hostile/fresh.jsonl` has 731 texts that were written before its author had read the rules, added to one skill.
 `hostile/sentences.jsonl` has single sentences that were written to get round the rules, each added to one skill.
 """
 
@@ -32,7 +33,37 @@ def main() -> int:
     for half in HALVES:
         evasive = [one for one in map(json.loads, lines) if one["half"] == half]
         print(f"evasive sentences, {half}: {share(sum(map(is_stopped, evasive)), len(evasive))}")
+    for half in HALVES:
+        report_fresh(half)
     return missed
+
+
+def report_fresh(half: str) -> None:
+    """Print how many of the texts that were written without the rules are stopped, by kind."""
+    there, update, new = Counter(), Counter(), Counter()
+    before = {"SKILL.md": (HOSTILE / "skills" / "release-notes.md").read_bytes()}
+    for line in (HOSTILE / "fresh.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if one["half"] != half:
+            continue
+        after = {**before, one["path"]: one["text"].encode()}
+        if one["text"].startswith("description:"):
+            after = {"SKILL.md": described(before["SKILL.md"].decode(), one["text"]).encode()}
+        elif one["path"] == "SKILL.md":
+            after = {"SKILL.md": before["SKILL.md"] + f"\n{one['text']}\n".encode()}
+        there[one["kind"]] += 1
+        update[one["kind"]] += stopped(scan(before, after, Kind.SKILL))
+        new[one["kind"]] += stopped(scan(None, after, Kind.SKILL))
+    print(
+        f"fresh, {half}: as updates {share(update.total(), there.total())}; as new {share(new.total(), there.total())}"
+    )
+    for kind, number in there.items():
+        print(f"  {kind}: update {update[kind]}/{number}, new {new[kind]}/{number}")
+
+
+def described(text: str, description: str) -> str:
+    """Return a skill with another description."""
+    return "\n".join(description if line.startswith("description:") else line for line in text.split("\n"))
 
 
 HALVES = ("tuned", "held-out")

@@ -1,1 +1,1 @@
-"""Who can ask: the MCP server, the command line, and what keeps them in step with the disk."""
+"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on disk."""

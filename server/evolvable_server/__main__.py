@@ -1,4 +1,4 @@
-"""Makes `python -m evolvable_server` the `evolvable` command."""
+"""Run the `evolvable` command as `python -m evolvable_server`."""
 
 from evolvable_server.cli import main
 

@@ -1,10 +1,9 @@
-"""The server's own name of the connection that a client calls over. Nothing that a caller says goes into it.
+"""Name the caller of this process: its connection, its scopes and the lock of its approvals.
 
-Over stdio it is the client program above this process. A client names as many sessions as it likes, and whoever has a
-shell starts as many servers as they like; both still come from one client. Shells and interpreters on the way to it are
-passed over, so that an agent's scripts are the agent's client. Only Linux shows that way; elsewhere the parent counts.
-
-Puts the parts together: a library, its callers, and a server over it.
+Over stdio the connection is the client program above this process. A client names as many sessions as it likes, and a
+shell can start any number of servers; all of them have one connection. Shells and interpreters between client and
+server are skipped, so that an agent's scripts count as the agent's client. Only Linux shows them; elsewhere the parent
+process counts. Nothing that a caller says enters the name.
 """
 
 import os
@@ -98,7 +97,7 @@ def approvals_lock(config: Config) -> ApprovalsLock | None:
 
 
 def project_scope_of(project: Path, folders: list[WatchedFolder]) -> str | None:
-    """Returns the scope of the watched folder that lies in the project or in the nearest folder above it."""
+    """Return the scope of the watched folder that lies in the project or in the nearest folder above it."""
     project = project.resolve()
     for place in (project, *project.parents):
         for folder in folders:

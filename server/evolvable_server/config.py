@@ -1,6 +1,6 @@
-"""Tell who is at the command line: a person at a terminal, or an agent's shell.
+"""Read the settings of this process; with `environment` the only reader of environment variables.
 
-The only reader of the environment, with `environment`: where the library is, who calls, which project is open.
+They say where the library is, which project is open, and who calls: a person at a terminal or an agent's shell.
 """
 
 import os
@@ -23,7 +23,7 @@ from evolvable_server.environment import (
 from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
 from evolvable_store.errors import InvalidArgument, InvalidRef
 from evolvable_store.operation import Actor, Identity, Principal
-from evolvable_store.resource import USER_SCOPE, check_scope
+from evolvable_store.resource import USER_SCOPE, check_scope, slugify
 
 MARKS = {
     "CLAUDECODE": "claude-code",
@@ -108,7 +108,7 @@ class Config:
     approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
     configuration says and what EVOLVABLE_APPROVE says.
     person: the person's own configuration.
-    review: who thinks about finished sessions: handoff (whoever calls), off (there are no reviews), anthropic with an
+    review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
     optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
     them, which counts only where it is stricter than the person's configuration; see docs/review.md.
     """
@@ -132,9 +132,9 @@ class Config:
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
-    """Returns the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
+    """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
 
-    Raises Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
+    Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
     InvalidArgument when EVOLVABLE_FITS, EVOLVABLE_APPROVE or
     EVOLVABLE_TOOLSETS is not one of its values.
     """
@@ -228,7 +228,7 @@ _PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA
 def read_machine(
     project: Path, environment: Mapping[str, str] | None = None, system: str = sys.platform, user: Path | None = None
 ) -> Machine:
-    """Returns the machine from the environment."""
+    """Return the machine from the environment."""
     env = os.environ if environment is None else environment
     user = user or Path.home()
 
@@ -250,18 +250,18 @@ def read_machine(
 
 
 def read_oauth_client(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """Returns who asks an authorization server about tokens, and its secret, which belongs on no command line."""
+    """Return who asks an authorization server about tokens, and its secret, which belongs on no command line."""
     env = os.environ if environment is None else environment
     return env.get(OAUTH_CLIENT) or None, env.get(OAUTH_SECRET) or None
 
 
 def process_session() -> str:
-    """Returns a session for this process, used when its client names none; another process never has the same."""
+    """Return a session for this process, used when its client names none; another process never has the same."""
     return f"process-{os.getpid()}-{time.time_ns():x}"
 
 
 def _setting(text: str | None, usual: str, *words: str) -> str:
-    """Returns what is set, one of our own words in small letters; nothing set is the usual."""
+    """Return what is set, one of our own words in small letters; nothing set is the usual."""
     value = (text or "").strip() or usual
     small = value.lower()
     if small in OFF:
@@ -277,7 +277,7 @@ def _approve(text: str | None) -> str:
 
 
 def toolsets_of(text: str | None) -> tuple[str, ...]:
-    """Returns the groups of tools that a text names, with commas between them. Raises InvalidArgument."""
+    """Return the groups of tools that a text names, with commas between them. Raise InvalidArgument."""
     named = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
     unknown = [name for name in named if name not in (*GROUPS, *OFF)]
     if unknown:
@@ -308,7 +308,7 @@ def _scope(text: str | None) -> str | None:
 
 
 def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
-    """Returns the skill folders of the installed clients that are there, each with its scope.
+    """Return the skill folders of the installed clients that are there, each with its scope.
 
     Claude Code reads ~/.claude/skills and .claude/skills of the project, Codex ~/.codex/skills and ~/.agents/skills
     and, in the project, .agents/skills and .codex/skills.
@@ -320,8 +320,7 @@ def client_folders(home: Path, project: Path) -> list[tuple[Path, str]]:
 
 
 def project_scope(project: Path) -> str:
-    """Returns the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
-    from evolvable_store.resource import slugify
+    """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
 
     name = slugify(project.resolve().name)
     return name if name and name != USER_SCOPE else "project"

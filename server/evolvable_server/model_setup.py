@@ -1,11 +1,4 @@
-"""The commands that the person named, as the verbs take them.
-
-Who helps a lookup, by the settings of this process: an embedder, and somebody who judges.
-
-What is hidden here besides what is built in: by the file redact.txt in the library's folder.
-
-How this process reviews sessions, by its settings: who thinks, within what, and what a client reads anyway.
-"""
+"""Make the parts that the settings choose: search models, reviewer, redaction, approval policies, named commands."""
 
 import contextlib
 import logging
@@ -43,6 +36,8 @@ if TYPE_CHECKING:
     from evolvable_tools.redaction.secret_patterns import UserPatterns
     from evolvable_tools.review.review_config import ReviewBudget, ReviewSettings
 
+# Start time: only what the settings choose is imported.
+
 
 def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:
     """Return the named commands by role. person: whether a person at a terminal is told when a name is missing."""
@@ -64,10 +59,10 @@ OURS = ("auto", "off", "caller")
 
 @contextlib.contextmanager
 def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
-    """Yields what a lookup may use; nothing of it is started or loaded before it is asked.
+    """Yield what a lookup may use; nothing of it is started or loaded before it is asked.
 
     serving: an agent calls, which can choose by itself. Otherwise it is a person, whose command must not change which
-    model serves everybody. Raises InvalidArgument for a setting that names nothing.
+    model serves everybody. Raise InvalidArgument for a setting that names nothing.
     """
     embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
     fits = FITS if config.fits is None else config.fits
@@ -81,7 +76,7 @@ def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDepe
 
 
 def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
-    """Returns the embedder that the settings name, by default the one that is installed."""
+    """Return the embedder that the settings name, by default the one that is installed."""
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return None
@@ -92,7 +87,7 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
 
 
 def make_judge(config: Config) -> "AnthropicModel | CommandModel | None":
-    """Returns who judges: the Anthropic API or a command, where the settings name one. Raises Refused for a command
+    """Return who judges: the Anthropic API or a command, where the settings name one. Raise Refused for a command
     that the person did not name."""
     if config.judge in OURS:
         return None
@@ -119,7 +114,7 @@ def model_command(config: Config, role: str, who: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def naming_source(variable: str) -> Iterator[None]:
-    """Says of a bad value where it stands."""
+    """Say of a bad value where it stands."""
     try:
         yield
     except (InvalidArgument, Refused) as error:
@@ -127,7 +122,7 @@ def naming_source(variable: str) -> Iterator[None]:
 
 
 def neutral_directory(home: Path) -> Path | None:
-    """Returns a folder without a project's instructions in it."""
+    """Return a folder without a project's instructions in it."""
     return home if home.is_dir() else None
 
 
@@ -150,7 +145,7 @@ class Redaction:
         self._made: Redactor | None = None
 
     def redactor(self) -> "Redactor":
-        """Returns the redactor; another one when the file was changed."""
+        """Return the redactor; another one when the file was changed."""
         now = _signature(self._path)
         with self._turn:
             if self._made is None or now != self._seen:
@@ -164,7 +159,7 @@ class Redaction:
 
 
 def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
-    """Returns a person's own patterns, none without the file, and what is wrong, with file and line."""
+    """Return a person's own patterns, none without the file, and what is wrong, with file and line."""
     from evolvable_tools.redaction.secret_patterns import UserPatterns, read_patterns
 
     path = home / FILE
@@ -205,7 +200,7 @@ MAX_BOOT = 200_000
 
 @contextlib.contextmanager
 def review_settings(config: Config) -> Iterator["ReviewSettings"]:
-    """Yields the settings of reviews. Raises InvalidArgument for a setting that names nothing."""
+    """Yield the settings of reviews. Raise InvalidArgument for a setting that names nothing."""
     # Late: a server answers its first question without them.
     from evolvable_server.clients.memory_files import strip_block
     from evolvable_tools.review.review_config import ReviewSettings
@@ -266,7 +261,7 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
 
 
 def _transcript(folders: Sequence[Path], session: str) -> Path | None:
-    """Returns the newest transcript whose name has a session's id in it, as both clients name theirs."""
+    """Return the newest transcript whose name has a session's id in it, as both clients name theirs."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}", session):
         return None
     found = [path for folder in folders if folder.is_dir() for path in folder.rglob(f"*{session}.jsonl")]
@@ -274,7 +269,7 @@ def _transcript(folders: Sequence[Path], session: str) -> Path | None:
 
 
 def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
-    """Returns a function that makes the settings when it is first called; they are closed with `until`."""
+    """Return a function that makes the settings when it is first called; they are closed with `until`."""
     made: list[ReviewSettings] = []
     turn, redaction = threading.Lock(), Redaction(config.home)
 

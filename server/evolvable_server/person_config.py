@@ -1,9 +1,8 @@
-"""The person's own configuration: what no environment variable, project or agent can loosen.
+"""Read the person's own configuration: what no environment variable, project or agent can loosen.
 
 It is one TOML file of the operating system's account, found by the account database and not by HOME, because a
-project's configuration of a client can set HOME. Nothing but the commands of a person at a terminal writes it.
-
-Which homes the person registered: those may belong to another account, or lie in a work tree.
+project's configuration of a client can set HOME. Only commands of a person at a terminal write it. It also registers
+homes that may belong to another account or lie in a work tree.
 """
 
 import os
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
+
+# Imported in functions: pwd and ctypes, each on its own system; the lock, which few accounts use (start time).
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""

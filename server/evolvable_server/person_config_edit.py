@@ -24,6 +24,8 @@ from evolvable_store.operation import Signer
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
+# Start time: every command reads this module, and few edit TOML.
+
 _LOCK_SECONDS = 10.0
 
 

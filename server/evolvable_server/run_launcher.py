@@ -1,4 +1,4 @@
-"""How this process evolves: what it has for runs, and the processes that drive them."""
+"""Make the context of evolution runs, and start the processes that drive them."""
 
 import os
 import subprocess
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from evolvable_server.config import Config, model_environment, read_machine
 from evolvable_server.environment import HOME, REVIEWING
 from evolvable_server.model_setup import Redaction, named_commands
+from evolvable_tools.evolve.run_config import HostContext
+from evolvable_tools.sandbox import SandboxChoice
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.factory import HostContext
     from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+    from evolvable_tools.evolve.run_config import HostContext
     from evolvable_tools.sandbox import SandboxChoice
 
 _MOMENT = 10.0  # seconds at most for a process to begin
@@ -25,12 +27,11 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 def evolve_context(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
 ) -> "HostContext":
-    """Returns what this process has for runs. Children get its environment, and are no clients of the library; what it
+    """Return what this process has for runs. Children get its environment, and are no clients of the library; what it
     says of models' addresses and proxies is replaced by what the person's configuration says.
 
     person: whether a person at a terminal is told what to do about a command that is not named.
     """
-    from evolvable_tools.evolve.factory import HostContext  # late: a server answers its first question without it
 
     env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
     machine = read_machine(config.project, env)
@@ -55,7 +56,6 @@ def evolve_context(
 
 def choose_sandbox(config: Config) -> "SandboxChoice":
     """Return what the sandbox of trials is chosen by: what this machine has, or a container that the person names."""
-    from evolvable_tools.sandbox import SandboxChoice
 
     named = config.person.sandbox.get("container", ())
     container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
@@ -63,11 +63,10 @@ def choose_sandbox(config: Config) -> "SandboxChoice":
 
 
 def start_driver(home: Path, folder: "RunDirectory") -> int:
-    """Starts a process that drives a run as far as it comes, and returns its id; it outlives this one.
+    """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
 
-    Waits a moment until it does, so that whoever asks next is not told that nobody drives the run.
+    Waits a moment until it does, so that the next status does not say that no process drives the run.
     """
-    from evolvable_tools.evolve.driver import is_run_active
 
     command = [sys.executable, "-P", "-m", "evolvable_server", "evolve", "drive", folder.id, "--home", str(home)]
     folder.mark_driver_starting(True)
@@ -89,6 +88,6 @@ def start_driver(home: Path, folder: "RunDirectory") -> int:
 
     threading.Thread(target=see_it_out, daemon=True).start()
     until = monotonic() + _MOMENT
-    while process.poll() is None and not is_run_active(folder) and monotonic() < until:
+    while process.poll() is None and not folder.is_driven and monotonic() < until:
         sleep(0.02)
     return process.pid

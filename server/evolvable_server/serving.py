@@ -1,11 +1,9 @@
-"""Keeps memory from growing by what threads have freed, with glibc; and the collector from what stays for ever.
+"""Serve a library: keep it in sync with its folders, notify the server, and serve one client on stdio.
 
-Keeps an open server in step: what people save in the folders, and what other processes change in the library.
+Events of the file system only say where to look; a slow scan of everything runs beside them, because events get lost.
+Changes are found by content, so nothing that this process writes comes back as an edit.
 
-Events of the file system are only hints that say where to look; a slow look at everything stands beside them,
-because events do get lost. What changed is decided by content, so nothing we write ourselves comes back as an edit.
-
-A library being served, and the serving of one client on stdio; `http` serves several.
+The allocator is tuned here too: freed memory goes back to the system, and the collector skips objects that stay.
 """
 
 import contextlib
@@ -39,7 +37,6 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Change, Identity, Principal
 from evolvable_store.resource import Kind
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.release_channel import Channel
 from evolvable_store.store import Store
 from evolvable_tools.approval_policy import ApprovalLevel
 from evolvable_tools.library import Library
@@ -48,6 +45,8 @@ from evolvable_tools.verbs.host_catalog import changes_seen, moves_seen
 if TYPE_CHECKING:
     from evolvable_store.workingcopy.incoming import SyncReport
     from evolvable_store.workingcopy.registry import WorkingCopies
+
+# Start time: the first answer comes before the folders are followed.
 
 
 _M_ARENA_MAX = -8
@@ -60,7 +59,7 @@ GIVE_BACK_SECONDS = 30.0
 
 
 def tune_malloc() -> None:
-    """Makes all threads share a few arenas of the C library's allocator.
+    """Make all threads share a few arenas of the C library's allocator.
 
     glibc gives nearly every new thread an arena of its own, and what is freed in one is of no use to the others. Call
     it before the first thread starts: arenas that are there stay in use, and every one grows for thousands of calls.
@@ -69,7 +68,7 @@ def tune_malloc() -> None:
 
 
 def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) -> None:
-    """Gives free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
+    """Give free memory back to the system again and again until `stop`: glibc by itself keeps what lies in between.
 
     First it keeps Python's collector from what is there now and after the first while: modules, for the most part. To
     look all of them through takes it a twentieth of a second, in the middle of some call.
@@ -83,7 +82,7 @@ def return_free_memory(stop: threading.Event, every: float = GIVE_BACK_SECONDS) 
 
 
 def _call(name: str, *arguments: int) -> bool:
-    """Calls a function of glibc; returns whether there is one."""
+    """Call a function of glibc; return whether there is one."""
     if sys.platform != "linux":
         return False
     try:
@@ -137,7 +136,7 @@ class Watcher:
         self._folders_changed = threading.Event()
         self._busy = threading.Lock()
         self._sequence = library.store.sequence()
-        self._move = Channel(library.store.backend).last()
+        self._move = library.store.backend.channel.last()
         self._watched: Sequence[WatchedFolder] = ()
         self._said: set[str] = set()
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
@@ -147,7 +146,7 @@ class Watcher:
         ]
 
     def start(self) -> None:
-        """Starts following. The first look at the folders happens at once, in the background."""
+        """Start following. The first look at the folders happens at once, in the background."""
         from evolvable_store.workingcopy.registry import WorkingCopies  # a server answers before it follows folders
 
         self._copies = WorkingCopies(self._library.store, grace=GRACE_SECONDS, gate=self._library.gate)
@@ -155,7 +154,7 @@ class Watcher:
             thread.start()
 
     def stop(self) -> None:
-        """Stops following; returns when both threads have ended, or after two seconds."""
+        """Stop following; return when both threads have ended, or after two seconds."""
         self._stop.set()
         self._folders_changed.set()
         for thread in self._threads:
@@ -214,7 +213,7 @@ class Watcher:
             self._folders_changed.wait(AWAY_SECONDS)
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Does the work; whatever goes wrong is said once, and following goes on."""
+        """Do the work; whatever goes wrong is said once, and following goes on."""
         try:
             work()
         except Exception as error:
@@ -222,7 +221,7 @@ class Watcher:
             self._stop.wait(1)
 
     def _watch(self) -> None:
-        """Follows events until the folders change; looks at everything every RESCAN_SECONDS."""
+        """Follow events until the folders change; look at everything every RESCAN_SECONDS."""
         from watchfiles import watch
 
         identities = {folder.path: _identity(folder.path) for folder in self._watched}
@@ -303,7 +302,7 @@ class Watcher:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Returns what tells this folder from another at the same path, None when there is none."""
+    """Return what tells this folder from another at the same path, None when there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -317,10 +316,10 @@ _FIRST = "a first task, that the model is loaded for"
 
 
 class Serving:
-    """A library with a server over it, and what keeps both in step with the rest of the world."""
+    """A library with a server over it, both in sync with the folders and with other processes."""
 
     def __init__(self, config: Config, *, shared: bool = False) -> None:
-        """Opens the library, made when it is missing. Raises as Store.open, and InvalidArgument for a setting.
+        """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a setting.
 
         shared: several clients are served, so this process's own session is none of theirs.
         """
@@ -373,7 +372,7 @@ class Serving:
             self._bring_up()
 
     def _bring_up(self) -> None:
-        """Has the memories say the same where clients read them, when that is switched on."""
+        """Have the memories say the same where clients read them, when that is switched on."""
         from evolvable_server.clients.memory_files import refresh_memory_files
 
         for copy in refresh_memory_files(self._home, self.library):
@@ -390,7 +389,7 @@ class Serving:
             log.warning("The library was not re-read: %s", error.text)
 
     def start_following(self) -> None:
-        """Starts to follow folders and library and to warm the embedder, in the background.
+        """Start to follow folders and library and to warm the embedder, in the background.
 
         Nothing slow may come before the first answer.
         """
@@ -405,7 +404,7 @@ class Serving:
                 self.library.means.neighbours.begin(_FIRST)
 
     def close(self) -> None:
-        """Stops following and closes the library."""
+        """Stop following and close the library."""
         self._closed.set()
         self._reloader.stop()
         self._open.close()
@@ -413,7 +412,7 @@ class Serving:
 
 
 def serve_stdio(config: Config, early: FastStart | None = None) -> NoReturn:
-    """Serves one client on stdin and stdout; ends the process when the client is gone. early: who answers till then."""
+    """Serve one client on stdin and stdout; end the process when the client is gone. early: who answers till then."""
     from evolvable_server.transport.stdio import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")

@@ -1,4 +1,4 @@
-"""The folders that the person trusts, read from the person's configuration when that file changed."""
+"""The folders that the person trusts, read again when the person's configuration changes."""
 
 import contextlib
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 from evolvable_server.person_config import USUAL, account_home, config_path, read_person_config
 from evolvable_server.person_config_edit import note_trusted
 from evolvable_store.errors import EvolvableError
-from evolvable_store.storage.attestations import Attestations
 from evolvable_tools.library import Library
 
 
@@ -51,7 +50,7 @@ def adopt(library: Library) -> list[str]:
     """
     if library.store.read_only or library.lock is not None:
         return []
-    vouching = Attestations(library.store.backend)
+    vouching = library.store.backend.attestations
     left = {one.resource for one in vouching.unlisted() if one.folder is None}
     if not left:
         return []

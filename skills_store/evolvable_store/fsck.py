@@ -11,8 +11,6 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import TOMBSTONES, Manifest, TreeEntry, blob_hash, chain_hash, unpack
 from evolvable_store.operation import Operation
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.observations import check_evidence as evidence_faults
-from evolvable_store.storage.release_channel import check_channel as channel_faults
 from evolvable_store.validation import main_path
 
 if TYPE_CHECKING:
@@ -114,6 +112,7 @@ class _Row(NamedTuple):
 class _LibraryCheck:
     def __init__(self, store: "Store", progress: Progress | None) -> None:
         self._store, self._progress = store, progress or (lambda done, total: None)
+        self._rows = store.backend.maintenance
         self._faults: dict[Fault, None] = {}
         self.counts = {"blob": 0, "version": 0, "operation": 0, "resource": 0}
         self._done = self._total = self._end = 0
@@ -144,22 +143,19 @@ class _LibraryCheck:
     def file(self) -> None:
         """What SQLite itself says of the file."""
         path = str(self._store.backend.path)
-        for (text,) in self._all("PRAGMA integrity_check"):
-            if text != "ok":
-                self._fault(f"SQLite finds it damaged ({text})", path)
-        query = """SELECT
-            (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
-            (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*) FROM operation)"""
-        self._end, claimed, self._total = self._all(query)[0]
-        if claimed > self._end:
-            self._fault(f"it ends with change {self._end}, the operations go on to {claimed}", "the log")
+        for text in self._rows.file_faults():
+            self._fault(f"SQLite finds it damaged ({text})", path)
+        extent = self._rows.extent()
+        self._end, self._total = extent.end, extent.rows
+        if extent.claimed > extent.end:
+            self._fault(f"it ends with change {extent.end}, the operations go on to {extent.claimed}", "the log")
 
     def blobs(self) -> None:
         """Every blob against its name and its size."""
-        query = "SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?"
-        for identity, sha256, size, codec in self._rows(query, (0, _BATCH), 1):
-            # One by one, since each may have megabytes; one that is collected meanwhile was referred to by nobody.
-            for (data,) in self._all("SELECT data FROM blob WHERE id = ?", identity):
+        for identity, sha256, size, codec in self._batches(self._rows.blobs_after, 0):
+            # One by one: each may have megabytes. A blob that is collected meanwhile was unreferenced.
+            data = self._rows.packed_by_id(identity)
+            if data is not None:
                 self._blob(f"blob {sha256[:12]}", sha256, size, codec, data)
 
     def _blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
@@ -181,11 +177,9 @@ class _LibraryCheck:
 
     def log(self) -> None:
         """Sequences without gaps, and every change in exactly one operation."""
-        query = """SELECT sequence, operation, (SELECT count(*) FROM resource r WHERE r.id = c.resource)
-            FROM change c WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
         owners = self._owners()
         due, owner = 1, next(owners, None)
-        for sequence, operation, known in self._rows(query, (0, self._end, _BATCH), 1):
+        for sequence, operation, known in self._batches(self._up_to_end(self._rows.changes_after), 0):
             if sequence != due:
                 self._fault(
                     "it is missing from the log", f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1))
@@ -205,8 +199,7 @@ class _LibraryCheck:
     def _owners(self) -> Iterator[tuple[int, int]]:
         """Yields the first and last change of every operation, and finds fault with the operations by the way."""
         due = 1
-        query = "SELECT id, last FROM operation WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-        for first, last in self._rows(query, (0, self._end, _BATCH), 1):
+        for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
             self.counts["operation"] += 1
             which = f"operation {first}"
             if first < due:
@@ -225,8 +218,7 @@ class _LibraryCheck:
 
     def histories(self) -> None:
         """Every resource's rows in the order that makes the last of them its head."""
-        query = "SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?"
-        for identity, kind, scope, name in self._rows(query, (0, _BATCH), 1, count=False):
+        for identity, kind, scope, name in self._batches(self._rows.resources_after, 0, count=False):
             self.counts["resource"] += 1
             self._history(identity, _History(_shown(kind, scope, name), kind, name))
 
@@ -234,13 +226,15 @@ class _LibraryCheck:
         if history.kind not in set(Kind):
             self._fault(f"there is no kind {history.kind!r}", history.ref)
             return
-        query = """SELECT latest, sequence, operation, before, after, tree, hash, frozen, manifest FROM change
-            WHERE (latest, sequence) > (?, ?) AND resource = ? AND sequence <= ? ORDER BY latest, sequence LIMIT ?"""
-        for row in self._rows(query, (-1, 0, identity, self._end, _BATCH), 2):
+
+        def after(last: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
+            return self._rows.history_after(identity, last, self._end, limit)
+
+        for row in self._batches(after, (-1, 0)):
             self._row(history, _Row(*row))
         if history.sequence:
             self._check_frozen(history)
-        elif not self._all("SELECT 1 FROM change WHERE resource = ? LIMIT 1", identity):
+        elif not self._rows.has_history(identity):
             self._fault("it has a name and no history", history.ref)
 
     def _row(self, was: _History, row: _Row) -> None:
@@ -288,32 +282,32 @@ class _LibraryCheck:
         return dict(listed)
 
     def _check_entry(self, which: str, entry: TreeEntry) -> None:
-        rows = self._all("SELECT size FROM blob WHERE sha256 = ?", entry.sha256)
-        if not rows:
+        size = self._rows.blob_size(entry.sha256)
+        if size is None:
             self._fault(f"its blob {entry.sha256[:12]} is missing", which, _EXPORT)
-        elif rows[0][0] != entry.size:
-            self._fault(f"it says {entry.size} bytes, its blob {rows[0][0]}", which)
+        elif size != entry.size:
+            self._fault(f"it says {entry.size} bytes, its blob {size}", which)
 
     def channel(self) -> None:
         """Every move of the stable channel, and every version that it shows."""
-        for which, what in channel_faults(self._store.backend):
+        for which, what in self._store.backend.channel.faults():
             self._fault(what, f"the channel's {which}")
 
     def evidence(self) -> None:
         """What was shown, loaded, told and seen: about versions that there are, in words that are known."""
-        for which, what in evidence_faults(self._store.backend):
+        for which, what in self._store.backend.observations.faults():
             self._fault(what, f"the evidence's {which}")
 
     def _check_frozen(self, head: _History) -> None:
         entry = head.entries.get(main_path(Kind(head.kind), head.name, head.entries))
-        rows = self._all("SELECT data, codec FROM blob WHERE sha256 = ?", entry.sha256) if entry else []
+        packed = self._rows.packed_blob(entry.sha256) if entry else None
         try:
-            if rows and rows[0][1] in TOMBSTONES:
-                return  # what stands there now need not say what the purged bytes said
-            says = bool(rows) and is_frozen(unpack(*rows[0]))
+            if packed and packed[1] in TOMBSTONES:
+                return  # the tombstone need not say what the purged bytes said
+            says = packed is not None and is_frozen(unpack(*packed))
         except zlib.error:
             return  # found with the blobs
-        if says != head.frozen and (rows or not entry):
+        if says != head.frozen and (packed or not entry):
             self._fault(
                 f"its record says that it is {'' if head.frozen else 'not '}frozen, its main file the opposite",
                 head.ref,
@@ -326,19 +320,19 @@ class _LibraryCheck:
         except (ValueError, TypeError, EvolvableError) as error:
             return str(error)
 
-    def _rows(self, query: str, values: tuple[Any, ...], keys: int, *, count: bool = True) -> Iterator[tuple[Any, ...]]:
-        """Yields the rows of a query in batches; the first `keys` columns and values say where to go on."""
-        while rows := self._all(query, *values):
+    def _up_to_end(self, read: Callable[[int, int, int], list[Any]]) -> Callable[[int, int], list[Any]]:
+        return lambda after, limit: read(after, self._end, limit)
+
+    def _batches(self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True) -> Iterator[Any]:
+        """Yield the rows that `read` returns in batches; each begins after the key, or the two keys, of the last."""
+        while rows := read(after, _BATCH):
             yield from rows
-            if rows[-1][:keys] <= values[:keys]:
-                raise ValueError(f"its rows are out of order: {rows[-1][:keys]} after {values[:keys]}")
-            values = (*rows[-1][:keys], *values[keys:])
+            last = rows[-1][:2] if isinstance(after, tuple) else rows[-1][0]
+            if last <= after:
+                raise ValueError(f"its rows are out of order: {last} after {after}")
+            after = last
             self._done += len(rows) * count
             self._progress(min(self._done, self._total), self._total)
-
-    def _all(self, query: str, *values: Any) -> list[Any]:
-        with self._store.backend.reading() as db:
-            return db.execute(query, values).fetchall()
 
     def _fault(self, what: str, which: str, next: str = _RESTORE) -> None:
         self._add(Fault(what, which, next))

@@ -13,6 +13,7 @@ The resources that ship with the product: real folders, so that a new library is
 """
 
 import contextlib
+import fnmatch
 import os
 import re
 import stat
@@ -36,6 +37,20 @@ MAX_DEPTH = 12
 
 _SHORT_NAME = re.compile(r"~\d")
 _FORBIDDEN = set('<>:"|?*\\')
+
+
+DISPOSABLE = (
+    *(".DS_Store", "Thumbs.db", "desktop.ini", "4913", "__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+)
+"""Ignored names of things that a program makes again by itself."""
+
+IGNORED = (
+    *DISPOSABLE,
+    *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
+    *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".nfs*", ".fuse_hidden*", ".git", ".hg", ".svn"),
+)
+"""Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
 
 
 def check_path(path: str) -> str:
@@ -114,10 +129,32 @@ def _quote_path(path: str) -> str:
 Registered = Callable[[], Iterable[Path]]
 """Returns the homes that the person registered. Called only where it matters, as it may have to read a file."""
 
+
+@lru_cache(maxsize=4096)
+def is_ignored(name: str) -> bool:
+    """Returns whether an entry of this name (one component of a path) is never part of a resource."""
+    return bool(_IGNORED_NAMES.match(name))
+
+
+@lru_cache(maxsize=4096)
+def is_disposable(name: str) -> bool:
+    """Returns whether an entry of this name is ignored, and no loss when its resource is removed."""
+    return bool(_DISPOSABLE_NAMES.match(name))
+
+
+def _names(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, patterns)), re.IGNORECASE)
+
+
+_IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
+
+
 CONFIGURATION = "~/.config/evolvable/config.toml"
 """Where a person registers homes, as messages name it."""
 
-LIBRARY_FILES = tuple(f"library.db{end}" for end in ("", "-wal", "-shm", "-journal"))
+LIBRARY_FILE = "library.db"
+
+LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

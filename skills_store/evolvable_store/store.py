@@ -11,8 +11,8 @@ from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
 from evolvable_store.paths import Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.attestations import untrusted_resources
-from evolvable_store.storage.sqlite import SqliteBackend
+from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
 
@@ -32,7 +32,7 @@ class HistoryEntry:
 class Store:
     """One library. Shared freely between threads; every read sees one committed state."""
 
-    def __init__(self, backend: SqliteBackend, home: Path, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, backend: Storage, home: Path, clock: Callable[[], datetime] = utc_now) -> None:
         self.backend, self.home, self.clock = backend, home, clock
 
     @classmethod
@@ -49,7 +49,7 @@ class Store:
         registered: returns the homes that the person registered, which may belong to another account or lie in a work
         tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
         """
-        return cls(SqliteBackend(home, create=create, registered=registered), home, clock)
+        return cls(SqliteStorage(home, create=create, registered=registered), home, clock)
 
     @property
     def read_only(self) -> bool:
@@ -107,7 +107,7 @@ class Store:
         there = [head for head in found if head is not None]
         living = [head for head in there if head.version is not None]
         if len(living) > 1:
-            last = untrusted_resources(self.backend, [head.id for head in living])
+            last = self.backend.attestations.untrusted_resources([head.id for head in living])
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *there]), None)
 

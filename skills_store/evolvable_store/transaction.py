@@ -24,11 +24,8 @@ from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
 from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
-from evolvable_store.storage.protocol import Backend, MoveNote, Writer
+from evolvable_store.storage.protocol import MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
-
-Packed = tuple[str, int, bytes, str]
-"""A blob ready to be kept: sha256, size, packed bytes, codec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +49,6 @@ class _Content:
     blobs: tuple[Packed, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayStep:
-    """One change as another library made it: where the name pointed after it, and what its newest version then was.
-
-    `manifest` is that of version `latest` when this step made it, with those `blobs` that its parent has not.
-    """
-
-    ref: Ref
-    after: int | None
-    latest: int
-    hash: str
-    frozen: bool
-    manifest: Manifest | None = None
-    blobs: tuple[Packed, ...] = ()
-
-
 # A human's change without an identity is one that nobody vouches for: callers that know the person say so.
 _WITHOUT_IDENTITY = {
     Actor.HUMAN: Principal.UNKNOWN,
@@ -87,7 +68,7 @@ class Transaction:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Storage,
         clock: Callable[[], datetime],
         actor: Actor,
         reason: str,
@@ -191,7 +172,7 @@ class Transaction:
 
 
 def replay(
-    backend: Backend,
+    backend: Storage,
     operations: Iterable[tuple[Intent, Iterable[ReplayStep]]],
     moves: Callable[[Writer, int], None] = lambda writer, operation: None,
 ) -> list[Operation]:

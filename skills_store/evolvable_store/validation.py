@@ -16,9 +16,8 @@ from evolvable_store.frontmatter import (
     parse_document,
 )
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
-from evolvable_store.paths import path_problem
+from evolvable_store.paths import is_ignored, path_problem
 from evolvable_store.resource import MAX_NAME, Kind, check_name, main_file
-from evolvable_store.workingcopy.tree_reader import FolderContents, is_ignored
 
 __all__ = ["Problem", "Severity", "main_path", "find_problems", "blocking_problems"]
 
@@ -91,16 +90,6 @@ def main_path(kind: Kind, name: str, files: Container[str]) -> str:
     if path in files:
         return path
     return "skill.md" if kind is Kind.SKILL and "skill.md" in files else ""
-
-
-def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
-    """Returns why the main file, which is there, was not read; empty when one was read, or none is there."""
-    if main_path(kind, name, reading.files):
-        return ""
-    if "." in reading.left_out:
-        return f"it is {reading.left_out['.']}"
-    expected = main_file(kind, name).casefold()
-    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
 def _path_problems(files: Files) -> Iterator[Problem]:

@@ -43,7 +43,7 @@ def asked(brain: ProposerModel, question: ModelQuestion = QUESTION) -> Any:
 
 def test_a_question_without_an_answer_stops_the_run_and_is_answered_later() -> None:
     answers: dict[str, Any] = {}
-    brain = HandOffModel(answers, "host-model")
+    brain = HandOffModel(answers.get, "host-model")
 
     with pytest.raises(NeedsAnswer) as waits:
         asked(brain)
@@ -71,7 +71,7 @@ def test_the_same_question_has_the_same_id_and_another_has_another() -> None:
 @pytest.mark.parametrize("value", [{"word": 1}, {}, [], {"word": "a", "more": 1}, None, {"word": {1, 2}}])
 def test_an_answer_that_does_not_fit_is_never_taken(value: Any) -> None:
     with pytest.raises((WrongAnswer, NeedsAnswer)):
-        asked(HandOffModel({QUESTION.id: value}))
+        asked(HandOffModel({QUESTION.id: value}.get))
 
 
 def test_a_script_says_that_it_is_one() -> None:

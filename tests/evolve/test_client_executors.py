@@ -21,7 +21,7 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
 from evolvable_tools.evolve.executors import agent_cli
 from evolvable_tools.evolve.executors.agent_cli import ClientError, ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.base import CanaryFailed, canary_program, require, run_canary
+from evolvable_tools.evolve.executors.base import canary_program, run_canary
 from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
 from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
@@ -81,11 +81,10 @@ class Wrapped:
         return await self._executor.run(task, self._program, repeat, workspace)
 
 
-def test_a_client_that_loads_no_skills_fails_the_canary_and_measures_nothing(
-    claude: ClaudeExecutor, tmp_path: Path
-) -> None:
-    with pytest.raises(CanaryFailed, match="does not reach the model"):
-        asyncio.run(require(Wrapped(claude, Program()), tmp_path))
+def test_a_client_that_loads_no_skills_fails_the_canary(claude: ClaudeExecutor, tmp_path: Path) -> None:
+    found = asyncio.run(run_canary(Wrapped(claude, Program()), tmp_path))
+
+    assert not found.passed and "does not reach the model" in found.why
 
 
 def test_a_word_that_is_known_without_the_skill_fails_the_canary(claude: ClaudeExecutor, tmp_path: Path) -> None:

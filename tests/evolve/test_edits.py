@@ -9,12 +9,12 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import (
     EditOperation,
     InvalidEdit,
-    PassageChange,
     Program,
     ProgramEdit,
     apply_edits,
     make_part,
 )
+from evolvable_tools.file_edits import TextEdit
 
 BASE = a_program(a_skill("pdf", "first step", "second step", notes_md="of old"), a_skill("csv", "a", "b"))
 NEW = {"SKILL.md": "---\nname: x\ndescription: New.\n---\n\nbody\n"}
@@ -32,11 +32,7 @@ def refs(program: Program) -> list[str]:
 def test_an_edit_changes_one_passage_and_leaves_the_rest() -> None:
     after = apply_edits(
         BASE,
-        [
-            ProgramEdit(
-                EditOperation.EDIT, "skill:pdf", (PassageChange("SKILL.md", "first step", "zeroth\nfirst step"),)
-            )
-        ],
+        [ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "first step", "zeroth\nfirst step"),))],
     )
 
     assert text(after, "skill:pdf") == text(BASE, "skill:pdf").replace("first", "zeroth\nfirst", 1)
@@ -53,7 +49,7 @@ def test_each_operation_does_what_its_name_says() -> None:
             ProgramEdit(
                 EditOperation.SPLIT,
                 "skill:pdf",
-                (PassageChange("SKILL.md", "second step", "see skill new"),),
+                (TextEdit("SKILL.md", "second step", "see skill new"),),
                 other="skill:new",
                 other_files=NEW,
             )
@@ -81,7 +77,7 @@ def test_each_operation_does_what_its_name_says() -> None:
 def test_edits_follow_each_other() -> None:
     edits = [
         ProgramEdit(EditOperation.CREATE, "skill:new", files=NEW),
-        ProgramEdit(EditOperation.EDIT, "skill:new", (PassageChange("SKILL.md", "body", "better"),)),
+        ProgramEdit(EditOperation.EDIT, "skill:new", (TextEdit("SKILL.md", "body", "better"),)),
     ]
 
     assert "better" in text(apply_edits(BASE, edits), "skill:new")
@@ -90,9 +86,9 @@ def test_edits_follow_each_other() -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (PassageChange("SKILL.md", "step", "x"),)), "stands 2 times"),
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (PassageChange("SKILL.md", "", "x"),)), "stands 0 times"),
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (PassageChange("none.md", "a", "x"),)), "no file 'none.md'"),
+        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "step", "x"),)), "is there 2 times"),
+        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "", "x"),)), "is not there"),
+        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("none.md", "a", "x"),)), "no file none.md"),
         (ProgramEdit(EditOperation.EDIT, "skill:pdf"), "changes nothing"),
         (ProgramEdit(EditOperation.EDIT, "skill:none", files=NEW), "none of this name"),
         (ProgramEdit(EditOperation.CREATE, "skill:pdf", files=NEW), "there already"),
@@ -105,12 +101,12 @@ def test_edits_follow_each_other() -> None:
         (ProgramEdit(EditOperation.EDIT, "skill:pdf", files={"a\0b": "y"}), "a"),
         (ProgramEdit(EditOperation.RESTRUCTURE, "skill:none", files=NEW), "none of this name"),
         (
-            ProgramEdit(EditOperation.SPLIT, "skill:pdf", (PassageChange("SKILL.md", "second step", ""),)),
+            ProgramEdit(EditOperation.SPLIT, "skill:pdf", (TextEdit("SKILL.md", "second step", ""),)),
             "names no other",
         ),
         (
             ProgramEdit(
-                EditOperation.SPLIT, "skill:pdf", (PassageChange("SKILL.md", "second step", ""),), other="skill:csv"
+                EditOperation.SPLIT, "skill:pdf", (TextEdit("SKILL.md", "second step", ""),), other="skill:csv"
             ),
             "there already",
         ),
@@ -161,7 +157,7 @@ def test_no_edit_freezes_a_resource() -> None:
 def test_a_mode_lets_only_its_kinds_be_changed() -> None:
     prompt = make_part(Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nbe brief\n"})
     both = a_program(prompt, a_skill("pdf"))
-    change = ProgramEdit(EditOperation.EDIT, "prompt:tone", (PassageChange("PROMPT.md", "be brief", "be short"),))
+    change = ProgramEdit(EditOperation.EDIT, "prompt:tone", (TextEdit("PROMPT.md", "be brief", "be short"),))
     kinds: Any = frozenset({Kind.PROMPT})
 
     assert "be short" in text(apply_edits(both, [change], kinds=kinds), "prompt:tone", "PROMPT.md")

@@ -10,7 +10,6 @@ import pytest
 from baselines.dabstep_scorer import dabstep_compat
 
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, NoAnswer
-from evolvable_tools.evolve.scorers import JudgeRefused, ScorerError, numeric_strict, officeqa_compat, score_output
 from evolvable_tools.evolve.scorers import numeric as compat
 from evolvable_tools.evolve.scorers.external_scorers import (
     JudgeSample,
@@ -19,7 +18,9 @@ from evolvable_tools.evolve.scorers.external_scorers import (
     rubric_digest,
     run_judge_calibration,
 )
-from evolvable_tools.evolve.task import ModelUsage, Score, ScorerSpec, Split, Task
+from evolvable_tools.evolve.scorers.numeric import numeric_strict, officeqa_compat
+from evolvable_tools.evolve.scorers.registry import score_output
+from evolvable_tools.evolve.task import JudgeRefused, ModelUsage, Score, ScorerError, ScorerSpec, Split, Task
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8"))
 

@@ -11,7 +11,7 @@ from baselines.simulated_world import Effect, Law, make_taskset, program_with
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor, find_rules, true_score
-from evolvable_tools.evolve.scorers import score_output
+from evolvable_tools.evolve.scorers.registry import score_output
 from evolvable_tools.evolve.task import Split
 
 LAW = Law((Effect("useful", fixes=0.1), Effect("harmful", breaks=0.05), Effect("both", 0.15, 0.05), Effect("useless")))

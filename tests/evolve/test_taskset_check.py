@@ -9,7 +9,7 @@ import pytest
 from command_line import CommandLine
 
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.scorers import score_output
+from evolvable_tools.evolve.scorers.registry import score_output
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.diagnostics import check_taskset
 from evolvable_tools.evolve.tasks.reader import read_taskset

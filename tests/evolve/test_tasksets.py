@@ -11,12 +11,11 @@ import pytest
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, Refused
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_tools.evolve.task import Split, SplitRatios
+from evolvable_tools.evolve.task import Split, SplitRatios, task_fixtures
+from evolvable_tools.evolve.tasks import holdout
 from evolvable_tools.evolve.tasks.holdout import (
     OpenTasks,
     SealedTest,
-    TestAccessLog,
-    TestSealed,
     hold_out_test,
     view_task,
 )
@@ -29,7 +28,7 @@ from evolvable_tools.evolve.tasks.locate import (
     render_splits,
     write_files,
 )
-from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset, scorer_files, workspace_files
+from evolvable_tools.evolve.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 
@@ -92,7 +91,7 @@ def test_everything_a_record_can_say_is_taken_over():
         2.0,
         ("a",),
     )
-    assert workspace_files(taskset, one) == {"in.txt": b"x", "deep/b.txt": b"y"}
+    assert task_fixtures(one, taskset.files) == {"in.txt": b"x", "deep/b.txt": b"y"}
     assert scorer_files(taskset) == {"check.py": b"pass"}
 
 
@@ -114,7 +113,7 @@ def test_a_folder_for_each_task_reads_as_lines_do():
     first, second = (taskset := read_taskset("sums", files)).tasks
 
     assert (first.id, first.prompt, first.expected, first.category) == ("t1", "What is 1 and 1?", "2", "sums")
-    assert workspace_files(taskset, first) == {"in.txt": b"x"}
+    assert task_fixtures(first, taskset.files) == {"in.txt": b"x"}
     assert (second.id, second.prompt, second.expected) == ("t2", "Wie groß?", "[1, 2]")
 
 
@@ -291,18 +290,18 @@ def test_a_folder_of_tasks_gives_the_search_workspaces_alone():
 
 def test_a_test_row_can_be_put_nowhere_before_the_test_is_opened(taskset):
     row = taskset.of(Split.TEST)[0]
-    with pytest.raises(TestSealed):
+    with pytest.raises(holdout.TestSealed):
         OpenTasks("x", "", "", (row,), (), {})
-    with pytest.raises(TestSealed):
+    with pytest.raises(holdout.TestSealed):
         view_task(row)
-    with pytest.raises(TestSealed):
+    with pytest.raises(holdout.TestSealed):
         pickle.dumps(hold_out_test(taskset)[1])
     assert view_task(taskset.tasks[0]).prompt == "What is 0 and 0?"
     assert "expected" not in view_task(taskset.tasks[0]).__slots__
 
 
 def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_again(taskset, tmp_path):
-    looks = TestAccessLog(tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    looks = holdout.TestAccessLog(tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     test = hold_out_test(taskset)[1]
 
     assert [test.open(looks, run, finalist).look for run, finalist in ("ax", "ax", "ay", "bx", "ax")] == [1, 1, 2, 3, 1]
@@ -313,7 +312,7 @@ def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_ag
 
 def test_a_look_that_was_half_written_was_none_and_damage_is_not_passed_over(tmp_path):
     path = tmp_path / "looks.jsonl"
-    looks = TestAccessLog(path)
+    looks = holdout.TestAccessLog(path)
     looks.take("t", "a", "x")
     with path.open("ab") as file:
         file.write(b'{"test": "t", "numb')
@@ -330,7 +329,9 @@ def test_many_runs_at_once_get_a_number_each(tmp_path):
     numbers = []
     threads = [
         threading.Thread(
-            target=lambda run=run: numbers.append(TestAccessLog(tmp_path / "looks.jsonl").take("t", f"{run}", "x"))
+            target=lambda run=run: numbers.append(
+                holdout.TestAccessLog(tmp_path / "looks.jsonl").take("t", f"{run}", "x")
+            )
         )
         for run in range(8)
     ]
@@ -343,8 +344,8 @@ def test_many_runs_at_once_get_a_number_each(tmp_path):
 
 
 def test_a_test_that_is_not_there_is_not_opened(tmp_path):
-    with pytest.raises(TestSealed, match="no test"):
-        hold_out_test(read(task(1, split="train")))[1].open(TestAccessLog(tmp_path / "looks.jsonl"), "a", "x")
+    with pytest.raises(holdout.TestSealed, match="no test"):
+        hold_out_test(read(task(1, split="train")))[1].open(holdout.TestAccessLog(tmp_path / "looks.jsonl"), "a", "x")
 
 
 # Places

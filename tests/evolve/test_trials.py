@@ -15,13 +15,14 @@ import trial_children
 from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
-from evolvable_tools.evolve.scorers import ScorerError
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import BudgetLimits, BudgetSpent, PriceUnknown, RunBudget
-from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner, TrialSettings
+from evolvable_tools.evolve.run_config import SpendLimit
+from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
+from evolvable_tools.evolve.trials.budget import BudgetSpent, PriceUnknown, RunBudget
+from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner
 from evolvable_tools.evolve.trials.scheduler import (
     ConcurrencyLimit,
     TrialRequest,
+    TrialSettings,
     TrialsFailing,
     interleave,
     make_concurrency_limit,
@@ -191,7 +192,7 @@ def test_a_measurement_that_is_cancelled_stops_what_runs_and_goes_on_later(place
 
     async def cancelled() -> None:
         with Ledger.open(place.path) as ledger:
-            budget = RunBudget(BudgetLimits(calls=100))
+            budget = RunBudget(SpendLimit(calls=100))
             executor = Scripted(place.path.parent)
             trials = TrialRunner(executor, ledger, scoring=ByFirstWord(), budget=budget, settings=place.settings)
             measuring = asyncio.create_task(trials.measure(requests, "val"))
@@ -242,7 +243,7 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
     place: Place, limit: str
 ) -> None:
     one = {"cost": USAGE.cost, "tokens": 120, "calls": 2}[limit]
-    budget = RunBudget(BudgetLimits(**{limit: one * 9.5 if limit == "cost" else int(one * 9.5)}))  # type: ignore[arg-type]
+    budget = RunBudget(SpendLimit(**{limit: one * 9.5 if limit == "cost" else int(one * 9.5)}))  # type: ignore[arg-type]
     requests = [(BASE, each, 0) for each in tasks(30)]
     with pytest.raises(
         BudgetSpent, match=f"what is left of its {'money' if limit == 'cost' else limit} does not cover"
@@ -258,7 +259,7 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
 
 
 def test_an_estimate_that_is_given_is_reserved_from_the_first_trial_on(place: Place) -> None:
-    budget = RunBudget(BudgetLimits(cost=0.10))
+    budget = RunBudget(SpendLimit(cost=0.10))
     settings = TrialSettings(backoff=(), upper=ModelUsage(cost=0.06))
     with pytest.raises(BudgetSpent):
         place.measure([(BASE, each, 0) for each in tasks(30)], budget=budget, settings=settings)
@@ -273,7 +274,7 @@ def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_proce
         return float(next(now))
 
     def measure() -> RunBudget:
-        budget = RunBudget(BudgetLimits(wall=100.0), clock)
+        budget = RunBudget(SpendLimit(wall=100.0), clock)
         with pytest.raises(BudgetSpent, match="time"):
             place.measure([(BASE, each, 0) for each in tasks(200)], budget=budget, clock=clock)
         return budget
@@ -287,7 +288,7 @@ def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_proce
 
 
 def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measurement(place: Place) -> None:
-    budget = RunBudget(BudgetLimits(wall=0.2))
+    budget = RunBudget(SpendLimit(wall=0.2))
     busy = Scripted(retry_after=3600.0)
     with pytest.raises(BudgetSpent, match="what is left of its time"):
         place.measure([(BASE, task("b", "busy"), 0)], executor=busy, budget=budget)
@@ -298,10 +299,10 @@ def test_an_unknown_price_is_not_taken_for_nothing(place: Place) -> None:
     requests = [(BASE, each, 0) for each in tasks(30)]
     unpriced = Scripted(usage=ModelUsage(10, 10, 1))
     with pytest.raises(PriceUnknown, match="the price of what was used is unknown"):
-        place.measure(requests, executor=unpriced, budget=RunBudget(BudgetLimits(cost=5.0)))
+        place.measure(requests, executor=unpriced, budget=RunBudget(SpendLimit(cost=5.0)))
     assert len(place.records("trial")) <= 4
     assert len(place.records("started")) == len(place.records("trial")), "what is under way is paid and may end"
-    budget = RunBudget(BudgetLimits(cost=5.0, calls=30))
+    budget = RunBudget(SpendLimit(cost=5.0, calls=30))
     place.measure(requests, executor=unpriced, budget=budget)
     assert (budget.bill.cost, budget.bill.unpriced, budget.bill.calls) == (0.0, 30, 30)
 
@@ -332,7 +333,7 @@ def test_retries_are_billed(place: Place) -> None:
 
 def test_two_ledgers_share_a_budget(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "search.jsonl") as search, Ledger.open(tmp_path / "sealed.jsonl") as sealed:
-        budget = RunBudget(BudgetLimits(calls=8))
+        budget = RunBudget(SpendLimit(calls=8))
         arms = [TrialRunner(Scripted(), one, scoring=ByFirstWord(), budget=budget) for one in (search, sealed)]
         asyncio.run(arms[0].measure([(BASE, each, 0) for each in tasks(3)]))
         with pytest.raises(BudgetSpent):

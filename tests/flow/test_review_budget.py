@@ -11,7 +11,7 @@ from labelled_sessions import Labelled, labelled
 from model_api import ModelApi, Reply, says
 from processes import poll
 
-from evolvable_store.storage.proposals import Reviews, Spending
+from evolvable_store.storage.proposals import Spending
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.process
@@ -60,7 +60,7 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
 
         def spent(name: str) -> Spending:
             store = stores[name]
-            return Reviews(store.backend).spent(store.now()[:10])
+            return store.backend.reviews.spent(store.now()[:10])
 
         def over() -> bool:
             passed.extend(name for name in BUDGETS if not within(spent(name), BUDGETS[name][1]))

@@ -18,7 +18,7 @@ from processes import poll
 from samples import teach
 
 from evolvable_store.job_queue import enqueue
-from evolvable_store.storage.proposals import Proposals, Reviews, ReviewState
+from evolvable_store.storage.proposals import ReviewState
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.process
@@ -83,7 +83,7 @@ class Place:
 
     def state(self) -> ReviewState | None:
         """Returns how far the only review has come."""
-        reviews = Reviews(self.store.backend).newest(5)
+        reviews = self.store.backend.reviews.newest(5)
         assert len(reviews) <= 1
         return reviews[0].state if reviews else None
 
@@ -91,8 +91,8 @@ class Place:
         """Reviews to the end, twice, and fails if anything is doubled or missing."""
         self.evolvable("review", *words, **self.settings(api))
         done = self.evolvable("review", self.transcript, "--json", **self.settings(api)).json
-        waiting = Proposals(self.store.backend).waiting()
-        episodes = Reviews(self.store.backend).episodes(keys(self.store), besides="nobody", limit=500)
+        waiting = self.store.backend.proposals.waiting()
+        episodes = self.store.backend.reviews.episodes(keys(self.store), besides="nobody", limit=500)
         assert [one["proposal_id"] for one in done["proposals"]] == [one.id for one in waiting]
         assert len({str(one.ref) for one in waiting}) == len(waiting) == 8, done["refused"]
         assert len({(one.turn, one.key) for one in episodes}) == len(episodes) > 0
@@ -142,7 +142,7 @@ def test_killed_while_somebody_thinks_the_queue_asks_again_and_counts_both(place
         assert place.state() is ReviewState.BEGUN
         place.goes_on(api, "--queue")
         assert len(api.asked) == 2
-    assert Reviews(place.store.backend).spent(place.store.now()[:10]).calls == 2
+    assert place.store.backend.reviews.spent(place.store.now()[:10]).calls == 2
 
 
 def test_killed_once_the_answer_is_kept_it_is_not_asked_for_again(place: Place) -> None:
@@ -180,14 +180,14 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
             time.sleep(rng.uniform(0, 0.2 if number % 2 else 2.5))
             process.kill()
             process.communicate(timeout=30)
-            found = Reviews(place.store.backend).of(one.session_id)
+            found = place.store.backend.reviews.of(one.session_id)
             state = str(found[0].state) if found else "nothing"
             hit[state] = hit.get(state, 0) + 1
             asked = len(api.asked)
             done = place.evolvable("review", transcript, "--json", **{**place.settings(api), **budget}).json
             assert len(done["proposals"]) == 1, (state, done)
             assert len(api.asked) == asked + (state in ("nothing", "begun"))
-    assert len(Proposals(place.store.backend).waiting(500)) == 80
-    assert len(Reviews(place.store.backend).newest(500)) == 80
+    assert len(place.store.backend.proposals.waiting(500)) == 80
+    assert len(place.store.backend.reviews.newest(500)) == 80
     place.store.close()
     print(hit)

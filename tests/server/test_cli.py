@@ -207,7 +207,7 @@ def test_a_conflict_names_both_versions(pdf):
 def test_every_reason_against_a_resource_has_a_line_of_its_own(pdf):
     ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin="---\nname: Pdf\n---\n", code=1)
 
-    assert ran.err.startswith("Error: skill:pdf cannot be taken in:\n  - ")
+    assert ran.err.startswith("Error: skill:pdf cannot be stored:\n  - ")
     assert ran.err.count("\n  - ") >= 2
 
 
@@ -577,9 +577,9 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
     ran = run("init", tmp_path / "skills")
-    assert ran.err == f"Taking in {tmp_path / 'skills'}\n"
+    assert ran.err == f"Importing {tmp_path / 'skills'}\n"
     assert ran.out.startswith(f"Made the library in {run.home}\n")
-    assert f"Taken in from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
+    assert f"Imported from {tmp_path / 'skills'}: skill:csv@1, skill:pdf@1\n" in ran.out
     assert "1 warning in 1 folder" in ran.out and "color" not in ran.out
     assert "Next: evolvable find" in ran.out
 
@@ -630,7 +630,7 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
     declined = run("init", stdin="n\n", code=1)
     assert f"  {run.user / '.claude/skills'}  (1 skill, scope user)" in declined.err
     assert f"  {run.project / '.agents/skills'}  (1 skill, scope project)" in declined.err
-    assert "Error: Nothing was taken in." in declined.err
+    assert "Error: Nothing was imported." in declined.err
     assert not run.home.exists()
 
     taken = run("init", "--json", stdin="y\n").json
@@ -957,7 +957,7 @@ def test_what_comes_in_and_is_easily_taken_for_another_is_named(run, command):
 
     told = run(command, folder, "--yes").out
 
-    title, lines = told.partition("\nEasily taken for each other:\n")[1:]
+    title, lines = told.partition("\nSimilar descriptions:\n")[1:]
     assert title and names_the_twins(lines.splitlines())
 
 
@@ -974,7 +974,7 @@ def test_nothing_is_said_where_all_can_be_told_apart(run, command):
     folder = saved(run, OTHERS)
 
     assert run(command, folder, "--yes", "--json").json["doubles"] == []
-    assert "Easily taken" not in run(command, folder, "--yes").out
+    assert "Similar descriptions" not in run(command, folder, "--yes").out
 
 
 @pytest.mark.process
@@ -990,7 +990,7 @@ def test_what_comes_in_is_compared_with_what_is_there(run):
 def test_the_doctor_names_what_is_easily_taken_for_another(run):
     run("import", saved(run, TWINS | OTHERS), "--yes")
 
-    title, lines = run("doctor").out.partition("\nEasily taken for each other:\n")[1:]
+    title, lines = run("doctor").out.partition("\nSimilar descriptions:\n")[1:]
 
     assert title and names_the_twins(lines.splitlines())
     assert names_the_twins(run("doctor", "--json").json["doubles"])

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_server.clients import config_files, json_edit
-from evolvable_server.clients import json_edit as jsonc
 from evolvable_server.clients.registration import CLIENTS, configuration_entry
 from evolvable_server.config import read_machine
 
@@ -85,7 +84,7 @@ def given_file(run: CommandLine, client: str, text: str) -> Path:
 
 def entry_in(path: Path, client: str) -> Any:
     text = path.read_text(encoding="utf-8")
-    values: Any = tomllib.loads(text) if path.suffix == ".toml" else jsonc.parse_jsonc(text).root.value
+    values: Any = tomllib.loads(text) if path.suffix == ".toml" else json_edit.parse_jsonc(text).root.value
     return values[CLIENTS[client].table]["evolvable"]
 
 

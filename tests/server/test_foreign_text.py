@@ -12,7 +12,6 @@ from evolvable_server.config import Config
 from evolvable_server.hooks.dispatch import HookDispatcher
 from evolvable_store.operation import Actor, Identity, Principal
 from evolvable_store.resource import Ref
-from evolvable_store.storage.attestations import Attestations
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.retrieval import SearchDependencies
@@ -243,7 +242,7 @@ async def test_a_server_that_runs_sees_that_a_folder_is_listed_no_longer(place: 
     put(place, "theirs", skill_text("theirs", "Merges PDF forms."))
     with Library.open(place.home) as library:
         head = library.store.head(Ref.parse("skill:theirs"))
-        vouching = Attestations(library.store.backend)
+        vouching = library.store.backend.attestations
         vouching.vouch([(head.id, head.tree)], library.store.now(), PERSON, folder=str(place.skills))
     entry = f"[[trusted]]\nfolder = {json.dumps(str(place.skills))}\n"
     told = []

@@ -270,7 +270,7 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
 
 KILLED = """
 import os, signal, sys
-from evolvable_store import gc as purge
+from evolvable_store.storage.maintenance import SqlitePurges
 steps = int(sys.argv.pop(1))
 def killing(function):
     def step(*values, **options):
@@ -280,11 +280,11 @@ def killing(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*values, **options)
     return step
-for name in ("begin_purge", "_write_tombstones", "forget_vectors", "finish_purge", "_empty_log"):
-    setattr(purge, name, killing(getattr(purge, name)))
-from evolvable_tools.verbs import purge_content as purging
-for name in ("_write", "_renew_heads", "_forget_index"):
-    setattr(purging, name, killing(getattr(purging, name)))
+for name in ("begin", "write_tombstones", "replace_texts", "finish"):
+    setattr(SqlitePurges, name, killing(getattr(SqlitePurges, name)))
+from evolvable_tools.verbs import purge_content
+for name in ("_write", "_renew_heads", "_forget_index", "forget_vectors"):
+    setattr(purge_content, name, killing(getattr(purge_content, name)))
 from evolvable_server.cli import main
 sys.argv[0] = "evolvable"
 sys.exit(main())

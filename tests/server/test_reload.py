@@ -8,7 +8,7 @@ import pytest
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.release_channel import Channel, MoveNote, ReleasePolicy
+from evolvable_store.storage.protocol import MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -124,7 +124,7 @@ async def test_clients_of_both_eras_are_told(place, era):
     told: list[str] = []
     with Store.open(place.home) as store:
         note = MoveNote(store.now(), Actor.HUMAN, "hosts see what I save", None, 0)
-        Channel(store.backend).set_policy(note, ReleasePolicy.LIVE)
+        store.backend.channel.set_policy(note, ReleasePolicy.LIVE)
 
     async def on_message(message):
         told.append(getattr(message, "method", type(message).__name__))

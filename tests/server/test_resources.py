@@ -12,7 +12,7 @@ from mcp_place import ERAS, skill_text
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
 from evolvable_store.store import Store
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
@@ -103,7 +103,7 @@ async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed
     with Store.open(mixed.home) as store:
         heads = [store.head(Ref.parse(f"skill:acme/{name}")) for name in ("tides", "pdf")]
         note = MoveNote(store.now(), Actor.HUMAN, "not yet", None, 0)
-        Channel(store.backend).place(note, {head.id: ChannelState(None, withdrawn=True) for head in heads})
+        store.backend.channel.place(note, {head.id: ChannelState(None, withdrawn=True) for head in heads})
     async with mixed.client("modern") as client:
         templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
@@ -197,7 +197,7 @@ async def test_changes_of_subscribed_uris_and_of_the_lists_are_told(mixed, era, 
     uris = ["skill://acme/tides/SKILL.md", "memory://USER/USER.md", "prompt://review/PROMPT.md"]
     told = Told()
     with Store.open(mixed.home) as store:
-        Channel(store.backend).set_policy(
+        store.backend.channel.set_policy(
             MoveNote(store.now(), Actor.HUMAN, "shown at once", None, 0), ReleasePolicy.LIVE
         )
     async with connected(mixed, era, transport, told) as client:

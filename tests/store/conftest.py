@@ -1,4 +1,4 @@
-"""A library in a temporary folder, over every backend there is, with a clock that stands still until told."""
+"""A library in a temporary folder, over every implementation of the storage, with a clock that the test moves."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +19,20 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["sqlite"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Callable[[], Store]:
+OPENERS = {"sqlite": Store.open}
+"""How a library is opened, by implementation of the storage; a second one is added here."""
+
+
+@pytest.fixture(params=OPENERS)
+def open_store(request: pytest.FixtureRequest) -> Callable[..., Store]:
+    """Opens a library in a folder, over each implementation."""
+    return OPENERS[request.param]
+
+
+@pytest.fixture
+def reopen(open_store: Callable[..., Store], tmp_path: Path, clock: Clock) -> Callable[[], Store]:
     """Opens the test's library, as often as it is called; each is to be closed by the caller."""
-    home = tmp_path / "home"
-    assert request.param == "sqlite"
-    return lambda: Store.open(home, create=True, clock=clock)
+    return lambda: open_store(tmp_path / "home", create=True, clock=clock)
 
 
 @pytest.fixture
@@ -35,9 +43,9 @@ def store(reopen: Callable[[], Store]) -> Iterator[Store]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
+def other(open_store: Callable[..., Store], tmp_path: Path) -> Iterator[Store]:
     """A second library."""
-    with Store.open(tmp_path / "other", create=True) as store:
+    with open_store(tmp_path / "other", create=True) as store:
         yield store
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import FROZEN, attacks, skill
 from soundness import all_changes, assert_sound, replayed
 
-from evolvable_store.bundle import import_staging as stream_module
+from evolvable_store.bundle import archive_reader as stream_module
 from evolvable_store.bundle.export import export_json
 from evolvable_store.bundle.import_ import ImportReport, import_json
 from evolvable_store.errors import EvolvableError, InvalidArchive, LibraryError, NoSuchResource, TooLarge
@@ -20,8 +20,9 @@ from evolvable_store.fsck import check_library
 from evolvable_store.objects import EXECUTABLE, File, Manifest, TreeEntry, blob_hash, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Intent
 from evolvable_store.resource import Ref
+from evolvable_store.storage.protocol import ReplayStep
 from evolvable_store.store import Store
-from evolvable_store.transaction import ReplayStep, replay
+from evolvable_store.transaction import replay
 
 PDF, TOOL = Ref.parse("skill:user/pdf"), Ref.parse("tool:acme/t")
 BYTES = [b"", b"\xff\xfe", b"\xef\xbb\xbfbom", b"a\0b", b"a\r\nb\rc", "\u2028\U0001f600\u0301".encode(), b'"\\\x1b[31m']

@@ -23,10 +23,9 @@ from evolvable_store.bundle.import_ import ImportCandidate, ImportReport, import
 from evolvable_store.errors import Invalid, InvalidArchive, InvalidArgument, InvalidPath, InvalidRef, TooLarge
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, PLAIN, File, Files
 from evolvable_store.operation import Actor
-from evolvable_store.paths import path_problem
+from evolvable_store.paths import is_ignored, path_problem
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.store import Store
-from evolvable_store.workingcopy.tree_reader import is_ignored
 
 END = b"PK\5\6" + bytes(4)
 MAIN = "---\nname: {}\ndescription: Does things.\n---\nDo it.\n"

@@ -17,7 +17,9 @@ from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import ChannelEntry
+from evolvable_store.storage.repositories import Channel
 from evolvable_store.store import Store
 from evolvable_store.transaction import WriteResult
 
@@ -29,7 +31,7 @@ Put = Callable[..., WriteResult]
 
 def held(store: Store, ref: Ref = PDF) -> ChannelEntry:
     head = store.head_or_none(ref)
-    found = Channel(store.backend).of(head.id) if head else None
+    found = store.backend.channel.of(head.id) if head else None
     assert found is not None
     return found
 
@@ -45,11 +47,11 @@ def remove(store: Store, ref: Ref = PDF) -> None:
 
 def publish(store: Store, *refs: Ref) -> int | None:
     heads = [store.head(ref) for ref in refs]
-    return Channel(store.backend).place(NOTE, {head.id: ChannelState(head.version) for head in heads})
+    return store.backend.channel.place(NOTE, {head.id: ChannelState(head.version) for head in heads})
 
 
 def under(store: Store, policy: ReleasePolicy) -> Channel:
-    channel = Channel(store.backend)
+    channel = store.backend.channel
     channel.set_policy(NOTE, policy)
     return channel
 
@@ -58,7 +60,7 @@ def test_a_new_skill_appears_by_itself_and_later_versions_wait(store: Store, put
     put("pdf", "one")
     put("pdf", "two")
     assert (seen(store), store.head(PDF).version) == (1, 2)
-    (move,) = Channel(store.backend).moves(9)
+    (move,) = store.backend.channel.moves(9)
     assert (move.note.actor, move.note.operation) == (Actor.AGENT, 1)
     assert move.note.reason == "write pdf (by itself: the policy is new)"
 
@@ -69,7 +71,7 @@ def test_one_move_publishes_many_skills_or_none(store: Store, put: Put) -> None:
     assert publish(store, PDF, CSV) == 3
     assert (seen(store, PDF), seen(store, CSV)) == (2, 2)
     placed = [("skill:csv", 1, 2), ("skill:pdf", 1, 2)]
-    assert [(str(p.ref), p.before, p.after) for p in Channel(store.backend).placings([3])] == placed
+    assert [(str(p.ref), p.before, p.after) for p in store.backend.channel.placings([3])] == placed
     assert publish(store, PDF, CSV) is None
 
 
@@ -86,7 +88,7 @@ def test_manual_lets_new_skills_wait_and_live_follows_the_head(store: Store, put
 
 
 def test_setting_the_policy_that_is_in_force_is_no_move(store: Store) -> None:
-    assert Channel(store.backend).set_policy(NOTE, ReleasePolicy.NEW) is None
+    assert store.backend.channel.set_policy(NOTE, ReleasePolicy.NEW) is None
     assert under(store, ReleasePolicy.MANUAL).set_policy(NOTE, ReleasePolicy.MANUAL) is None
 
 
@@ -103,7 +105,7 @@ def test_a_removed_skill_is_not_seen_and_returns_as_it_was_seen_before(store: St
 def test_a_removal_that_was_published_makes_the_name_new_again(store: Store, put: Put) -> None:
     put("pdf", "one")
     remove(store)
-    Channel(store.backend).place(NOTE, {held(store).resource: ChannelState(None)})
+    store.backend.channel.place(NOTE, {held(store).resource: ChannelState(None)})
     put("pdf", "two")
     assert seen(store) == 2
 
@@ -125,8 +127,8 @@ def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(store: Store, put: P
 def test_only_skills_are_on_the_channel(store: Store) -> None:
     with store.transaction(Actor.AGENT, "remember") as tx:
         tx.put(Ref.parse("memory:USER"), {"USER.md": skill("x")["SKILL.md"]})
-    assert Channel(store.backend).held() == []
-    assert Channel(store.backend).last() == 0
+    assert store.backend.channel.held() == []
+    assert store.backend.channel.last() == 0
 
 
 def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
@@ -135,7 +137,7 @@ def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
     with pytest.raises(Exception, match="not at version 7"), store.transaction(Actor.AGENT, "two at once") as tx:
         tx.put(CSV, skill("new"))
         tx.put(PDF, skill("two"), expected_version=7)
-    assert [str(h.ref) for h in Channel(store.backend).held()] == ["skill:pdf"]
+    assert [str(h.ref) for h in store.backend.channel.held()] == ["skill:pdf"]
     assert seen(store) == 1
 
 
@@ -162,7 +164,7 @@ def test_gc_and_backup_keep_what_hosts_see(store: Store, put: Put, tmp_path: Pat
     under(store, ReleasePolicy.MANUAL)
     assert collect(store).blobs == 0
     with Store.open(backup(store, tmp_path / "copy")) as copy:
-        assert (seen(copy), Channel(copy.backend).policy()) == (1, ReleasePolicy.MANUAL)
+        assert (seen(copy), copy.backend.channel.policy()) == (1, ReleasePolicy.MANUAL)
         head = copy.head(PDF)
         assert copy.file(head, "SKILL.md", seen(copy)).data == b"one"
 
@@ -182,7 +184,7 @@ def test_a_history_brings_its_channel_along(store: Store, put: Put, tmp_path: Pa
     with Store.open(tmp_path / "new", create=True, clock=clock) as other:
         import_json(other, exported(store))
         assert (seen(other, PDF), seen(other, CSV)) == (2, None)
-        theirs, ours = Channel(other.backend), Channel(store.backend)
+        theirs, ours = other.backend.channel, store.backend.channel
         assert theirs.policy() is ReleasePolicy.MANUAL
         assert [m.note.reason for m in theirs.moves(9)] == [m.note.reason for m in ours.moves(9)]
         assert check_library(other).faults == ()
@@ -199,7 +201,7 @@ def test_an_import_never_moves_what_hosts_see_already(store: Store, put: Put, tm
         import_json(other, exported(store))
         assert (seen(other, PDF), other.head(PDF).version) == (1, 2)
         assert seen(other, CSV) == 2
-        assert Channel(other.backend).policy() is ReleasePolicy.NEW
+        assert other.backend.channel.policy() is ReleasePolicy.NEW
 
 
 def test_of_an_archive_without_a_channel_the_newest_version_is_seen(

@@ -15,7 +15,6 @@ from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import (
-    EvidenceLog,
     Grade,
     Outcome,
     ReportedOutcome,
@@ -23,16 +22,11 @@ from evolvable_store.storage.evidence import (
     Usage,
     Use,
     add_client_session,
-    baseline_successes,
-    count_impressions,
-    count_successes,
-    list_attempts,
 )
 from evolvable_store.storage.observations import (
     Impression,
     ImpressionLog,
     IngestedSession,
-    ObservationLog,
     OutcomeSignal,
     UsageObservation,
 )
@@ -48,7 +42,7 @@ def told(store: Store, put) -> Store:
     """A library with one of everything, about two skills."""
     for name in ("pdf", "csv"):
         put(name, name)
-    log, (csv, pdf) = EvidenceLog(store.backend), [head.id for head in store.heads()]
+    log, (csv, pdf) = store.backend.evidence, [head.id for head in store.heads()]
     log.add_use(Use("use-1", AT, pdf, 1, "search-1", "s1"))
     told = ReportedOutcome(
         AT, pdf, 1, Outcome.SUCCEEDED, "use-1", Usage.USED, "forms", "seen", "s1", "agent", REPORTED, "s1"
@@ -63,25 +57,30 @@ def told(store: Store, put) -> Store:
         add_client_session(db, "s2", "client-2", AT)
         add_client_session(db, "s3", "client-3", AT)
     sighting = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
-    ObservationLog(store.backend).take(
+    store.backend.observations.take(
         IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting]
     )
-    ObservationLog(store.backend).take(IngestedSession("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
+    store.backend.observations.take(IngestedSession("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
     return store
 
 
 def state(store: Store) -> object:
     """Everything that is known, by names instead of ids."""
     names = {head.id: head.name for head in store.heads()}
-    log = ObservationLog(store.backend)
+    log = store.backend.observations
     return (
         [
             (names[one.resource], one.version, one.key, one.outcome, one.used, one.model)
-            for one in list_attempts(store.backend)
+            for one in store.backend.evidence.list_attempts()
         ],
-        {names[resource]: seen for resource, seen in count_impressions(store.backend, "").items()},
-        {names[resource]: proof for resource, proof in count_successes(store.backend, names).items()},
-        *(baseline_successes(store.backend), log.taken("s2"), log.taken("s3"), log.sightings("s2")[0].signals),
+        {names[resource]: seen for resource, seen in store.backend.evidence.count_impressions("").items()},
+        {names[resource]: proof for resource, proof in store.backend.evidence.count_successes(names).items()},
+        *(
+            store.backend.evidence.baseline_successes(),
+            log.taken("s2"),
+            log.taken("s3"),
+            log.sightings("s2")[0].signals,
+        ),
     )
 
 
@@ -94,9 +93,9 @@ def archive(store: Store, *refs: str) -> bytes:
 def test_what_was_noted_is_there_once(told: Store) -> None:
     pdf = told.head(Ref.parse("pdf")).id
 
-    assert count_successes(told.backend, [pdf]) == {pdf: SuccessCounts(2, 2)}
-    assert count_impressions(told.backend, "")[pdf].times == 1
-    assert baseline_successes(told.backend) == SuccessCounts(1, 0)
+    assert told.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(2, 2)}
+    assert told.backend.evidence.count_impressions("")[pdf].times == 1
+    assert told.backend.evidence.baseline_successes() == SuccessCounts(1, 0)
 
 
 def test_backup_and_gc_keep_it_and_fsck_finds_it_sound(told: Store, tmp_path: Path) -> None:
@@ -119,8 +118,11 @@ def test_an_archive_carries_it_as_history_that_counts_nothing_and_taking_it_in_a
         import_json(other, io.BytesIO(data))
         for _ in range(2):
             (pdf, csv) = (other.head(Ref.parse(name)).id for name in ("pdf", "csv"))
-            assert (list_attempts(other.backend), count_impressions(other.backend, "")) == ([], {})
-            assert (count_successes(other.backend, [pdf, csv]), baseline_successes(other.backend)) == (
+            assert (other.backend.evidence.list_attempts(), other.backend.evidence.count_impressions("")) == ([], {})
+            assert (
+                other.backend.evidence.count_successes([pdf, csv]),
+                other.backend.evidence.baseline_successes(),
+            ) == (
                 {},
                 SuccessCounts(),
             )
@@ -133,7 +135,7 @@ def test_evidence_that_came_later_comes_with_the_next_archive(told: Store, tmp_p
     with Store.open(tmp_path / "other", create=True) as other:
         import_json(other, io.BytesIO(archive(told)))
         pdf = told.head(Ref.parse("pdf")).id
-        EvidenceLog(told.backend).add_outcome(
+        told.backend.evidence.add_outcome(
             ReportedOutcome("2026-11-21T00:00:00.000000Z", pdf, 1, Outcome.FAILED, "use-1")
         )
         import_json(other, io.BytesIO(archive(told)))
@@ -150,14 +152,14 @@ def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_
     with Store.open(tmp_path / "other", create=True) as other:
         import_json(other, io.BytesIO(json.dumps(whole).encode()))
         pdf = other.head(Ref.parse("pdf")).id
-        evidence, log = EvidenceLog(other.backend), ObservationLog(other.backend)
+        evidence, log = other.backend.evidence, other.backend.observations
         assert log.taken("s2") is None and not evidence.used_in("s1", [pdf])
         with pytest.raises(NoSuchUse):
             evidence.use("use-1")
         assert evidence.add_first_use(Use("use-2", AT, pdf, 1, None, "s2", "agent", "client-2"))
         one = UsageObservation(pdf, 1, AT, "large", True, True, ("skill",), Outcome.SUCCEEDED, (SIGNAL,))
         assert log.take(IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one])
-        assert count_successes(other.backend, [pdf]) == {pdf: SuccessCounts(1, 1, 1, 1)}
+        assert other.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1, 1, 1)}
 
 
 def test_an_archive_of_one_skill_says_nothing_of_the_others(told: Store, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(told: Store, tmp
         whole |= {} if evidence is None else {"evidence": evidence}
         with Store.open(tmp_path / str(number), create=True) as other:
             assert len(import_json(other, io.BytesIO(json.dumps(whole).encode())).added) == 2
-            assert list_attempts(other.backend) == []
+            assert other.backend.evidence.list_attempts() == []
         whole["evidence"] = []
 
 
@@ -210,7 +212,7 @@ def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
 
 
 def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(told: Store) -> None:
-    log, csv = ObservationLog(told.backend), told.head(Ref.parse("csv")).id
+    log, csv = told.backend.observations, told.head(Ref.parse("csv")).id
     other = UsageObservation(csv, 1, AT, None, True, False, ("read",))
 
     assert not log.take(IngestedSession("s2", "codex", "d", 9, AT, None), [other])
@@ -221,12 +223,12 @@ def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does
 
 def test_a_later_word_counts_in_whatever_order_it_was_stored(store: Store, put) -> None:
     put("pdf", "x")
-    log, pdf = EvidenceLog(store.backend), store.head(Ref.parse("pdf")).id
+    log, pdf = store.backend.evidence, store.head(Ref.parse("pdf")).id
     log.add_use(Use("use-1", AT, pdf, 1))
     for at, outcome in (("13:00", Outcome.SUCCEEDED), ("12:30", Outcome.FAILED)):
         log.add_outcome(
             ReportedOutcome(f"2026-11-20T{at}:00.000000Z", pdf, 1, outcome, "use-1", grade=REPORTED, voter="s1")
         )
 
-    assert count_successes(store.backend, [pdf]) == {pdf: SuccessCounts(1, 1)}
+    assert store.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1)}
     assert log.tally(pdf).succeeded == 1

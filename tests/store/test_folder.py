@@ -17,14 +17,11 @@ from processes import poll
 from samples import attacks
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, make_manifest
-from evolvable_store.paths import MAX_DEPTH
+from evolvable_store.paths import IGNORED, MAX_DEPTH, is_disposable, is_ignored
 from evolvable_store.workingcopy import tree_reader as module
 from evolvable_store.workingcopy.tree_reader import (
-    IGNORED,
     MAX_SEEN,
     RACY_NS,
-    is_disposable,
-    is_ignored,
     read_folder,
     signature,
     tracked_paths,

@@ -11,7 +11,6 @@ from processes import Children, Gate
 from samples import skill
 from soundness import assert_sound
 
-from evolvable_store import gc
 from evolvable_store.errors import LibraryCorrupt, LibraryReadOnly
 from evolvable_store.gc import CollectedBlobs, collect
 from evolvable_store.objects import File, blob_hash, pack
@@ -80,14 +79,15 @@ def test_what_is_named_between_looking_and_removing_is_kept(
 ) -> None:
     put("pdf", "one")
     leave(store, b"two", b"three")
-    survey = gc._survey
+    maintenance = store.backend.maintenance
+    survey = maintenance.unreferenced_blobs
 
-    def looked(store: Store) -> object:
-        found = survey(store)
+    def publish_after_survey() -> object:
+        found = survey()
         put("pdf", "two")
         return found
 
-    monkeypatch.setattr(gc, "_survey", looked)
+    monkeypatch.setattr(maintenance, "unreferenced_blobs", publish_after_survey)
     assert collect(store) == CollectedBlobs(1, 5)
     assert store.files(store.head(Ref.parse("pdf"))) == skill("two")
     assert_sound(store)

@@ -10,9 +10,8 @@ import pytest
 from evolvable_store.errors import UntrustedHome
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
-from evolvable_store.paths import CONFIGURATION
+from evolvable_store.paths import CONFIGURATION, LIBRARY_FILE
 from evolvable_store.resource import Ref
-from evolvable_store.storage.sqlite import FILE
 from evolvable_store.store import Store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
@@ -72,7 +71,7 @@ def test_an_own_home_that_others_can_reach_is_repaired_with_all_that_is_in_it(tm
 def test_files_of_a_private_home_are_repaired_too(tmp_path: Path) -> None:
     home = tmp_path / "home"
     fill(home)
-    (home / FILE).chmod(0o644)
+    (home / LIBRARY_FILE).chmod(0o644)
     (home / "callers").mkdir(mode=0o755)
     Store.open(home).close()
     assert modes(home) == {}
@@ -119,7 +118,7 @@ def test_an_empty_folder_of_another_account_becomes_no_home(tmp_path: Path) -> N
 
 
 @as_root
-@pytest.mark.parametrize("name", [FILE, f"{FILE}-wal"])
+@pytest.mark.parametrize("name", [LIBRARY_FILE, f"{LIBRARY_FILE}-wal"])
 def test_a_library_that_another_account_planted_in_an_own_home_is_refused(tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
     fill(home)

@@ -13,12 +13,14 @@ from evolvable_tools.evolve.candidates.programs import Program, make_part, make_
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
+from evolvable_tools.evolve.ledger.run_reducer import Journal
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import Journal, RunContext, TrialMeasurer
+from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner
+from evolvable_tools.evolve.trials.scheduler import TrialSettings
 from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")
@@ -90,7 +92,7 @@ def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> ScriptedModel:
 class OpenTest:
     """The sealed test of a run in one process."""
 
-    def __init__(self, tests: Sequence[Task], measures: Callable[[], TrialMeasurer], look: int = 1) -> None:
+    def __init__(self, tests: Sequence[Task], measures: Callable[[], TrialRunner], look: int = 1) -> None:
         self._tests, self._measures, self.look = tests, measures, look
         self.opened_for: list[str] = []
 
@@ -98,7 +100,7 @@ class OpenTest:
     def size(self) -> int:
         return len(self._tests)
 
-    def opened(self, run: str, finalist: str) -> tuple[Sequence[Task], int, TrialMeasurer]:
+    def open(self, run: str, finalist: str) -> tuple[Sequence[Task], int, TrialRunner]:
         self.opened_for.append(finalist)
         return self._tests, self.look, self._measures()
 
@@ -120,7 +122,7 @@ def running(
     place.keep_program(base)
     every = [one for split in Split for one in splits[split]]
     executor = executor or SimulatedExecutor(every, seed=settings.seed)
-    budget = RunBudget(BudgetLimits(*(getattr(settings.limit, name) for name in ("cost", "tokens", "calls", "wall"))))
+    budget = RunBudget(settings.limit)
     with (
         Ledger.open(place.ledger, durable=False) as ledger,
         Ledger.open(folder / "test.jsonl", durable=False) as sealed,

@@ -21,9 +21,11 @@ from trial_parts import BASE, ByFirstWord, Scripted, program, task
 
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
+from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.trials.backends import ProcessBackend
-from evolvable_tools.evolve.trials.budget import BudgetLimits, RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
+from evolvable_tools.evolve.trials.budget import RunBudget
+from evolvable_tools.evolve.trials.measurement import TrialRunner
+from evolvable_tools.evolve.trials.scheduler import TrialSettings
 
 SHARES = 4
 """Runs at once: they wait for the disk most of the time."""
@@ -55,7 +57,7 @@ async def run(folder: Path, size: int, records: int = 10**9, torn: bool = False)
     with Killed.open(folder / "ledger.jsonl") as ledger:
         ledger.records_left, ledger.torn = records, torn
         settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0))
-        budget = RunBudget(BudgetLimits(cost=100.0))
+        budget = RunBudget(SpendLimit(cost=100.0))
         trials = TrialRunner(Scripted(), ledger, scoring=ByFirstWord(), budget=budget, settings=settings)
         todo = [task(f"t{number}", PROMPTS[number % 4]) for number in range(size)]
         first = await trials.measure([(BASE, one, 0) for one in todo], "base")

@@ -4,9 +4,9 @@ import pytest
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.search import find_skill, list_resources
 
 

@@ -15,9 +15,9 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.embedding import NearestDescription, SimilarResources
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchDependencies, SearchQuery
-from evolvable_tools.retrieval.cascade import CascadeResult, SearchMatch, search_cascade
-from evolvable_tools.retrieval.hybrid import confidences, content_of, fuse
+from evolvable_tools.retrieval import SearchDependencies, SearchMatch, SearchQuery
+from evolvable_tools.retrieval.cascade import CascadeResult, search_cascade
+from evolvable_tools.retrieval.hybrid import DEPTH, confidences, fuse_with_vectors
 
 Skill = Callable[..., Ref]
 
@@ -167,10 +167,11 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
     names = chance.sample(sorted(OFFICE), 4)
     near = StandIn(library, {name: chance.uniform(-0.1, 0.9) for name in names})
     query = SearchQuery("review the sql and pdf tables of the release with helm", Kind.SKILL, None, 10)
+    ranking = library.index.search(query.task, kind=query.kind, limit=query.limit, depth=DEPTH)
 
-    fused = fuse(library.index, query, near)
+    fused = fuse_with_vectors(library.index, query, ranking, near)
 
-    sure = confidences(fused, content_of(fused.ranking))
+    sure = confidences(fused)
     assert list(sure) == sorted(sure, reverse=True)
     found = search_cascade(library.index, query.task, limit=10, means=SearchDependencies(near))
     assert refs(found) == [str(hit.scored.entry.ref) for hit in fused.hits]

@@ -12,9 +12,9 @@ from samples import put_texts
 from evolvable_store.resource import Kind
 from evolvable_store.search.index import Index
 from evolvable_tools.library import Library
-from evolvable_tools.retrieval import SearchCandidate, SearchQuery
+from evolvable_tools.retrieval import SearchMatch, StageResult
 from evolvable_tools.retrieval.cascade import search_cascade
-from evolvable_tools.retrieval.exact import LONGEST_PHRASE, MOST_WORDS, match_exact
+from evolvable_tools.retrieval.exact import LONGEST_PHRASE, MOST_WORDS, TaskWords, match_exact
 
 Teach = Callable[..., None]
 
@@ -31,8 +31,13 @@ def teach(library: Library) -> Teach:
     return lambda **triggers: write(library, {name.replace("_", "-"): its for name, its in triggers.items()})
 
 
-def ask(library: Library, task: str, limit: int = 10) -> tuple[SearchCandidate, ...]:
-    return match_exact(library.index, SearchQuery(task, Kind.SKILL, None, limit)).candidates
+def ask(library: Library, task: str, limit: int = 10) -> tuple[SearchMatch, ...]:
+    return match(library.index, task, limit).candidates
+
+
+def match(index: Index, task: str, limit: int = 10) -> StageResult:
+    words = TaskWords.of(task)
+    return match_exact(words, index.phrases(words.words, names=words.names, kind=Kind.SKILL), limit)
 
 
 def names(library: Library, task: str) -> list[str]:
@@ -176,7 +181,7 @@ def seconds(index: Index, *tasks: str, runs: int = 7) -> list[float]:
     for _ in range(runs):
         for task, its in zip(tasks, times, strict=True):
             started = time.thread_time()
-            match_exact(index, SearchQuery(task, Kind.SKILL, None, 10))
+            match(index, task)
             its.append(time.thread_time() - started)
     return [median(its) for its in times]
 

@@ -10,8 +10,8 @@ from earned import seen
 from talks import Talk
 
 from evolvable_store.resource import Ref
-from evolvable_store.storage.evidence import Outcome, SuccessCounts, count_successes, list_attempts
-from evolvable_store.storage.observations import ObservationLog
+from evolvable_store.storage.evidence import Outcome, SuccessCounts
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.detection import classify_verdict
 from evolvable_tools.outcomes.ingest import record_uses
@@ -20,7 +20,6 @@ from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.sessions import Origin
 from evolvable_tools.sessions.parser import read_session
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 TEST = "cd app && pytest -q tests/test_forms.py"
@@ -125,7 +124,7 @@ def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_sessio
 
     assert one(library, talk).version == 1
     assert library.evidence.use(loaded.use_id).session == "s1"
-    (attempt,) = list_attempts(library.store.backend)
+    (attempt,) = library.store.backend.evidence.list_attempts()
     assert (attempt.key, attempt.model, attempt.outcome) == ("s1", "claude-opus-5-5", Outcome.SUCCEEDED)
     assert library.evidence.tally(library.store.head(PDF).id).loaded == told.loaded == 1
 
@@ -142,7 +141,7 @@ def test_a_session_is_counted_once_however_often_it_comes_and_grows(library, fol
 
     grown = work(talk).session
     assert [record_uses(library, session).kept for session in (grown, short, grown)] == [True, False, False]
-    assert count_successes(library.store.backend, [head]) == {head: SuccessCounts(1, 1)}
+    assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
     assert library.evidence.tally(head).loaded == 1
     with Library.open(library.store.home) as other:
         assert not record_uses(other, grown).kept
@@ -162,7 +161,7 @@ def test_many_that_take_it_in_at_once_do_not_double_it(library, folder):
     for thread in threads:
         thread.join()
     assert sorted(kept) == [False, False, False, True]
-    assert len(ObservationLog(library.store.backend).sightings("session-1")) == 1
+    assert len(library.store.backend.observations.sightings("session-1")) == 1
 
 
 # What came of it
@@ -242,12 +241,12 @@ def test_what_was_reported_and_what_the_session_shows_must_agree(library, agent,
     in_s1, in_s2 = type(agent)(agent.actor, "s1"), type(agent)(agent.actor, "s2")
     load.load_skill(library, in_s1, PDF), load.load_skill(library, in_s2, PDF)
     load.report_outcome(library, in_s1, outcome="succeeded", ref=PDF)
-    assert count_successes(library.store.backend, [head]) == {head: SuccessCounts(1, 1)}
+    assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
 
     load.report_outcome(library, in_s2, outcome="failed", ref=PDF)
     taken(library, work(Talk("s2").typed("x").loaded("pdf")))
-    assert count_successes(library.store.backend, [head]) == {head: SuccessCounts(1, 1)}
-    assert {one.key: one.outcome for one in list_attempts(library.store.backend)} == {
+    assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
+    assert {one.key: one.outcome for one in library.store.backend.evidence.list_attempts()} == {
         "s1": Outcome.SUCCEEDED,
         "s2": Outcome.UNKNOWN,
     }

@@ -18,9 +18,9 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
-from evolvable_tools.verbs.edit import TextEdit
 
 PDF = Ref.parse("pdf")
 
@@ -289,7 +289,6 @@ def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, ag
 
 
 def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkeypatch):
-    from evolvable_store.storage.proposals import Proposals
     from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
@@ -297,7 +296,7 @@ def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkey
     real = library.take_in
 
     def rejected_meanwhile(refs):
-        Proposals(library.store.backend).reject(done.proposal_id, "no")
+        library.store.backend.proposals.reject(done.proposal_id, "no")
         real(refs)
 
     monkeypatch.setattr(library, "take_in", rejected_meanwhile)

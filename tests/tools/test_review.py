@@ -15,7 +15,7 @@ from transcripts import REJECTED
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.proposals import Proposals, Reviews
+from evolvable_store.storage.proposals import SqliteReviews
 from evolvable_store.store import Store
 from evolvable_tools.approval_policy import ApprovalPolicy, parse_policies
 from evolvable_tools.library import Caller, Library
@@ -350,11 +350,11 @@ def killed_in(monkeypatch, where, name):
 
 
 STAGES = [
-    (Reviews, "begin"),
-    (service, "asked"),
-    (Reviews, "answered"),
+    (SqliteReviews, "begin"),
+    (service, "ask_model"),
+    (SqliteReviews, "answered"),
     (service, "admit"),
-    (Reviews, "finish"),
+    (SqliteReviews, "finish"),
     (service, "_make_at_once"),
 ]
 
@@ -370,7 +370,7 @@ def test_a_review_that_is_killed_in_any_stage_goes_on_and_nothing_is_doubled_or_
             review(library, BY_NAME["short-commits"], tmp_path, thinker=thinker)
         done = [review(library, BY_NAME["short-commits"], tmp_path, thinker=thinker) for _ in range(2)]
     assert done[0] == done[1] and done[0].state == "done"
-    assert len(Proposals(library.store.backend).waiting()) == 1
+    assert len(library.store.backend.proposals.waiting()) == 1
     assert len(api.asked) == (2 if stage[1] == "answered" else 1)
 
 

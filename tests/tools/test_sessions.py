@@ -32,7 +32,6 @@ from transcripts import (
     write_codex,
 )
 
-from evolvable_store.storage.observations import ObservationLog
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.sessions import NoTranscript, Origin, Session, Span
@@ -373,7 +372,7 @@ def test_sessions_of_both_clients_are_found_the_newest_first_and_listed(tmp_path
 
 
 def test_the_list_says_what_was_taken_in_and_what_went_on_since(library: Library, tmp_path: Path) -> None:
-    log = ObservationLog(library.store.backend)
+    log = library.store.backend.observations
     path = write_claude_code(tmp_path, EVENTS)
 
     def states() -> list[str]:

@@ -12,7 +12,8 @@ from evolvable_store.search.index import IndexEntry
 from evolvable_store.storage.evidence import SuccessCounts
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_lower_bound
-from evolvable_tools.retrieval.cascade import CAP, TIE, SearchMatch, _bound, break_ties
+from evolvable_tools.retrieval import SearchMatch
+from evolvable_tools.retrieval.cascade import CAP, TIE, _bound, break_ties
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import find_skill
 
@@ -121,7 +122,7 @@ def test_who_is_called_by_name_is_not_overtaken(library: Library) -> None:
 
 def match(id_: int, confidence: float, scope: str = "user", stage: str = "text") -> SearchMatch:
     entry = IndexEntry(id_, Kind.SKILL, scope, f"skill-{id_}", 1, "", (), False, "", "")
-    return SearchMatch(entry, stage, confidence, "")
+    return SearchMatch(entry, confidence, "", stage=stage)
 
 
 def ids(matches: Sequence[SearchMatch], proven: Sequence[int] = ()) -> list[int]:

@@ -12,11 +12,11 @@ from evolvable_server.cli.command_line import cli
 from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.outcomes.ingest import record_uses
 from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.search import find_skill
 
 pytestmark = pytest.mark.process

@@ -6,10 +6,10 @@ from evolvable_store.errors import InvalidArgument, NoSuchOperation, NoSuchResou
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_tools.approval_policy import ApprovalLevel
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit as resources
 from evolvable_tools.verbs import load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.versions import undo
 
 PDF, CSV = Ref.parse("pdf"), Ref.parse("csv")

@@ -7,12 +7,14 @@ import pytest
 
 from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, NoSuchUse, NoSuchVersion
 from evolvable_store.objects import File
-from evolvable_store.operation import Actor
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
+from evolvable_tools.file_edits import TextEdit
+from evolvable_tools.library import Caller
 from evolvable_tools.verbs import edit, load
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.versions import resource_history
 
+PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON)
 PDF = Ref.parse("pdf")
 
 
@@ -90,7 +92,7 @@ def test_the_history_says_when_who_why_and_which_files(library, agent, skill):
     edit.update_resource(library, agent, PDF, "shorter", edits=[TextEdit("SKILL.md", "two\n", "")])
     edit.update_resource(library, agent, PDF, "script", files={"scripts/run.py": "print(1)\n"})
 
-    told = resource_history(library, agent, PDF, limit=2)
+    told = resource_history(library, PERSON, PDF, limit=2)
 
     assert [(v.version, v.actor, v.reason, v.files) for v in told.versions] == [
         (3, "agent", "script", ["scripts/run.py"]),
@@ -104,7 +106,7 @@ def test_the_diff_between_two_versions_is_unified_and_names_them(library, agent,
     edit.update_resource(library, agent, PDF, "shorter", edits=[TextEdit("SKILL.md", "two\n", "")])
     edit.update_resource(library, agent, PDF, "script", files={"scripts/run.py": "print(1)"})
 
-    told = resource_history(library, agent, PDF, from_version=1, to_version=3)
+    told = resource_history(library, PERSON, PDF, from_version=1, to_version=3)
 
     assert "--- SKILL.md@1\n+++ SKILL.md@3\n" in told.diff
     assert "\n-two\n" in told.diff
@@ -125,7 +127,7 @@ def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
     skill("pdf")
     edit.update_resource(library, agent, PDF, "x", files={"big.md": "line\n" * 20_000})
 
-    text = resource_history(library, agent, PDF, from_version=1).diff
+    text = resource_history(library, PERSON, PDF, from_version=1).diff
 
     assert len(text) < 50_000
     assert text.endswith("read the files with get_resource.\n")

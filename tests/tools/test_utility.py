@@ -8,7 +8,7 @@ import pytest
 
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use, list_attempts
+from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use
 from evolvable_store.store import Store
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import Utility, utilities
@@ -52,7 +52,7 @@ def learned(home: Path, skill_text: str, order: random.Random) -> dict[str, tupl
             who = {"grade": Grade.REPORTED, "voter": session}
             told = ReportedOutcome(at, named[name], 1, outcome, use, None, task_type, None, session, **who)
             library.evidence.add_outcome(told)
-        found = utilities(list_attempts(library.store.backend))
+        found = utilities(library.store.backend.evidence.list_attempts())
         return {f"{ids[resource]}/{kind}": (q.value, q.n) for (resource, kind), q in found.items()}
 
 
@@ -68,4 +68,4 @@ def test_q_comes_from_the_log_alone_whatever_the_order_it_was_stored_in(tmp_path
 
 def test_nothing_told_is_no_utility(tmp_path):
     with Store.open(tmp_path / "home", create=True) as store:
-        assert utilities(list_attempts(store.backend)) == {}
+        assert utilities(store.backend.evidence.list_attempts()) == {}

@@ -1,8 +1,7 @@
-"""Which changes go live at once and which wait for a person: by kind, by what they do, and by whose work they undo.
+"""Approval policy: which changes go live at once, and which wait for a person.
 
-The door that every write by anything but a person goes through.
-
-Which contents of watched folders are held: what a repository or an agent wrote and a person is to see first.
+It decides by kind, by the effect of a change, and by the author of the work that it replaces. `ContentGate` decides the
+same for contents of watched folders.
 """
 
 import json
@@ -12,10 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
-from evolvable_store.objects import Files
+from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head, Operation, Principal
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.attestations import Attestations, list_authors
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import HoldDecision, IncomingDirectory
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan
@@ -48,7 +46,7 @@ class ApprovalPolicy(StrEnum):
 
 
 def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
-    """Returns the policies that a setting says, such as `memory=auto,agent=off`. Raises InvalidArgument."""
+    """Return the policies that a setting says, such as `memory=auto,agent=off`. Raises InvalidArgument."""
     said: dict[Kind, ApprovalPolicy] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -74,7 +72,7 @@ def stricter_policies(
 
 
 def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
-    """Returns whether a change of this resource by `actor` is only proposed, because it is a memory.
+    """Return whether a change of this resource by `actor` is only proposed, because it is a memory.
 
     Raises Refused for SOUL, and where changes of memories by anybody but a person are off.
     """
@@ -159,7 +157,7 @@ NOTHING = Scan((), CapabilityDiff())
 
 
 def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
-    """Returns what a change by `actor` brings. A removal (no files) brings nothing.
+    """Return what a change by `actor` brings. A removal (no files) brings nothing.
 
     Raises Unsafe for what is refused, unless a person makes the change.
     """
@@ -174,24 +172,24 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
 
 
 def file_bytes(files: Files) -> Mapping[str, bytes]:
-    """Returns the bytes of each file."""
+    """Return the bytes of each file."""
     return {path: file.data for path, file in files.items()}
 
 
 def finding_messages(found: Scan) -> list[str]:
-    """Returns a line for each finding that is more than shown."""
+    """Return a line for each finding that is more than shown."""
     return [f"scan: {one}" for one in found.findings if one.severity is not FindingSeverity.LOW]
 
 
 def dump_scan(found: Scan) -> str | None:
-    """Returns a scan as it is stored with a proposal, None when there is nothing to say."""
+    """Return a scan as it is stored with a proposal, None when there is nothing to say."""
     if found == NOTHING:
         return None
     return json.dumps(asdict(found))
 
 
 def load_scan(text: str | None) -> Scan:
-    """Returns the scan that `kept` wrote."""
+    """Return the scan that `kept` wrote."""
     if text is None:
         return NOTHING
     fields = json.loads(text)
@@ -244,20 +242,18 @@ class ContentGate:
         head = arrival.head
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
-        made = list_authors(self._store.backend, [head.id]).get(head.id, [])
+        made = self._store.backend.attestations.list_authors([head.id]).get(head.id, [])
         if any((one.principal or _implied(one.actor)) is Principal.PERSON for one in made):
             return True
-        return any(one.tree == head.tree for one in Attestations(self._store.backend).of([head.id]))
+        return any(one.tree == head.tree for one in self._store.backend.attestations.of([head.id]))
 
     def _is_known(self, arrival: IncomingDirectory) -> bool:
         """Return whether a person vouches for this very content already."""
         head = arrival.head
         if head is None or head.ref != arrival.ref:
             return False
-        from evolvable_store.objects import make_manifest
-
         tree = make_manifest(arrival.files).tree
-        return any(one.tree == tree for one in Attestations(self._store.backend).of([head.id]))
+        return any(one.tree == tree for one in self._store.backend.attestations.of([head.id]))
 
 
 def _implied(actor: Actor) -> Principal:

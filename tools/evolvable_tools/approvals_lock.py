@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.storage.attestations import Attestation, Signatures
-from evolvable_store.storage.sqlite import SqliteBackend
+from evolvable_store.storage.attestations import Attestation
+from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage.repositories import Signatures
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -57,11 +58,11 @@ class ApprovalsLock:
         """Return whether this key signed a decision to trust a content."""
         return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
 
-    def signatures(self, backend: SqliteBackend) -> Signatures:
+    def signatures(self, backend: Storage) -> Signatures:
         """Return the signatures of a library under this key."""
-        return Signatures(backend, self.key, self.verify)
+        return backend.signatures(self.key, self.verify)
 
-    def vouched(self, backend: SqliteBackend, operations: Iterable[int]) -> set[int]:
+    def vouched(self, backend: Storage, operations: Iterable[int]) -> set[int]:
         """Return those of these operations that count as the person's; see `Signatures.vouched`."""
         return self.signatures(backend).vouched(operations)
 

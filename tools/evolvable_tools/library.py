@@ -1,7 +1,4 @@
-"""What every verb works on, and who calls it.
-
-Which skill of the library a name or a path in a session means, by the folders that mirror the library.
-"""
+"""The library that every verb works on, the caller of a verb, and the skills that a client sees by name or path."""
 
 import contextlib
 import os
@@ -15,17 +12,16 @@ from evolvable_store.errors import Refused
 from evolvable_store.operation import Actor, Identity, Principal, Signer
 from evolvable_store.paths import Registered, TrustedFolders, every_folder, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.observations import ImpressionLog
 from evolvable_store.store import Store
-from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy
+from evolvable_tools.approval_policy import ApprovalLevel, ApprovalPolicy, ContentGate
 from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
-    from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.storage.repositories import Evidence
     from evolvable_store.workingcopy.registry import WorkingCopies
-    from evolvable_tools.approval_policy import ContentGate
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor
 
@@ -105,7 +101,7 @@ class Library:
         level: ApprovalLevel = ApprovalLevel.GUARDED,
         trusted_folders: TrustedFolders = every_folder,
     ) -> Iterator[Self]:
-        """Yields the library in `home` and closes it afterwards. Raises as Store.open."""
+        """Yield the library in `home` and closes it afterwards. Raises as Store.open."""
         store = Store.open(home, create=create, registered=registered)
         library = cls(
             store,
@@ -121,16 +117,14 @@ class Library:
         finally:
             library.close()
 
-    @cached_property
-    def evidence(self) -> "EvidenceLog":
+    @property
+    def evidence(self) -> "Evidence":
         """What is known of how the resources fare."""
-        from evolvable_store.storage.evidence import EvidenceLog
-
-        return EvidenceLog(self.store.backend)
+        return self.store.backend.evidence
 
     @cached_property
     def index(self) -> "Index":
-        """The text index; brought into step by every search."""
+        """The text index; every search updates it first."""
         from evolvable_store.search.index import Index  # a server answers before it searches
 
         return Index.open(self.store)
@@ -138,15 +132,13 @@ class Library:
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy.registry import WorkingCopies
+        from evolvable_store.workingcopy.registry import WorkingCopies  # start time
 
         return WorkingCopies(self.store, gate=self.gate)
 
     @cached_property
-    def gate(self) -> "ContentGate":
+    def gate(self) -> ContentGate:
         """What decides which contents of the folders are held."""
-        from evolvable_tools.approval_policy import ContentGate
-
         return ContentGate(self.store, self.policies)
 
     def authorise(self, caller: Caller, what: str) -> None:
@@ -164,8 +156,8 @@ class Library:
         caller.signer.unlock()
 
     def folders(self) -> list[WatchedFolder]:
-        """Returns the folders that mirror the library, in the order they were added."""
-        return Bindings(self.store.backend).folders()
+        """Return the folders that mirror the library, in the order they were added."""
+        return self.store.backend.bindings.folders()
 
     def note_session(self, caller: Caller) -> None:
         """Keep that the server saw the caller's session; written a moment later."""
@@ -173,22 +165,22 @@ class Library:
             self.shown.note_session(caller.session, caller.connection, self.store.now())
 
     def redacted(self, text: str) -> str:
-        """Returns a text without secrets: whatever somebody says is kept, or sent, only so."""
+        """Return a text without secrets: whatever somebody says is kept, or sent, only so."""
         return self._redactor().redact(text)[0] if text else text
 
     def take_in(self, refs: Iterable[Ref]) -> None:
-        """Takes in what a person saved in the folders of these resources, so that a change is made on top of it."""
+        """Import what a person saved in the folders of these resources, so that a change builds on it."""
         self.working_copies.take_in(refs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
-        """Brings the folders in step with what was just changed; returns a warning for each that could not be.
+        """Write a change into the folders; return a warning for each that could not be written.
 
         created: the resources are new; they are written into every folder of their scope.
         """
         return self.working_copies.checkout(refs, created=created)
 
     def close(self) -> None:
-        """Closes every file, when what was shown is written."""
+        """Close every file, when what was shown is written."""
         self.shown.close()
         if "index" in self.__dict__:
             self.index.close()
@@ -216,14 +208,14 @@ class SkillLocator:
         self._folders_at: dict[str, str] = {}
 
     def by_name(self, name: str) -> Binding | None:
-        """Returns what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
+        """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
         if ":" in name:
             return None
         found = (self._bindings[folder.path].get(name) for folder in self._named)
         return next((binding for binding in found if binding is not None), None)
 
     def by_path(self, path: str) -> tuple[Binding, str] | None:
-        """Returns the skill that a file lies in, and the file's path below it; None when it lies in none."""
+        """Return the skill that a file lies in, and the file's path below it; None when it lies in none."""
         if path == "~" or path.startswith(("~/", "$HOME/")):
             if self._home is None:
                 return None
@@ -244,7 +236,7 @@ class SkillLocator:
         return None
 
     def _real(self, path: str) -> str:
-        """Returns os.path.realpath; a folder that many files lie in is looked at once."""
+        """Return os.path.realpath; a folder that many files lie in is looked at once."""
         folder, name = os.path.split(path)
         if name in ("", ".", "..") or os.path.islink(path):
             return os.path.realpath(path)
@@ -254,7 +246,7 @@ class SkillLocator:
 
 
 def _seen_by_claude(folders: list[WatchedFolder], cwd: str) -> list[WatchedFolder]:
-    """Returns the folders whose skills Claude Code knows by name: those of the project before the user's."""
+    """Return the folders whose skills Claude Code knows by name: those of the project before the user's."""
     native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", "skills")]
     here = Path(os.path.realpath(cwd)) if cwd else None
     around = [folder for folder in native if here is not None and here.is_relative_to(folder.path.parent.parent)]

@@ -1,11 +1,4 @@
-"""What is computed from counts and outcomes: intervals, maturity, utility. Pure functions.
-
-Wilson's interval: how far a share of successes can be trusted, given how many ends it is of.
-
-EvoAgent's four steps of maturity.
-
-SkillMAS's utility Q(resource, task type): learned from outcomes, one update for each episode.
-"""
+"""Metrics of counts and outcomes, as pure functions: Wilson's interval, EvoAgent's maturity, SkillMAS's utility."""
 
 import math
 from collections.abc import Iterable
@@ -18,7 +11,7 @@ Z = 1.959963984540054
 
 
 def wilson_interval(successes: int, ends: int) -> tuple[float, float]:
-    """Returns both ends of Wilson's 95 % interval for the share of successes; (0, 1) without any ends.
+    """Return both ends of Wilson's 95 % interval for the share of successes; (0, 1) without any ends.
 
     Source: E. B. Wilson, 1927. One success of one is (0.21, 1), nine of ten (0.60, 0.98).
     """
@@ -35,12 +28,12 @@ def wilson_interval(successes: int, ends: int) -> tuple[float, float]:
 
 
 def wilson_lower_bound(successes: int, ends: int) -> float:
-    """Returns the lower end of the interval; 0 without any ends."""
+    """Return the lower end of the interval; 0 without any ends."""
     return wilson_interval(successes, ends)[0]
 
 
 def maturity(uses: int, success: float) -> str:
-    """Returns the maturity of a resource with so many uses whose end is known, and this share of successes.
+    """Return the maturity of a resource with so many uses whose end is known, and this share of successes.
 
     Source: EvoAgent, maturity table: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1.
     """
@@ -52,7 +45,7 @@ def maturity(uses: int, success: float) -> str:
 
 
 def maturity_of(successes: int, ends: int) -> str:
-    """Returns the maturity for so many successes among so many ends."""
+    """Return the maturity for so many successes among so many ends."""
     return maturity(ends, successes / ends if ends else 0.0)
 
 
@@ -74,7 +67,7 @@ class Utility:
     n: int = 0
 
     def updated(self, reward: float) -> "Utility":
-        """Returns the utility after one more episode: Q + α(R - Q) with α = 1/(1+n).
+        """Return the utility after one more episode: Q + α(R - Q) with α = 1/(1+n).
 
         Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of the rewards.
         """
@@ -83,7 +76,7 @@ class Utility:
 
 
 def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
-    """Returns Q by resource and task type ('' where none was told) after these attempts, one of each episode.
+    """Return Q by resource and task type ('' where none was told) after these attempts, one of each episode.
 
     Only what was used and ended in a way that is known counts. The order in which the attempts come, or were stored,
     changes nothing: they are replayed by their time and key.

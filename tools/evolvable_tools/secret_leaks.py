@@ -1,4 +1,4 @@
-"""Secrets in the library: what was found in which version, what that stops, and what agents are not given meanwhile."""
+"""Secret leaks: which versions of the library hold a secret, what that blocks, and what agents do not receive."""
 
 import hashlib
 import re
@@ -76,7 +76,7 @@ def _may_hold(data: bytes) -> bool:
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return where the secrets of a text stand that name themselves, with their kinds; none twice."""
-    from evolvable_tools.redaction.secret_patterns import blocks
+    from evolvable_tools.redaction.secret_patterns import blocks  # late, as the next
     from evolvable_tools.redaction.token_detection import find_certain  # late: its patterns take a while to compile
 
     keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
@@ -110,9 +110,7 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 
 
 def _is_purged(library: Library, sha256: str) -> bool:
-    from evolvable_store.gc import find_tombstone
-
-    return find_tombstone(library.store, sha256) is not None
+    return library.store.backend.purges.tombstone(sha256) is not None
 
 
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:

@@ -1,8 +1,7 @@
-"""How far what a resource says is vouched for, read from the history of its content.
+"""Trust: who vouches for the content of a resource, read from the history of that content.
 
-What an older library's evidence was worth before it was graded, and what it is worth now.
-
-Re-read a library of a version before 0.2 once: what its folders got from a repository is marked as that.
+`find_downgraded` compares the evidence of an older library with the graded one. `mark_repository_heads` marks what a
+repository brought to a library of a version before 0.2.
 """
 
 from collections import defaultdict
@@ -12,18 +11,9 @@ from enum import StrEnum
 
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Actor, Head, Identity, Operation, Principal
-from evolvable_store.storage.attestations import Attestation, Attestations, Author, list_authors, untrusted_resources
+from evolvable_store.storage.attestations import Attestation, Author
 from evolvable_store.storage.bindings import WatchedFolder
-from evolvable_store.storage.evidence import (
-    Attempt,
-    Outcome,
-    SuccessCounts,
-    UngradedEvidence,
-    count_successes,
-    list_attempts,
-    one_of_each_connection,
-    session_connections,
-)
+from evolvable_store.storage.evidence import Attempt, Outcome, SuccessCounts, UngradedEvidence, one_of_each_connection
 from evolvable_store.workingcopy.incoming import REPOSITORY, OriginResolver
 from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound
@@ -70,11 +60,11 @@ SAID = {
 
 
 def trust_levels(library: Library, resources: Iterable[int]) -> dict[int, Trust]:
-    """Returns how far the newest version of each of these resources is to be trusted.
+    """Return how far the newest version of each of these resources is to be trusted.
 
     Content counts, not its last mover: what an agent brings back is trusted as it was before.
     """
-    return _levels(library, list_authors(library.store.backend, resources))
+    return _levels(library, library.store.backend.attestations.list_authors(resources))
 
 
 def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int, Trust]:
@@ -85,23 +75,19 @@ def _levels(library: Library, known: Mapping[int, Sequence[Author]]) -> dict[int
     unknown = [resource for resource, trust in found.items() if trust is Trust.AGENT]
     if unknown:
         found |= dict.fromkeys(_carried(library, unknown, known), Trust.PROVEN)
-    return found | _decided(library, found)
-
-
-def _decided(library: Library, found: Mapping[int, Trust]) -> dict[int, Trust]:
-    """Returns what a person's decisions say otherwise, and what was built on a repository's version."""
     doubtful = [resource for resource, trust in found.items() if trust not in (Trust.PERSON, Trust.APPROVED)]
     if not doubtful:
-        return {}
+        return found
     heads = library.store.backend.heads_by_id(doubtful)
-    decided = dict.fromkeys(untrusted_resources(library.store.backend, doubtful), Trust.UNTRUSTED)
-    vouched = _vouchers(library, doubtful)
-    return decided | {one.resource: Trust.APPROVED for one in vouched if heads[one.resource].tree == one.tree}
+    found |= dict.fromkeys(library.store.backend.attestations.untrusted_resources(doubtful), Trust.UNTRUSTED)
+    # A person's decision on this very content goes before where it came from.
+    decided = _vouchers(library, doubtful)
+    return found | {one.resource: Trust.APPROVED for one in decided if heads[one.resource].tree == one.tree}
 
 
 def _vouchers(library: Library, resources: Sequence[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
-    found = Attestations(library.store.backend).of(resources)
+    found = library.store.backend.attestations.of(resources)
     return found if library.lock is None else [one for one in found if library.lock.signed(one)]
 
 
@@ -147,21 +133,21 @@ class TrustStatus:
 
 
 def trust_statuses(library: Library, resources: Iterable[int]) -> dict[int, TrustStatus]:
-    """Returns how far the newest version of each of these resources is trusted, and who answers for it."""
-    known = list_authors(library.store.backend, resources)
-    return {one: _standing(level, known[one][0]) for one, level in _levels(library, known).items()}
+    """Return how far the newest version of each of these resources is trusted, and who answers for it."""
+    known = library.store.backend.attestations.list_authors(resources)
+    return {one: _status(level, known[one][0]) for one, level in _levels(library, known).items()}
 
 
-def _standing(trust: Trust, author: Author) -> TrustStatus:
+def _status(trust: Trust, author: Author) -> TrustStatus:
     implied = Principal.PERSON if author.actor is Actor.HUMAN else Principal.AGENT
     return TrustStatus(trust, author.principal or implied, author.via)
 
 
 def version_notice(library: Library, head: Head, number: int) -> str:
-    """Returns what a reader of a version is told of who vouches for it, '' when a person does."""
+    """Return what a reader of a version is told of who vouches for it, '' when a person does."""
     if number == head.latest:
-        standing = trust_statuses(library, [head.id])[head.id]
-        return OWN_SAID if standing.own else standing.notice
+        status = trust_statuses(library, [head.id])[head.id]
+        return OWN_SAID if status.own else status.notice
     version = library.store.version(head, number)
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
@@ -173,14 +159,14 @@ def version_notice(library: Library, head: Head, number: int) -> str:
 
 
 def operation_said(library: Library, made: Operation) -> str:
-    """Returns what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
+    """Return what a reader is told of who wrote the reason and the evidence of an operation, '' where a person did.
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
     proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
     author = Author(made.actor, 0, made.session, proposed, made.principal, made.id, made.intent.via)
-    standing = _standing(_by_author(author, _vouched(library, {0: [author]})), author)
-    return standing.notice if standing.marked else ""
+    status = _status(_by_author(author, _vouched(library, {0: [author]})), author)
+    return status.notice if status.marked else ""
 
 
 _BY_PRINCIPAL = {
@@ -217,13 +203,13 @@ def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Seq
     """Return those whose content succeeded often enough in verified uses that had no part in writing it."""
     backend, carried = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
-    for one in list_attempts(backend, resources, versions=True):
+    for one in backend.evidence.list_attempts(resources, versions=True):
         if one.verified and one.used and one.outcome in _ENDS:
             verified.setdefault(one.resource, []).append(one)
     for resource, some in verified.items():
         versions = {author.version for author in known[resource]}
         wrote = {author.session for author in known[resource] if author.session is not None}
-        wrote |= session_connections(backend, wrote)
+        wrote |= backend.evidence.session_connections(wrote)
         others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
         ends = [one.outcome for one in one_of_each_connection(others)]
         if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) >= CARRIED:
@@ -268,7 +254,11 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, trust, proven = count_successes(backend, heads), trust_levels(library, heads), _proven_before(library, rows)
+    now, trust, proven = (
+        backend.evidence.count_successes(heads),
+        trust_levels(library, heads),
+        _proven_before(library, rows),
+    )
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]
@@ -288,7 +278,7 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
 
 def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    known = list_authors(library.store.backend, {row.resource for row in rows})
+    known = library.store.backend.attestations.list_authors({row.resource for row in rows})
     versions = {resource: {author.version for author in made} for resource, made in known.items()}
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
@@ -322,7 +312,7 @@ def mark_repository_heads(library: Library) -> list[str]:
 
     Does nothing on a library that was re-read before, or that this version made.
     """
-    vouching = Attestations(library.store.backend)
+    vouching = library.store.backend.attestations
     if library.store.read_only or not vouching.needs_reread():
         return []
     found = [head for folder in library.folders() for head in _of_repositories(library, folder)]

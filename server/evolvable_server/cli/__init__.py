@@ -1,4 +1,4 @@
-"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and what only a person needs."""
+"""The `evolvable` command: the verbs of evolvable_tools for a person at a terminal, and commands for persons only."""
 
 import contextlib
 import os
@@ -10,9 +10,9 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Runs the command line of this process and ends it with the command's exit code."""
+    """Run the command line of this process and end it with the command's exit code."""
     try:
-        from evolvable_server.cli.command_line import cli
+        from evolvable_server.cli.command_line import cli  # a module of this package: at the top it would be a cycle
 
         with contextlib.suppress(AttributeError):  # a stream that somebody replaced
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

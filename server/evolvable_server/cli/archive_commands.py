@@ -1,9 +1,4 @@
-"""Takes copies of a person's skills without watching their folders: nothing is ever written there.
-
-The commands that bring resources in and out, and copy the library: import, export, backup.
-
-The command that writes the library's resources into the folders that clients read: checkout.
-"""
+"""The commands import, export, backup and checkout: resources and libraries in and out."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,15 +14,21 @@ from evolvable_server.cli.import_question import ask
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.terminal import Progress, count, progress, remark, say, warn
 from evolvable_server.config import Machine, project_scope, read_machine
+from evolvable_store import bundle
+from evolvable_store.bundle.export import backup
 from evolvable_store.errors import InvalidArchive, InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
+from evolvable_store.paths import LIBRARY_FILE, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, slugify
 from evolvable_store.store import Store
-from evolvable_store.validation import blocking_problems, find_problems, main_path, unread_main
-from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+from evolvable_store.validation import blocking_problems, find_problems, main_path
+from evolvable_store.workingcopy.status import unread_main
+from evolvable_store.workingcopy.tree_reader import read_folder
+from evolvable_tools.secret_leaks import check_may_leave
 from evolvable_tools.trust import OWN
 from evolvable_tools.verbs import scan_import
+from evolvable_tools.verbs.purge_content import note_copy
 from evolvable_tools.verbs.scan_import import Answer
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ class Copied:
 
 
 def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Returns what became of each skill in `folder`: those new here become version 1.
+    """Return what became of each skill in `folder`: those new here become version 1.
 
-    As with a person's own folder, what breaks the specification is taken in where that is safe.
+    As with a person's own folder, what breaks the specification is imported where that is safe.
     """
     copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
     places = list(_skills(folder, MAX_DEPTH))
@@ -84,7 +85,7 @@ def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Cop
 
 
 def _skills(place: Path, depth: int) -> Iterator[Path]:
-    """Yields the outermost folders that hold a SKILL.md; links are not followed."""
+    """Yield the outermost folders that hold a SKILL.md; links are not followed."""
     try:
         with os.scandir(place) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
@@ -100,7 +101,7 @@ def _skills(place: Path, depth: int) -> Iterator[Path]:
 
 
 def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
-    """Returns the skill's files, or None after a note of every reason against it."""
+    """Return the skill's files, or None after a note of every reason against it."""
     try:
         reading = read_folder(place)
     except OSError as error:
@@ -121,7 +122,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
 
 
 REFUSED = 1
-"""The exit code of `import` when something was not taken in."""
+"""The exit code of `import` when something was not imported."""
 
 FORMATS = ("json", "zip", "folders")
 
@@ -130,7 +131,7 @@ _FORMAT = click.Choice(FORMATS)
 
 @dataclass(frozen=True, slots=True)
 class RefusedImport:
-    """What was not taken in, with every reason."""
+    """Resources that were not imported, with every reason."""
 
     name: str
     problems: list[str]
@@ -187,7 +188,7 @@ def import_command(
     yes: bool,
     accept: bool,
 ) -> None:
-    """Take in an archive or folders.
+    """Import an archive or folders.
 
     SOURCE is a JSON archive with all its versions, a zip, or a folder; it is not watched. Resources from elsewhere
     are checked strictly and scanned. At a terminal you see what comes and what the scan found, and are asked once;
@@ -290,9 +291,6 @@ def export_command(state: CommandContext, target: Path, refs: tuple[Ref, ...], f
     A TARGET ending in .json gets every version of everything, a .zip or a folder the newest version of the user's
     skills. REFs choose others.
     """
-    from evolvable_store import bundle
-    from evolvable_tools.secret_leaks import check_may_leave
-    from evolvable_tools.verbs.purge_content import note_copy
 
     form = form or _format_of(target)
     if form != "folders" and target.exists() and not replace:
@@ -320,15 +318,12 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> None:
 
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
-    from evolvable_store.bundle.export import backup
-    from evolvable_store.storage.sqlite import FILE
-    from evolvable_tools.verbs.purge_content import note_copy
 
     with state.library() as (library, _), progress("copying") as show:
         made = backup(library.store, target.absolute(), show, replace=replace)
         if not library.store.read_only:
             note_copy(library.store.home, made)
-    result = BackupResult(str(made), (made / FILE).stat().st_size)
+    result = BackupResult(str(made), (made / LIBRARY_FILE).stat().st_size)
     state.show(result, lambda: say(f"{result.bytes:,} bytes in {result.target}"))
 
 
@@ -358,10 +353,9 @@ def checkout_command(
 ) -> None:
     """Write resources into the folders that clients read.
 
-    WHERE is claude-code, codex or a folder. What lies there is taken in first, and nothing in the way is written over.
-    Folder and library are kept in step from then on.
+    WHERE is claude-code, codex or a folder. Resources there are imported first, and nothing is overwritten.
+    Folder and library are kept in sync from then on.
     """
-    from evolvable_tools.secret_leaks import check_may_leave
 
     config = state.config()
     scope = (config.scope or project_scope(config.project)) if project else USER_SCOPE
@@ -405,7 +399,7 @@ def _targets(
 
 
 def _own(machine: Machine, client: str, project: bool) -> Path:
-    """Returns the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
+    """Return the folder of a client's own. Codex reads .agents in a project and at home, as others do too."""
     base = machine.project if project else machine.user
     if client == "codex":
         return base / ".agents"
@@ -427,12 +421,12 @@ def _check_out(library: "Library", target: Target, scope: str, only: Sequence[st
 
 
 def _named(library: "Library", kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
-    """Returns those of the names that a resource of this kind has."""
+    """Return those of the names that a resource of this kind has."""
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
 def _twice(folders: "Sequence[WatchedFolder]", home: Path) -> Iterator[str]:
-    """Yields a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
+    """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
     both = [home / ".codex/skills", home / ".agents/skills"]
     watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
     if len(watched) > 1:
@@ -443,4 +437,4 @@ def _show_checkout(result: folder_commands.Synced, twice: Sequence[str], verbose
     folder_commands.show_sync(result.folders, verbose)
     for text in twice:
         warn(text)
-    say("\nA running server keeps these folders and the library in step. `evolvable folders drop PATH` ends that.")
+    say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")

@@ -1,8 +1,6 @@
-"""Starts a server as a client would, and measures how long it takes until its tools are listed.
+"""The commands connect and disconnect, and the checks of `doctor` on clients.
 
-What a doctor looks at in the clients: their configuration files, the command in them, whether they ever called.
-
-The commands that write our server into a client's configuration and take it out: connect, disconnect.
+`doctor` reads the configuration of each client, starts the command in it as the client would, and says when it called.
 """
 
 import contextlib
@@ -22,12 +20,20 @@ from evolvable_server.cli.command_context import CommandContext, command
 from evolvable_server.cli.health import HealthProblem
 from evolvable_server.cli.terminal import say, show_diff, warn
 from evolvable_server.clients import config_files, registry
-from evolvable_server.clients.registration import CLIENTS, is_ours, strict_json_warnings
+from evolvable_server.clients.registration import (
+    CLIENTS,
+    configuration_entry,
+    connect,
+    disconnect,
+    is_ours,
+    server_start,
+    strict_json_warnings,
+)
 from evolvable_server.clients.registry import PROJECT, SCOPES, Client, HeardCall, read_client_log
 from evolvable_server.config import Config, Machine, read_config, read_machine
 from evolvable_server.environment import HOME
 from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.storage.sqlite import FILE
+from evolvable_store.paths import LIBRARY_FILE
 
 if TYPE_CHECKING:
     from evolvable_server.clients.registration import ClientConnection, ConfigurationEntry
@@ -61,7 +67,7 @@ class StartProbe:
 
 
 def probe_start(command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float) -> StartProbe:
-    """Starts a server, asks it for its tools, ends it, and returns how that went. Takes `patience` seconds at most.
+    """Start a server, ask it for its tools, end it, and return how that went. Takes `patience` seconds at most.
 
     env: the whole environment. The server is asked as Codex does: a handshake, then the list.
     """
@@ -230,11 +236,11 @@ class _Entry:
     def mend(self) -> str:
         scope = " --scope project" if self.scope == PROJECT else ""
         name = "" if self.name == "evolvable" else f" --name {self.name}"
-        return f"`evolvable connect {self.client.name}{scope}{name}` mends it."
+        return f"`evolvable connect {self.client.name}{scope}{name}` fixes it."
 
 
 def check_clients(machine: Machine, config: Config) -> ClientsHealth:
-    """Returns how the clients stand to this program. Starts every configured server whose library is there for it."""
+    """Return how the clients stand to this program. Starts every configured server whose library is there for it."""
     health = ClientsHealth()
     started: dict[object, StartProbe] = {}
     calls = read_client_log(config.home)
@@ -247,7 +253,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
         except EvolvableError as error:
             health.problems.append(HealthProblem(f"{entry.where}: {error}", error.hint))
             continue
-        if not bad and (library / FILE).exists():
+        if not bad and (library / LIBRARY_FILE).exists():
             if key not in started:
                 env = {**machine.passed, **entry.env}
                 started[key] = probe_start(entry.command, env, machine.project, PATIENCE_SECONDS)
@@ -259,7 +265,7 @@ def check_clients(machine: Machine, config: Config) -> ClientsHealth:
 
 
 def _entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[_Entry]:
-    """Yields the entries of ours in all clients; what is wrong with their files goes to `problems`."""
+    """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
     for client in CLIENTS.values():
         for scope in SCOPES:
             path = client.file(machine, scope)
@@ -387,7 +393,6 @@ def connect_command(
     in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
     brings the entry up to date.
     """
-    from evolvable_server.clients.registration import connect, server_start
 
     start = server_start(state.config().home, dict(map(_variable, env)))
     result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run)
@@ -401,14 +406,12 @@ def disconnect_command(state: CommandContext, client: str, scope: str, name: str
 
     Only its entry goes from the client's configuration; the library stays. A copy of the file is kept beside it.
     """
-    from evolvable_server.clients.registration import disconnect
 
     result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
     state.show(result, lambda: _show_connection(result, dry_run))
 
 
 def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> "ConfigurationEntry":
-    from evolvable_server.clients.registration import CLIENTS, configuration_entry
 
     return configuration_entry(read_machine(state.config().project), CLIENTS[client], scope, name)
 

@@ -1,4 +1,4 @@
-"""What every command shares: which library, whether JSON is wanted, and how a result or an error is shown."""
+"""What every command shares: the library, the caller, and how a result or an error is shown."""
 
 import contextlib
 import dataclasses
@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from evolvable_server.cli.effects import TOOLS, CommandEffect, Runner, check_may, effect_of, runner_of
 from evolvable_server.cli.terminal import remark, safe, warn
 from evolvable_server.config import Config, library_home, read_config
+from evolvable_server.person_config import registered_homes
 from evolvable_store.errors import EvolvableError, InvalidResource, Refused
 from evolvable_store.operation import Identity, Principal
 from evolvable_store.resource import Kind, Ref
@@ -24,6 +25,8 @@ from evolvable_store.resource import Kind, Ref
 if TYPE_CHECKING:
     from evolvable_server.cli.inbox_commands import PassphraseSigner
     from evolvable_tools.library import Caller, Library
+
+# Start time: the library is imported in `CommandContext.library`, so help and usage errors do not wait for it.
 
 _WORDS = {
     **{tool: f"`evolvable {command}`" for tool, command in TOOLS.items() if tool != command},
@@ -38,12 +41,12 @@ _SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in 
 
 
 def to_cli_words(text: str) -> str:
-    """Returns a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
+    """Return a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
     return _SPOKEN.sub(lambda match: _WORDS[match[0]], text)
 
 
 class CommandContext:
-    """What the options say of this run."""
+    """The options of one run, and the library and caller that follow from them."""
 
     def __init__(self) -> None:
         self.home: Path | None = None
@@ -51,22 +54,21 @@ class CommandContext:
         self._signer: PassphraseSigner | None = None
         self.token_file: Path | None = None
         self.decides = False
-        """Whether the command decides what is a person's to decide; set once whoever runs it was found to may."""
+        """Whether the command makes a decision of a person; set after the caller was found to be allowed."""
         self.has_yes = False
         """Whether the command has an option that answers its question."""
         self._runner: Runner | None = None
 
     def config(self) -> Config:
-        """Returns the settings of this process. Raises InvalidRef."""
+        """Return the settings of this process. Raise InvalidRef."""
         return read_config(home=self.home)
 
     @contextlib.contextmanager
     def library(self, *, create: bool = False) -> "Iterator[tuple[Library, Caller]]":
-        """Yield the open library, and whoever runs this command as its caller. Raise as Store.open."""
+        """Yield the open library, and the caller that runs this command. Raise as Store.open."""
         from evolvable_server.app import approvals_lock, make_caller
         from evolvable_server.clients.memory_files import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
-        from evolvable_server.person_config import registered_homes
         from evolvable_server.trusted_folders import ListedFolders, adopt
         from evolvable_tools.approval_policy import ApprovalLevel
         from evolvable_tools.library import Library
@@ -102,7 +104,7 @@ class CommandContext:
 
     @property
     def identity(self) -> Identity:
-        """On whose behalf this command runs."""
+        """The principal that this command runs for, and how it is known."""
         return self.runner.identity
 
     @property
@@ -113,7 +115,7 @@ class CommandContext:
         return self._runner
 
     def check(self, ctx: click.Context) -> None:
-        """Raise Refused when whoever runs this command may not."""
+        """Check that the caller may run this command. Raise Refused."""
         self.has_yes = any(parameter.name == "yes" for parameter in ctx.command.params)
         check_may(ctx, self.runner)
         self.decides = effect_of(ctx) is CommandEffect.DECIDE
@@ -137,24 +139,24 @@ class CommandContext:
         return self._signer
 
     def show(self, result: Any, render: Callable[[], None]) -> None:
-        """Writes a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
+        """Write a result: with --json its fields, exactly as an MCP tool returns them, else what `render` writes."""
         if self.json:
             self.show_json(dataclasses.asdict(result))
         else:
             render()
 
     def show_json(self, value: Any) -> None:
-        """Writes a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
+        """Write a value as JSON. Only ASCII, so that no text in it can steer a terminal."""
         click.echo(json.dumps(value, indent=2, default=str))
 
     def fail(self, error: EvolvableError) -> None:
-        """Writes an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
+        """Write an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
         message, hint = to_cli_words(str(error)), to_cli_words(error.hint)
         if self.json:
             self.show_json({"error": message, "hint": hint})
             return
         if isinstance(error, InvalidResource) and len(error.problems) > 1:
-            message = "\n  - ".join([f"{error.ref} cannot be taken in:", *error.problems])
+            message = "\n  - ".join([f"{error.ref} cannot be stored:", *error.problems])
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {safe(message)}", err=True)
         if hint:
             click.echo(f"{click.style('Hint:', fg='cyan')} {safe(hint)}", err=True)
@@ -244,7 +246,7 @@ def checked_command(function: Callable[..., None]) -> Callable[..., None]:
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Return a decorator that makes a command of a function of State: with --home and --json.
 
-    The command runs only when `effects` says that whoever runs it may.
+    The command runs only for callers that `effects` allows.
     """
 
     def make(function: Callable[..., None]) -> click.Command:
@@ -263,7 +265,7 @@ class RefType(click.ParamType[Ref]):
         return value if isinstance(value, Ref) else Ref.parse(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the refs that begin so, with or without their kind; none when there is no library."""
+        """Return the refs that begin so, with or without their kind; none when there is no library."""
         with contextlib.suppress(EvolvableError), ctx.ensure_object(CommandContext).library() as (library, _):
             refs = [str(head.ref) for head in library.store.heads()]
             bare = [ref.removeprefix("skill:") for ref in refs if ":" not in incomplete and ref.startswith("skill:")]
@@ -277,7 +279,7 @@ KIND = click.Choice([kind.value for kind in Kind])
 
 
 def reason_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns the option -m, with what is kept as the reason when a person gives none."""
+    """Return the option -m with its default."""
     return click.option(
         "-m", "--reason", default=default, show_default=True, help="Why, in a sentence; kept in the history."
     )

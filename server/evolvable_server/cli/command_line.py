@@ -1,8 +1,8 @@
-"""The `evolvable` program: finds the module of the command that is named, and turns every error into an exit code.
+"""The `evolvable` program: import the module of the named command, run it, and turn errors into exit codes.
 
 Exit codes: 0 done; 1 an error, with its hint; 2 wrong usage; 3 `find`: nothing fits; 130 interrupted.
 
-The command that serves clients: serve. It imports nothing that a client would wait for.
+The command `serve` is here too, so that a client does not wait for modules of other commands.
 """
 
 import dataclasses
@@ -20,12 +20,15 @@ from evolvable_server.cli.command_context import CommandContext, home_option, js
 from evolvable_server.cli.effects import TOOLS
 from evolvable_server.cli.terminal import remark
 from evolvable_server.config import Config, process_session, read_oauth_client, toolsets_of
+from evolvable_server.person_config import registered_homes
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, LibraryFull
 
 if TYPE_CHECKING:
     from evolvable_server.mcp.fast_start import FastStart
     from evolvable_server.transport.http_auth import OAuth
+
+# Start time: `serve` imports its server after it began to answer, and no other command needs these modules.
 
 
 SECTIONS = {
@@ -96,7 +99,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Returns the command of this name; the names of the MCP tools do as well."""
+        """Return the command of this name; the names of the MCP tools do as well."""
         name, _, action = TOOLS.get(cmd_name, cmd_name).partition(" ")
         if name not in COMMANDS:
             return None
@@ -116,14 +119,14 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands by section."""
+        """Write the commands by section."""
         for section, names in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(section):
                 formatter.write_dl([(name, found.get_short_help_str(70)) for name, found in commands if found])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
-        """Runs one command line and raises SystemExit with its exit code."""
+        """Run one command line and raise SystemExit with its exit code."""
         state = CommandContext()
         extra = {**extra, "standalone_mode": False, "obj": state}
         try:
@@ -153,7 +156,7 @@ def _aborted(state: CommandContext, abort: click.Abort) -> int:
 
 
 def _stdout_works() -> bool:
-    """Returns whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
+    """Return whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -181,7 +184,7 @@ def cli() -> None:
     """A versioned library of skills: find the right one, change it, see its history, take any change back.
 
     A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
-    `evolvable quickstart` shows everything working; `evolvable init` takes in the skills you have.
+    `evolvable quickstart` shows everything working; `evolvable init` imports the skills you have.
     """
 
 
@@ -267,10 +270,9 @@ def _serve_stdio(config: Config) -> NoReturn:
 
 
 def _begin_fast_start(config: Config) -> "FastStart | None":
-    """Begins to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
     from evolvable_server.mcp.fast_start import FastStart, can_start_fast
     from evolvable_server.model_setup import approval_policies, open_search
-    from evolvable_server.person_config import registered_homes
     from evolvable_store.store import Store
 
     approval_policies(config)

@@ -1,9 +1,4 @@
-"""What a doctor looks at around the library: the disk it lies on, its model, and skills that hide each other.
-
-The command that scans: resources of the library, files and folders.
-
-The command that looks whether everything is as it should be: doctor.
-"""
+"""The commands doctor, which checks the installation, and scan, which checks resources, files and folders."""
 
 import hashlib
 from collections import defaultdict
@@ -18,7 +13,7 @@ import click
 from evolvable_server.app import approvals_lock
 from evolvable_server.cli.client_commands import check_clients
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.health import Health, HealthProblem
+from evolvable_server.cli.health import Health, HealthProblem, check_library, effective_settings
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.person_commands import unsigned_decisions
 from evolvable_server.cli.terminal import count, local_time, safe, say, show_table
@@ -29,11 +24,8 @@ from evolvable_server.person_config import config_path, registered_homes
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Principal
-from evolvable_store.paths import home_exposure
+from evolvable_store.paths import LIBRARY_FILE, home_exposure
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.attestations import Attestations, untrusted_resources
-from evolvable_store.storage.bindings import Bindings, HeldDirectories
-from evolvable_store.storage.sqlite import FILE
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash
 from evolvable_store.workingcopy.openat import first_link
@@ -41,12 +33,14 @@ from evolvable_store.workingcopy.registry import WorkingCopies
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 from evolvable_tools.library import Library
 from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs.scan_import import Scanned
+from evolvable_tools.verbs.scan_import import Scanned, scan_path, scan_resources
 
 if TYPE_CHECKING:
     from evolvable_server.cli.client_commands import Connected
     from evolvable_server.cli.health import Health
     from evolvable_server.config import Config
+
+# Start time: `--help` imports this module; huggingface_hub belongs to an optional extra.
 
 
 SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
@@ -62,7 +56,7 @@ MOST = 10
 
 
 def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yields a problem when the library lies in a folder that is copied to a cloud."""
+    """Yield a problem when the library lies in a folder that is copied to a cloud."""
     part = next((part for part in home.resolve().parts if part.startswith(SYNCED)), None)
     if part:
         yield HealthProblem(
@@ -72,7 +66,7 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def permission_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yields a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    """Yield a problem when other accounts of this machine may get into the home, though opening it repairs that."""
     if may := home_exposure(home):
         yield HealthProblem(
             f"Other accounts of this machine may {may} what is in {home}.",
@@ -81,7 +75,7 @@ def permission_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Returns what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return [], []
@@ -105,7 +99,7 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
 
 
 def _is_cached(name: str) -> bool:
-    """Returns whether a model of the hub is on this machine, or that cannot be told."""
+    """Return whether a model of the hub is on this machine, or that cannot be told."""
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
     except ImportError:
@@ -114,7 +108,7 @@ def _is_cached(name: str) -> bool:
 
 
 def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
-    """Returns the folders of skills that each client reads here."""
+    """Return the folders of skills that each client reads here."""
     project = [machine.project, *_above(machine.project)]
     return {
         "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
@@ -128,13 +122,13 @@ def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
 
 
 def _above(project: Path) -> list[Path]:
-    """Returns the folders above a project up to the root of its repository."""
+    """Return the folders above a project up to the root of its repository."""
     root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
     return [folder for folder in project.parents if folder.is_relative_to(root)]
 
 
 def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
-    """Yields the skills that a client finds in two folders, with different texts."""
+    """Yield the skills that a client finds in two folders, with different texts."""
     for client, folders in client_skill_folders(machine).items():
         found: dict[str, dict[str, Path]] = defaultdict(dict)
         for folder in {folder.resolve(): folder for folder in folders}.values():
@@ -158,13 +152,13 @@ def _digest(path: Path) -> str | None:
 
 
 def shadowed_resources(home: Path) -> list[str]:
-    """Returns which resources of projects hide those of the user."""
-    if not (home / FILE).exists():
+    """Return which resources of projects hide those of the user."""
+    if not (home / LIBRARY_FILE).exists():
         return []
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            last = untrusted_resources(store.backend)
+            last = store.backend.attestations.untrusted_resources()
             heads = [head for head in store.heads() if head.id not in last]
     except EvolvableError:
         return []
@@ -178,8 +172,8 @@ def shadowed_resources(home: Path) -> list[str]:
 
 
 def _memories(home: Path, machine: Machine) -> list[MemoryCopy]:
-    """Returns the copies of the memories that are switched on."""
-    if not (home / FILE).exists():
+    """Return the copies of the memories that are switched on."""
+    if not (home / LIBRARY_FILE).exists():
         return []
     try:
         with Library.open(home, registered=registered_homes, redactor=Redaction(home).redactor) as library:
@@ -199,7 +193,7 @@ def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
 
 def _staging(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem for watched folders that became links, and for staged entries that the library did not make."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
@@ -230,7 +224,7 @@ def _unsigned(config: Config) -> Iterator[HealthProblem]:
             "Look at it; `evolvable approvals unlock` and `lock` sign what it says now.",
         )
     lock = approvals_lock(config)
-    if lock is None or not (config.home / FILE).exists():
+    if lock is None or not (config.home / LIBRARY_FILE).exists():
         return
     try:
         with Library.open(config.home, lock=lock) as library:
@@ -257,11 +251,11 @@ def _trash(home: Path) -> list[str]:
 
 def _held(home: Path) -> Iterator[HealthProblem]:
     """Yield a problem for each watched folder that holds content that is not served."""
-    if not (home / FILE).exists():
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
-            held, folders = HeldDirectories(store.backend).all(), Bindings(store.backend).folders()
+            held, folders = store.backend.held.all(), store.backend.bindings.folders()
     except EvolvableError:
         return
     for folder in folders:
@@ -275,13 +269,13 @@ def _held(home: Path) -> Iterator[HealthProblem]:
 
 
 def _unlisted(home: Path) -> Iterator[HealthProblem]:
-    """Yield a problem for each folder that was trusted and does not stand in the person's configuration."""
-    if not (home / FILE).exists():
+    """Yield a problem for each folder that was trusted and is not in the person's configuration."""
+    if not (home / LIBRARY_FILE).exists():
         return
     try:
         with Store.open(home, registered=registered_homes) as store:
             store.backend.trusted_folders = ListedFolders(home)
-            every = Attestations(store.backend).unlisted()
+            every = store.backend.attestations.unlisted()
             heads = store.backend.heads_by_id({one.resource for one in every})
             found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
     except EvolvableError:
@@ -297,13 +291,13 @@ def _unlisted(home: Path) -> Iterator[HealthProblem]:
 
 
 def _redaction(home: Path) -> Iterator[HealthProblem]:
-    """Yields what is wrong with a person's own patterns of secrets."""
+    """Yield what is wrong with a person's own patterns of secrets."""
     for what in own_patterns(home)[1]:
         yield HealthProblem(what, "Everything else in it works.")
 
 
 def check_environment(health: Health, config: Config, machine: Machine) -> None:
-    """Adds to a health what is seen around the library, and in the clients."""
+    """Add to a health what is seen around the library, and in the clients."""
     problems, notes = check_embedder(config)
     clients = check_clients(machine, config)
     health.clients, health.memory = clients.connected, _memories(config.home, machine)
@@ -342,7 +336,6 @@ def scan_command(ctx: click.Context, state: CommandContext, what: tuple[str, ...
     would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
     whose name is also a skill's. Exit code 1: something would be refused.
     """
-    from evolvable_tools.verbs.scan_import import scan_path, scan_resources
 
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
@@ -400,7 +393,6 @@ def doctor_command(ctx: click.Context, state: CommandContext, verbose: bool) -> 
     with them. A server that a client is told to start is started once, and timed. Exit code 1: something is wrong.
     `evolvable fsck` checks every byte.
     """
-    from evolvable_server.cli.health import check_library, effective_settings
 
     config = state.config()
     health = check_library(config.home)
@@ -476,7 +468,7 @@ def _library_rows(health: "Health") -> list[tuple[str, str]]:
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),
         ("tables", rows),
-        ("index", "wrong" if facts.index else "in step"),
+        ("index", "wrong" if facts.index else "in sync"),
         ("embedder", health.embedder),
         *[("folder", f"{folder.path} ({folder.scope}, {folder.resources} held)") for folder in health.folders],
         ("warnings", where),

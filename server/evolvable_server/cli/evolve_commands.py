@@ -1,10 +1,10 @@
-"""Driving a run in this process, and showing at a terminal how it goes.
+"""The command evolve: start a run, drive it in this process, answer and stop it, show its progress."""
 
-The commands around runs of evolution: evolve start, status, pending, submit, stop, continue, report, adopt, ...
-"""
-
+import asyncio
 import contextlib
+import dataclasses
 import json
+import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -29,15 +29,15 @@ from evolvable_store.resource import Ref
 if TYPE_CHECKING:
     from evolvable_tools.evolve.run_control import RunStatus
 
+# Start time: `--help` imports this module, and evolvable_tools.evolve loads slowly.
+
 
 SHOWN = 0.5
 """Seconds between two looks at a run that is followed."""
 
 
 def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
-    """Drives a run, and shows what happened after this event, then how it stands."""
-    import asyncio
-    import signal
+    """Drive a run, and show what happened after this event, then how it stands."""
 
     from evolvable_server.run_launcher import evolve_context
     from evolvable_tools.evolve.driver import drive_run
@@ -66,8 +66,7 @@ def drive_run(state: CommandContext, run: str | None, since: int = 0) -> None:
 
 
 async def _tell(state: CommandContext, folder: Any, seen: list[int]) -> None:
-    """Says what happens while it happens, for people; `seen` is the last event that was said."""
-    import asyncio
+    """Say what happens while it happens, for people; `seen` is the last event that was said."""
 
     from evolvable_tools.evolve.run_control import read_status
 
@@ -130,7 +129,7 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--brain", default="handoff", show_default=True, help="handoff, anthropic[:MODEL], claude, codex or a name."
 )
-@click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the brain].")
+@click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name [default: the proposer].")
 @click.option("--mode", default="skill_only", show_default=True, help="skill_only, prompt_only, ..., or any.")
 @click.option("--optimizer", default="evoskill", show_default=True, help="evoskill or reflection.")
 @click.option("--iterations", type=click.IntRange(0, 1000), default=10, show_default=True)
@@ -158,8 +157,8 @@ def start_command(
     A command is given by the name that `evolvable executor add`, `proposer add` or `judge add` gave it.
     """
     from evolvable_server.run_launcher import evolve_context, start_driver
-    from evolvable_tools.evolve.factory import parse_executor_spec
     from evolvable_tools.evolve.ledger.run_directory import find_run
+    from evolvable_tools.evolve.run_config import parse_executor_spec
     from evolvable_tools.evolve.start import start_run
     from evolvable_tools.evolve.tasks.locate import load_taskset
 
@@ -226,7 +225,6 @@ def status_command(state: CommandContext, run: str | None, since: int, follow: b
 
 
 def _plain(one: "RunStatus") -> dict[str, Any]:
-    import dataclasses
 
     return dataclasses.asdict(one)
 
@@ -238,7 +236,7 @@ def _row(one: "RunStatus") -> Row:
 @command("pending")
 @run_argument
 def pending_command(state: CommandContext, run: str | None) -> None:
-    """Show the questions that a run waits for; with --json all that whoever answers needs."""
+    """Show the questions that a run waits for; with --json all that an answer needs."""
     from evolvable_tools.evolve import run_control
 
     waits = run_control.list_pending(state.config().home, run)
@@ -311,7 +309,7 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     from evolvable_server.run_launcher import evolve_context, start_driver
     from evolvable_tools.evolve import run_control
-    from evolvable_tools.evolve.driver import check_runnable
+    from evolvable_tools.evolve.factory import check_runnable
     from evolvable_tools.evolve.ledger.run_directory import find_run
 
     config = state.config()
@@ -326,7 +324,7 @@ def continue_command(state: CommandContext, run: str | None, wait: bool, **given
 
 
 def _limit_of(given: dict[str, Any]) -> dict[str, float]:
-    """Takes the limits out of what was given, by the names that settings have for them."""
+    """Take the limits out of what was given, by the names that settings have for them."""
     minutes = given.pop("max_minutes")
     limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60

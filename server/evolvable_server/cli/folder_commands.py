@@ -1,7 +1,4 @@
-"""How what a sync of folders did is told: as data, and as a table with every reason of what was refused.
-
-The commands for folders that the library keeps in step with: init, folders, sync.
-"""
+"""The commands init, folders and sync, for the folders that the library watches."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -22,7 +19,7 @@ from evolvable_server.cli.command_context import (
     pass_state,
 )
 from evolvable_server.cli.maintenance import near_duplicate_lines, show_near_duplicates, warn_of_secrets
-from evolvable_server.cli.terminal import Row, count, progress, remark, say, show_table
+from evolvable_server.cli.terminal import Row, confirm, count, progress, remark, say, show_table
 from evolvable_server.config import client_folders
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Identity, Principal
@@ -97,7 +94,7 @@ class Synced:
 
 
 def sync_result(sync: "SyncReport") -> SyncResult:
-    """Returns what a sync did, as plain data."""
+    """Return what a sync did, as plain data."""
     folder = sync.folder
     return SyncResult(
         path=str(folder.path),
@@ -121,8 +118,8 @@ def _remarks(refusals: "Sequence[DirectoryIssue]") -> list[Remarks]:
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
-    """Writes a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "taken in", "in step", "written", "removed", "refused", "conflicts", "warnings")
+    """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
+    columns = ("folder", "imported", "in sync", "written", "removed", "refused", "conflicts", "warnings")
     show_table(columns, [_row(one) for one in results], wide=("folder",))
     for one in results:
         _show_sync_details(one, verbose)
@@ -139,7 +136,7 @@ def _show_sync_details(one: SyncResult, verbose: bool) -> None:
     if one.taken:
         names = [f"{taken.ref}@{taken.version}" for taken in one.taken]
         more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED and not verbose else ""
-        say(f"\nTaken in from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
+        say(f"\nImported from {one.path}: {', '.join(names if verbose else names[:MAX_NAMED])}{more}")
     if one.untrusted:
         more = f" and {len(one.untrusted) - MAX_NAMED:,} more" if len(one.untrusted) > MAX_NAMED and not verbose else ""
         named = ", ".join(one.untrusted if verbose else one.untrusted[:MAX_NAMED])
@@ -199,9 +196,9 @@ class FolderChoice:
 def init_command(
     state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str, yes: bool, verbose: bool
 ) -> None:
-    """Take in folders and watch them.
+    """Import folders and watch them.
 
-    The library is made when it is missing, takes in the skills in FOLDERS, and both are kept in step from now on.
+    The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
     Without FOLDERS, those of the installed clients are shown and taken after a question. A folder of a project's
     client belongs to that project, any other to the user, unless --scope says otherwise.
     """
@@ -246,8 +243,12 @@ def _confirm_folders(choices: Sequence[FolderChoice]) -> None:
     for choice in choices:
         found = sum(1 for _ in choice.path.glob("*/SKILL.md"))
         remark(f"  {choice.path}  ({count(found, 'skill')}, scope {choice.scope})")
-    if not click.confirm("Take them in, and keep them and the library in step?", default=True, err=True):
-        raise InvalidArgument("Nothing was taken in.", "`evolvable init FOLDER...` takes in those that you name.")
+    confirm(
+        "Import them, and keep them and the library in sync?",
+        default=True,
+        refused="Nothing was imported.",
+        hint="`evolvable init FOLDER...` imports those that you name.",
+    )
 
 
 def _size(choice: FolderChoice) -> int:
@@ -255,9 +256,9 @@ def _size(choice: FolderChoice) -> int:
 
 
 def _add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
-    """Yields what each folder brought; what a later one changes reaches those before it."""
+    """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
-        remark(f"Taking in {choice.path}")
+        remark(f"Importing {choice.path}")
         with progress(str(choice.path)) as show:
             # What a person names at a terminal is the person's; without one nobody vouches for it.
             who = identity if identity.principal is Principal.PERSON else None
@@ -275,7 +276,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
         show_sync(result.folders, verbose)
         show_near_duplicates(result.doubles)
     else:
-        say("No folder of a client's skills was found. `evolvable init FOLDER` takes in any other,")
+        say("No folder of a client's skills was found. `evolvable init FOLDER` imports any other,")
         say("`evolvable quickstart` the skills that come with this program.")
     say('\nNext: evolvable find "what you want to do"')
     say("      evolvable connect claude-code   (or codex, claude-desktop, cursor, vscode)")
@@ -284,7 +285,7 @@ def _show_init(result: InitResult, verbose: bool) -> None:
 @command("sync")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def sync_command(state: CommandContext, verbose: bool) -> None:
-    """Bring folders and library in step.
+    """Synchronise folders and library.
 
     A running server does this by itself, within a fraction of a second.
     """
@@ -323,7 +324,7 @@ class WatchedFolders:
 
 
 def folder_statuses(library: "Library") -> WatchedFolders:
-    """Returns the watched folders and how each stands, as the library knows it; no folder is read."""
+    """Return the watched folders and how each stands, as the library knows it; no folder is read."""
     return WatchedFolders([_watched(library, folder) for folder in library.working_copies.folders()])
 
 
@@ -366,7 +367,7 @@ def _standing(folder: WatchedRoot) -> str:
         return "missing"
     behind, conflicts = len(folder.behind), len(folder.conflicts)
     parts = [f"{behind} behind"] * bool(behind) + [count(conflicts, "conflict")] * bool(conflicts)
-    return ", ".join(parts) or "in step"
+    return ", ".join(parts) or "in sync"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

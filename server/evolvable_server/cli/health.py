@@ -1,7 +1,4 @@
-"""Where each setting of this process comes from, and which ones the environment may not change.
-
-What a doctor looks at: the program, its SQLite, the library's file, the folders. Looking changes nothing.
-"""
+"""Checks of `doctor` on the program: settings, SQLite, the library's file, its folders. They change nothing."""
 
 import contextlib
 import os
@@ -23,16 +20,15 @@ from evolvable_server.person_config import ROLES, registered_homes
 from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
-from evolvable_store.gc import pending_purges
+from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import Kind, slugify
 from evolvable_store.search import bm25
 from evolvable_store.search.vector_store import embedding_progress
-from evolvable_store.storage import connection as driver
-from evolvable_store.storage.migrations import LATEST, schema_version
-from evolvable_store.storage.sqlite import FILE
-from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems, unread_main
+from evolvable_store.storage.maintenance import SqliteFacts, describe_sqlite
+from evolvable_store.storage.migrations import LATEST
+from evolvable_store.validation import blocking_problems, find_problems, main_path, named_problems
 from evolvable_store.workingcopy.atomic_dir import read_back
-from evolvable_store.workingcopy.status import is_single
+from evolvable_store.workingcopy.status import is_single, unread_main
 from evolvable_tools import secret_leaks
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
@@ -44,6 +40,8 @@ if TYPE_CHECKING:
     from evolvable_server.clients.memory_files import MemoryCopy
     from evolvable_store.storage.bindings import WatchedFolder
     from evolvable_store.store import Store
+
+# Start time: `connect` imports this module for HealthProblem alone, without sqlite_utils.
 
 
 DEFAULT = "default"
@@ -150,7 +148,7 @@ PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAM
 
 
 @dataclass(frozen=True, slots=True)
-class InstalledProgram:
+class ProgramVersions:
     """What runs: versions of this program, of Python and of the packages it uses (None: not installed).
 
     compiled: whether the loops of a search are, which a C compiler is needed for when this program is installed.
@@ -162,16 +160,6 @@ class InstalledProgram:
     platform: str
     packages: dict[str, str | None]
     compiled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sqlite:
-    """Which SQLite, from which module, in which journal mode ('' when read-only), and why that one."""
-
-    version: str
-    module: str
-    journal: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +200,8 @@ class Health:
     """
 
     home: str
-    program: InstalledProgram
-    sqlite: Sqlite
+    program: ProgramVersions
+    sqlite: SqliteFacts
     library: LibraryFacts | None = None
     folders: list[WatchedRoot] = field(default_factory=list)
     refused: list[Remarks] = field(default_factory=list)
@@ -229,11 +217,11 @@ class Health:
 
 
 def check_library(home: Path) -> Health:
-    """Returns the health of the library in `home` and of what it runs on. Raises nothing for what is wrong there."""
-    health = Health(str(home), _program(), _sqlite("", home))
+    """Return the health of the library in `home` and of what it runs on. Raise nothing for what is wrong there."""
+    health = Health(str(home), _program(), describe_sqlite("", home))
     try:
         with Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home)) as library:
-            health.sqlite = _sqlite(library.store.backend.journal, home)
+            health.sqlite = describe_sqlite(library.store.backend.journal, home)
             health.library = _facts(library, home)
             health.folders = folder_statuses(library).folders
             health.refused = list(_refused(library))
@@ -253,8 +241,8 @@ def check_library(home: Path) -> Health:
     return health
 
 
-def _program() -> InstalledProgram:
-    return InstalledProgram(
+def _program() -> ProgramVersions:
+    return ProgramVersions(
         __version__,
         platform.python_version(),
         sys.executable,
@@ -271,48 +259,26 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _sqlite(journal: str, home: Path) -> Sqlite:
-    version = driver.dbapi.sqlite_version
-    safe = ".".join(map(str, driver.SAFE_VERSION))
-    if not driver.wal_is_safe():
-        why = (
-            f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
-        )
-    elif driver.on_network(home if home.exists() else home.parent):
-        why = "a write-ahead log does not work on a network file system"
-    elif journal in ("wal", ""):
-        why = f"from {safe} on a write-ahead log is safe with several processes"
-    else:
-        why = "another program keeps the file from using a write-ahead log"
-    return Sqlite(version, driver.dbapi.__name__.partition(".")[0], journal, why)
-
-
 def _facts(library: Library, home: Path) -> LibraryFacts:
-    import sqlite_utils
-
     store = library.store
-    path = store.backend.path
-    with store.backend.reading() as connection:
-        schema = schema_version(connection, path)
-        database = sqlite_utils.Database(connection, execute_plugins=False)
-        tables = {table.name: table.count for table in database.tables}
+    path, maintenance = store.backend.path, store.backend.maintenance
     heads = store.heads()
     resources = {kind.value: sum(1 for head in heads if head.kind is kind) for kind in Kind}
     return LibraryFacts(
         path=str(path),
-        bytes=sum(file.stat().st_size for file in home.glob(f"{FILE}*")),
-        schema=schema,
+        bytes=sum(file.stat().st_size for file in home.glob(f"{LIBRARY_FILE}*")),
+        schema=maintenance.schema_version(),
         read_only=store.read_only,
-        network=driver.on_network(home),
+        network=maintenance.on_network(),
         resources={kind: number for kind, number in resources.items() if number},
-        tables=tables,
+        tables=maintenance.table_sizes(),
         index=[str(fault) for fault in library.index.in_step()],
         open_in=list(_open_in(path)),
     )
 
 
 def _open_in(path: Path) -> Iterator[str]:
-    """Yields the other processes of this user that have the file open, where the system shows them (Linux)."""
+    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
@@ -323,7 +289,7 @@ def _open_in(path: Path) -> Iterator[str]:
 
 
 def _embedder(home: Path) -> str:
-    """Returns how far the embedder of the library is; looking starts none."""
+    """Return how far the embedder of the library is; looking starts none."""
     done = embedding_progress(home)
     if done is None:
         spec = installed_spec()
@@ -332,7 +298,7 @@ def _embedder(home: Path) -> str:
 
 
 def _refused(library: Library) -> Iterator[Remarks]:
-    """Yields each directory of a watched folder that holds a main file and may not be taken in."""
+    """Yield each directory of a watched folder that holds a main file and may not be imported."""
     for folder in library.working_copies.folders():
         with contextlib.suppress(OSError):
             inside = [path.name for path in folder.path.iterdir() if not path.name.startswith(".")]
@@ -383,7 +349,7 @@ def _linked(library: Library) -> Iterator[Remarks]:
 
 
 def _left_out(library: Library) -> Iterator[Remarks]:
-    """Yields each skill of the stable channel that is not offered to hosts, with every reason."""
+    """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in release.channel_status(library).left_out:
         yield Remarks(step.ref, [f"not offered to hosts: {reason}" for reason in step.left_out])
 
@@ -403,18 +369,18 @@ def _problems(health: Health) -> Iterator[HealthProblem]:
                 f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."
             )
         for fault in facts.index:
-            yield HealthProblem(f"The text index is not in step: {fault}", "")
+            yield HealthProblem(f"The text index is out of sync: {fault}", "")
     for folder in health.folders:
         yield from _folder_problems(folder)
     for remark in health.refused:
         yield HealthProblem(
             f"{remark.directory} is not in the library: {'; '.join(remark.problems)}.",
-            "Mend it, then `evolvable sync`.",
+            "Fix it, then `evolvable sync`.",
         )
 
 
 def _unfinished(library: Library) -> Iterator[HealthProblem]:
-    for job in pending_purges(library.store):
+    for job in library.store.backend.purges.pending():
         yield HealthProblem(
             f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable purge --resume` ends it."
         )

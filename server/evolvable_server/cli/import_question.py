@@ -1,13 +1,10 @@
-"""The question that `import` asks a person: what comes, and what the scan found in it."""
+"""Show what an import would bring and what the scan found in it, and ask once."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from evolvable_server.cli.command_context import CommandContext, to_cli_words
-from evolvable_server.cli.terminal import count, progress, remark, say
-from evolvable_store.errors import InvalidArgument
+from evolvable_server.cli.terminal import confirm, count, progress, remark, say
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.verbs.scan_import import Answer, Coming, Preview, preview
 
@@ -24,7 +21,7 @@ MAX_FINDINGS = 5
 def ask(state: CommandContext, library: "Library", source: Path, form: str, options: dict[str, Any]) -> Answer:
     """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument for a no.
 
-    Where nothing new would come, nobody is asked.
+    An import that would bring nothing new asks nothing.
     """
     with progress("reading") as show:
         if form == "folders":
@@ -37,8 +34,7 @@ def ask(state: CommandContext, library: "Library", source: Path, form: str, opti
         (remark if state.json else say)(line)
     asking = sum(1 for one in found.coming if one.asks)
     findings = f", {asking} with findings that need your decision" if asking else ""
-    if not click.confirm(f"Import {count(len(found.coming), 'resource')}{findings}?", default=False, err=True):
-        raise InvalidArgument("Nothing was imported.")
+    confirm(f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported.")
     return found.answer
 
 

@@ -1,8 +1,6 @@
-"""The approvals key of the account: a file beside the person's configuration that a passphrase opens.
+"""The commands inbox, which decides about proposals, and publish and channel, which decide what hosts see.
 
-The command for changes that wait for a person: inbox.
-
-The commands that decide what hosts see: publish, channel.
+The passphrase that signs decisions is here too: its key is a file beside the person's configuration.
 """
 
 import json
@@ -171,7 +169,7 @@ def _given(files: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def _edited(library: "Library", ids: list[int]) -> Mapping[str, str | None]:
-    """Returns the texts of a proposal as a person saves them in an editor. Raises InvalidArgument for none."""
+    """Return the texts of a proposal as a person saves them in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     edited: dict[str, str | None] = {}
@@ -234,7 +232,7 @@ def _show_those(proposals: list[WaitingProposal], *, decides: bool) -> None:
 
 
 def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
-    """decides: whether whoever reads it may decide."""
+    """decides: whether the reader may decide."""
     made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
     what = f"to remove version {proposal.base}" if proposal.removes else made
     say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} by {proposal.actor}, {local_time(proposal.at)}")
@@ -256,7 +254,7 @@ def _show_one(proposal: WaitingProposal, *, decides: bool) -> None:
     elif proposal.head not in (proposal.base, None) and not proposal.removes:
         warn(f"{proposal.ref} is at version {proposal.head} now; approving merges the two.")
     if proposal.expires:
-        say(f"It closes by itself on {local_time(proposal.expires)}.")
+        say(f"It expires on {local_time(proposal.expires)}.")
     if decides:
         say(f"\nDecide: evolvable inbox approve {proposal.proposal_id}, or reject {proposal.proposal_id} -m WHY")
     else:

@@ -1,4 +1,4 @@
-"""Takes a library into its text index beside a process that fills it, on another core."""
+"""Index a library in a second process while this one fills it."""
 
 import contextlib
 import os
@@ -12,8 +12,10 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.search.analyzer import weigh_packed
 
+# Start time: few imports are so large that they need a second process.
+
 WORTHWHILE = 1_000
-"""Resources to be taken in for which another process is worth its start."""
+"""Resources to import for which another process is worth its start."""
 
 _PAUSE = 0.2  # seconds between two looks at what is new
 _AT_ONCE = 25  # texts that another process weighs at once
@@ -21,9 +23,9 @@ _AT_ONCE = 25  # texts that another process weighs at once
 
 @contextlib.contextmanager
 def index_worker(home: Path, expected: int) -> Iterator[None]:
-    """Keeps the index of a library in step while the body fills it, where `expected` resources are worthwhile.
+    """Keep the index of a library in sync while the body fills it, where `expected` resources are worthwhile.
 
-    Whatever happens to that process, the next search takes in what it did not.
+    If that process fails, the next search indexes the rest.
     """
     if expected < WORTHWHILE:
         yield
@@ -40,7 +42,7 @@ def index_worker(home: Path, expected: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Follows the library in the folder that the command line names, until stdin ends."""
+    """Follow the library in the folder that the command line names, until stdin ends."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -53,7 +55,7 @@ def main() -> None:
     started = ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with_parent)
     with started as pool, contextlib.suppress(EvolvableError):
         weigh = partial(pool.map, weigh_packed, chunksize=_AT_ONCE)
-        # Whoever started this process has opened the library.
+        # The process that started this one has opened the library.
         with Store.open(home, registered=lambda: [home]) as store, Index.open(store, weigh) as index:
             while not ended.wait(_PAUSE):
                 index.catch_up(more=True)
@@ -61,7 +63,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Has a process of the pool end when this one does, however that ends: the pool's own would wait for ever."""
+    """Have a process of the pool end when this one does, however that ends: the pool's own would wait without limit."""
     threading.Thread(target=_follow, daemon=True).start()
 
 

@@ -1,11 +1,4 @@
-"""What the command line says of resources that are easily taken for each other.
-
-The command that removes a file or a secret from every version: purge; and the warning about secrets.
-
-The commands that check the library and clear what nobody needs: fsck, gc.
-
-The command for files that were taken out of a watched folder and that no version holds: trash.
-"""
+"""The commands fsck, gc, purge and trash, and the warnings about secrets and near duplicates."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import Row, count, local_time, progress, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, progress, remark, say, show_table, warn
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.resource import Ref
 from evolvable_store.workingcopy.file_moves import MAX_BYTES, RETENTION_SECONDS, Trash, TrashEntry
@@ -30,9 +23,11 @@ if TYPE_CHECKING:
     from evolvable_tools.secret_leaks import LeakedSecret
     from evolvable_tools.verbs.purge_content import Purged, PurgePlan
 
+# Start time: `--help` and other commands import this module; secret patterns take long to compile.
+
 
 def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]:
-    """Returns a line for each pair; a last one where not all were looked at; nothing where all can be told apart."""
+    """Return a line for each pair; a last one where not all were looked at; nothing where all can be distinguished."""
     from evolvable_tools.retrieval.near_duplicates import MOST_AT_ONCE
     from evolvable_tools.verbs import search
 
@@ -44,9 +39,9 @@ def near_duplicate_lines(library: "Library", refs: "Sequence[Ref]") -> list[str]
 
 
 def show_near_duplicates(lines: Sequence[str]) -> None:
-    """Writes them under a title."""
+    """Write them under a title."""
     if lines:
-        say("\nEasily taken for each other:")
+        say("\nSimilar descriptions:")
     for line in lines:
         say(f"  - {line}")
 
@@ -156,8 +151,12 @@ def _confirm_purge(plan: "PurgePlan", yes: bool) -> None:
         remark(f"  {line}")
     for line in plan.folders:
         remark(f"  {line} (a watched folder)")
-    if not yes and not click.confirm("Remove it permanently? It cannot be undone.", default=False, err=True):
-        raise InvalidArgument("Nothing was removed.", "`--dry-run` shows what a purge would remove.")
+    confirm(
+        "Remove it permanently? It cannot be undone.",
+        yes=yes,
+        refused="Nothing was removed.",
+        hint="`--dry-run` shows what a purge would remove.",
+    )
 
 
 def _show_findings(found: Findings) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command
-from evolvable_server.cli.terminal import count, local_time, say, show_diff, warn
+from evolvable_server.cli.inbox_commands import create_key, key_path
+from evolvable_server.cli.terminal import confirm, count, local_time, say, show_diff, warn
 from evolvable_server.person_config import (
     read_person_config,
 )
 from evolvable_server.person_config_edit import edit_config, note_trusted, withdraw_trusted
 from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Ref
 from evolvable_tools.scan import FindingSeverity
 from evolvable_tools.verbs import scan_import
@@ -54,7 +56,6 @@ def approvals_command(state: CommandContext, action: str) -> None:
 
 def unsigned_decisions(library: Any) -> list[int]:
     """Return the operations in the name of a person that are neither signed nor older than the lock."""
-    from evolvable_store.operation import Actor, Principal
 
     if library.lock is None:
         return []
@@ -68,8 +69,6 @@ def unsigned_decisions(library: Any) -> list[int]:
 
 
 def _lock(state: CommandContext) -> None:
-    from evolvable_server.cli.inbox_commands import create_key
-    from evolvable_server.person_config import read_person_config
 
     state.require_person("Locking approvals")
     if not read_person_config().lock_key:
@@ -87,7 +86,6 @@ def _lock(state: CommandContext) -> None:
 
 
 def _unlock(state: CommandContext) -> None:
-    from evolvable_server.cli.inbox_commands import key_path
 
     state.require_person("Unlocking approvals")
     signer = state.signer()
@@ -99,9 +97,9 @@ def _unlock(state: CommandContext) -> None:
 
 
 def _set_key(document: Any, key: str) -> None:
-    import tomlkit
-
     if "approvals" not in document:
+        import tomlkit  # start time: `doctor` loads this module too
+
         document["approvals"] = tomlkit.table()
     table: Any = document["approvals"]
     table["public_key"] = key
@@ -171,8 +169,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
             return
         if not state.json:
             _show_question(asked)
-        if asked.offered and not click.confirm(f"Trust {_counted(asked)}?", default=False, err=True):
-            raise InvalidArgument("Nothing was trusted.")
+        confirm(f"Trust {_counted(asked)}?", yes=not asked.offered, refused="Nothing was trusted.")
         decision = scan_import.trust(library, caller, asked)
         if folder is not None:
             note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
@@ -222,12 +219,11 @@ def _show_withdrawn(decision: scan_import.TrustDecision) -> None:
 
 
 def _list(state: CommandContext) -> None:
-    from evolvable_store.storage.attestations import Attestations
 
     folders = sorted(read_person_config().trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
-        vouched = [one for one in Attestations(library.store.backend).of(heads) if one.tree == heads[one.resource].tree]
+        vouched = [one for one in library.store.backend.attestations.of(heads) if one.tree == heads[one.resource].tree]
         rows = [
             {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
             for one in vouched

@@ -1,9 +1,4 @@
-"""The commands that search and list: find, list.
-
-The commands that read one resource: load, get, history.
-
-The command that tells what came of a task: report.
-"""
+"""The commands find, list, load, get, history and report."""
 
 import re
 import sys
@@ -73,7 +68,7 @@ def find_command(
 
 
 def show_found(found: search.FoundSkills) -> None:
-    """Writes the matches, each with how sure it is and why, and what to type next."""
+    """Write the matches, each with how sure it is and why, and what to type next."""
     matches = [match for match in found.matches if match.confidence >= NOISE or not found.none_fits]
     if found.none_fits:
         say("Nothing in the library fits this task." + (" The nearest:" if matches else ""))
@@ -119,7 +114,7 @@ def list_command(
 
 def _show_listing(listing: search.Listing) -> None:
     if not listing.resources:
-        say("Nothing. `evolvable init` takes in folders of skills, `evolvable import` an archive.")
+        say("Nothing. `evolvable init` imports folders of skills, `evolvable import` an archive.")
         return
     rows: list[Row] = [
         [(f"{r.ref}@{r.version}", "bold"), r.trust, r.maturity, _uses(r), r.description] for r in listing.resources
@@ -155,7 +150,7 @@ path_option = click.option("--path", metavar="FILE", help="A file of it; default
 def load_command(state: CommandContext, ref: Ref, version: int | None, path: str | None, search_id: str | None) -> None:
     """Open a skill to work by it.
 
-    Its other files are listed below the document. The use is counted; `evolvable report` tells what came of it.
+    Its other files are listed below the document. The use is counted; `evolvable report` records its outcome.
     """
     with state.library() as (library, caller):
         loaded = load.load_skill(library, caller, ref, version=version, path=path, search_id=search_id)
@@ -191,7 +186,7 @@ def _exact(library: Library, loaded: load.Loaded) -> bytes:
 
 
 def _show_document(loaded: load.Loaded) -> None:
-    """Writes the document, and after it what else there is; one that is not trusted between marks."""
+    """Write the document, and after it what else there is; one that is not trusted between marks."""
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.trust)
     if loaded.marked:
         click.secho(before, dim=True)

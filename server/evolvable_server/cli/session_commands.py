@@ -1,13 +1,4 @@
-"""The command that shows what sessions there are to learn from: sessions.
-
-The command that learns from finished sessions: review.
-
-The command that makes a long conversation short: compress.
-
-The command for what agents read of the memories at their start: memory.
-
-The command that shows what the evidence says: stats.
-"""
+"""The commands sessions, review, compress, memory and stats."""
 
 import contextlib
 import json
@@ -20,7 +11,7 @@ import click
 from evolvable_server.cli.command_context import CommandContext, command
 from evolvable_server.cli.terminal import Row, count, local_time, say, show_table, warn
 from evolvable_server.clients import memory_files
-from evolvable_server.clients.memory_files import MemoryCopy
+from evolvable_server.clients.memory_files import MemoryCopy, memory_text
 from evolvable_server.config import read_machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref
@@ -32,6 +23,8 @@ if TYPE_CHECKING:
     from evolvable_tools.review import Reviewed
     from evolvable_tools.review.review_config import BudgetLeft, LastReview, ReviewStatus
     from evolvable_tools.sessions.session_listing import SessionPage
+
+# Start time: `--help` imports this module; only `review` and `compress` need the reviewer.
 
 
 SIZES = ((1_000_000, "MB"), (1_000, "kB"))
@@ -45,14 +38,12 @@ SIZES = ((1_000_000, "MB"), (1_000, "kB"))
 def sessions_command(state: CommandContext, limit: int, project: str | None) -> None:
     """List the sessions that clients wrote down.
 
-    Shows which of them the library has taken in. Nothing is read into the library, and nothing is written.
+    Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
     """
-    from evolvable_server.config import read_machine
-    from evolvable_store.storage.observations import ObservationLog
     from evolvable_tools.sessions.session_listing import list_sessions
 
     with state.library() as (library, _):
-        log = ObservationLog(library.store.backend)
+        log = library.store.backend.observations
         found = list_sessions(read_machine(state.config().project).transcripts, log.taken, limit, project)
     state.show(found, lambda: _show_sessions(found))
 
@@ -73,7 +64,7 @@ def _show_sessions(found: "SessionPage") -> None:
     if not rows:
         say("There are no sessions of Claude Code or Codex here.")
         return
-    show_table(["session", "client", "when", "turns", "size", "taken in", "project"], rows, wide=("project",))
+    show_table(["session", "client", "when", "turns", "size", "imported", "project"], rows, wide=("project",))
     if found.more:
         say(f"({found.more} more; --limit shows them)")
 
@@ -92,7 +83,7 @@ class ReviewedAll:
 @command("review")
 @click.argument("session", required=False, metavar="[SESSION]")
 @click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
-@click.option("--answer", type=click.File("rb"), help="Hand in what was thought of a packet: JSON with review_id.")
+@click.option("--answer", type=click.File("rb"), help="Hand in the answer to a review request: JSON with review_id.")
 @click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
 def review_command(
@@ -100,8 +91,8 @@ def review_command(
 ) -> None:
     """Learn from finished sessions.
 
-    SESSION is the file of a transcript, or a session's id. What comes of it waits in `evolvable inbox`. Who thinks is
-    set by EVOLVABLE_REVIEW; without, a packet is written for an agent to think about.
+    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. EVOLVABLE_REVIEW
+    names the reviewer model; without one, a review request is written for an agent to answer.
     """
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
@@ -134,7 +125,7 @@ def review_command(
 
 
 def _watch(library: "Library", caller: "Caller") -> None:
-    """Looks whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
     from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 
     if (library.store.home / EVOLVE_DIR).is_dir():
@@ -145,9 +136,6 @@ def _watch(library: "Library", caller: "Caller") -> None:
 
 
 def _answer(file: click.File) -> "dict[str, Any]":
-    import json
-
-    from evolvable_store.errors import InvalidArgument
 
     try:
         said = json.loads(file.read())  # type: ignore[attr-defined]
@@ -159,7 +147,7 @@ def _answer(file: click.File) -> "dict[str, Any]":
         or not isinstance(said.get("candidates"), list)
     ):
         raise InvalidArgument(
-            "The answer is no JSON object with review_id and candidates.", "See packet.answer_schema."
+            "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
         )
     return said
 
@@ -191,7 +179,7 @@ def _show_review(one: "Reviewed") -> None:
     if one.state == "waits":
         warn(one.why)
     elif one.packet is not None:
-        say(f"Somebody has to think: an agent by review_session, or you by `evolvable review --json {one.session}`")
+        say(f"It needs an answer: of an agent by review_session, or yours by `evolvable review --json {one.session}`")
         say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
     elif one.why:
         say(one.why)
@@ -200,10 +188,10 @@ def _show_review(one: "Reviewed") -> None:
 
 
 def _show_standing(found: "ReviewStatus") -> None:
-    who = "whoever calls (handoff)" if found.thinker == "handoff" else found.thinker
+    who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[Row] = [
-        [("reviews", "bold"), f"on; {who} thinks{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"],
+        [("reviews", "bold"), f"on; {who} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"],
         [("queued", "bold"), _some(found.queued, "session", "evolvable review --queue")],
         [("begun", "bold"), _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable review")],
         [("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")],
@@ -304,7 +292,6 @@ def memory_command(state: CommandContext, action: str, clients: tuple[str, ...])
     read them at their start, by default for those that are installed, and keeps them up to date; `off` takes them out
     again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show` shows what they read.
     """
-    from evolvable_server.clients.memory_files import memory_text
 
     config = state.config()
     machine = read_machine(config.project)
@@ -328,7 +315,7 @@ def memory_command(state: CommandContext, action: str, clients: tuple[str, ...])
 _SAID = {
     "off": "{title} reads no memories: {path}",
     "current": "{title} reads them in {path}, which is up to date.",
-    "behind": "{title} reads them in {path}, which is not up to date; `evolvable memory on` writes it anew.",
+    "behind": "{title} reads them in {path}, which is not up to date; `evolvable memory on` writes it again.",
     "broken": "{title}: {why}",
 }
 
@@ -426,5 +413,5 @@ def _show_parts(line: verbs.ResourceStats) -> None:
 
 def _share(share: verbs.Share) -> str:
     if not share.n:
-        return "no end known"
+        return "outcome unknown"
     return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"

@@ -1,9 +1,4 @@
-"""The commands with which a person names commands: executor, scorer, judge, reviewer, proposer.
-
-The command for the tokens of clients that come over HTTP: token.
-
-The command that shows the whole product working in a minute, without a network or a key: quickstart.
-"""
+"""The commands that name a person's commands (executor, scorer, judge, reviewer, proposer), token and quickstart."""
 
 import re
 import shlex
@@ -20,14 +15,24 @@ import click
 from evolvable_server.cli.command_context import CommandContext, command
 from evolvable_server.cli.terminal import Row, local_time, one_line, progress, remark, say, shortened, show_table
 from evolvable_server.config import client_folders, read_config
-from evolvable_server.person_config import ROLES, Command, PersonConfig, config_path, read_person_config
+from evolvable_server.person_config import (
+    ROLES,
+    Command,
+    PersonConfig,
+    config_path,
+    read_person_config,
+    registered_homes,
+)
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError
+from evolvable_store.paths import check_home, seed_folder
 
 if TYPE_CHECKING:
     from evolvable_server.cli.archive_commands import Copied
     from evolvable_server.mcp.server import Permission
     from evolvable_server.transport.http_auth import Token
     from evolvable_store.store import Store
+
+# Start time: `--help` imports this module; only `token` and `quickstart` need the MCP SDK.
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -192,13 +197,11 @@ def token_command(
 ) -> None:
     """Make, list and end tokens for HTTP.
 
-    Every token may read. Its secret is shown once, when it is made; what is kept is a hash. A token that is revoked is
+    Every token may read. Its secret is shown once, when it is made; only its hash is stored. A token that is revoked is
     refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
     """
     from evolvable_server.mcp.server import Permission
-    from evolvable_server.person_config import registered_homes
     from evolvable_server.transport.http_auth import Tokens
-    from evolvable_store.paths import check_home
 
     if (action == "list") != (name is None):
         raise click.UsageError("`token list` takes no name, every other action the name of a token.")
@@ -294,7 +297,6 @@ def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: s
 
 def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
     from evolvable_server.cli.archive_commands import copy_skills
-    from evolvable_store.paths import seed_folder
 
     for folder, reason in (
         (seed_folder() / "skills", "skills that come with evolvable"),
@@ -305,7 +307,7 @@ def _fill(store: "Store", folders: tuple[Path, ...]) -> "Iterator[Copied]":
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:
-    """Returns what the server of this library answers to find_skill. Raises LibraryError when it does not."""
+    """Return what the server of this library answers to find_skill. Raise LibraryError when it does not."""
     import anyio
 
     try:
@@ -319,7 +321,7 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
 
 
 def _told(error: BaseException) -> str:
-    """Returns an error in words; that of a task group is its first one."""
+    """Return an error in words; that of a task group is its first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
@@ -340,7 +342,7 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
 
 
 def _connect(place: Path) -> list[str]:
-    """Returns the commands that connect the clients to this library."""
+    """Return the commands that connect the clients to this library."""
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "evolvable_server"]
     home = [] if place == read_config({}).home else ["--home", str(place)]
@@ -362,7 +364,7 @@ def _show_quickstart(result: Quickstart) -> None:
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     for line in result.connect:
         say(f"  {line}")
-    say("Keep your own folders of skills and the library in step:")
+    say("Keep your own folders of skills and the library in sync:")
     say("  evolvable init")
 
 

@@ -1,9 +1,7 @@
-"""The command for the tasks that programs are measured on: taskset check, list, split.
-
-The commands around what a run came to: evolve report, adopt, watch, opportunities.
-"""
+"""The command taskset, and those on the result of a run: evolve report, adopt, watch, opportunities."""
 
 import asyncio
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, command, home_option, json_option
-from evolvable_server.cli.terminal import Row, count, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, remark, say, show_table, warn
 from evolvable_server.config import is_person
+from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
     from evolvable_tools.evolve.task import SplitRatios, TaskSet
     from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck
     from evolvable_tools.library import Caller, Library
+
+# Start time: `--help` imports this module, and evolvable_tools.evolve loads slowly.
 
 
 REFUSED = 1
@@ -110,7 +111,7 @@ def check_command(ctx: click.Context, state: CommandContext, what: str, train: f
 
     taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
-    looks = TestAccessLog(state.config().home / "evolve" / "looks.jsonl").of(taskset.test_digest)
+    looks = TestAccessLog.in_library(state.config().home).of(taskset.test_digest)
     apart = sandbox_of(choose_sandbox(state.config())).sandbox
     hidden = (state.config().home,)
     found = asyncio.run(check_taskset(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
@@ -166,7 +167,7 @@ taskset_command.add_command(split_command)
 def _found(
     state: CommandContext, what: str, ratios: "SplitRatios | None" = None, *, runs: bool = False
 ) -> "tuple[TaskSet, Ref | None]":
-    """Returns the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
+    """Return the task set that is named, and its ref when it is the library's. runs: its commands are to be run."""
     from evolvable_tools.evolve.tasks.locate import load_taskset, read_taskset_path
 
     path = Path(what)
@@ -189,8 +190,7 @@ def _found(
 def ask_before_unvouched(
     state: CommandContext, library: "Library", caller: "Caller", ref: Ref, taskset: "TaskSet"
 ) -> None:
-    """Ask the person at the terminal about commands that nobody approved. Raises Refused where there is no yes."""
-    from evolvable_store.errors import Refused
+    """Ask the person at the terminal about commands that nobody approved. Raise Refused where there is no yes."""
     from evolvable_tools.evolve.tasks.locate import refuse_untrusted
 
     try:
@@ -212,12 +212,11 @@ def ask_about_commands(state: CommandContext, taskset: "TaskSet") -> None:
         remark(f"  {' '.join(words)}")
     for path in sorted(taskset.files):
         remark(f"  file {path}, {len(taskset.files[path]):,} bytes")
-    click.confirm("Have you read them, and may they run?", abort=True, err=True)
+    confirm("Have you read them, and may they run?")
     approve(home, taskset, via="terminal")
 
 
 def _task_sets(state: CommandContext) -> TaskSets:
-    from evolvable_store.errors import EvolvableError
     from evolvable_tools.evolve.tasks.diagnostics import count_by_split
     from evolvable_tools.evolve.tasks.locate import load_taskset
 
@@ -263,7 +262,7 @@ def _show_check(found: "TaskSetCheck") -> None:
             say(f"  {one.hint}")
     refused = sum(one.level == "refuse" for one in found.remarks)
     if refused:
-        say(f"{found.name} is refused: {count(refused, 'problem')} to mend before anything is spent on it.")
+        say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")
     elif found.exploratory:
         say(f"{found.name} may be used to explore; nothing would be promoted on it.")
     else:
@@ -279,7 +278,7 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
 def _show_task_sets(listed: TaskSets) -> None:
     if not listed.tasksets:
         say("There is no task set in the library: an environment with tasks.jsonl is one.")
-        remark("`evolvable import FOLDER --kind environment` takes in a folder of ENVIRONMENT.md and tasks.jsonl.")
+        remark("`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and tasks.jsonl.")
         return
     rows: list[Row] = [
         [
@@ -326,7 +325,7 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
             shown = preview_adoption(library.store.home, run, unproven=unproven)
             _write_line(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", state)
             show_change(shown, state)
-            click.confirm("Make this live?", abort=True, err=state.json)
+            confirm("Make this live?", err=state.json)
         adopted = adopt(library, caller, run, reason, unproven=unproven)
     state.show(adopted, lambda: _show_adopted(adopted))
 
@@ -338,7 +337,6 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
 def allow_command(state: CommandContext, run: str, candidate: str | None, refuse: bool) -> None:
     """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
     from evolvable_server.run_launcher import start_driver
-    from evolvable_store.errors import Refused
     from evolvable_tools.evolve.ledger.run_directory import find_run
     from evolvable_tools.evolve.run_control import decide_held_candidate, get_held_candidate
 
@@ -352,7 +350,7 @@ def allow_command(state: CommandContext, run: str, candidate: str | None, refuse
     _write_line(f"{found.candidate} of run {found.run}: {found.why}.", state)
     show_change(found, state)
     if not refuse:
-        click.confirm("Run this with your rights?", abort=True, err=state.json)
+        confirm("Run this with your rights?", err=state.json)
     with state.library() as (_, caller):
         decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
     start_driver(home, find_run(home, decided.run))
@@ -400,8 +398,6 @@ def watch_command(state: CommandContext, dry_run: bool) -> None:
     with state.library() as (library, caller):
         watched = monitor_adoptions(library, caller, propose=not dry_run)
     if state.json:
-        import dataclasses
-
         state.show_json([dataclasses.asdict(one) for one in watched])
         return
     if not watched:

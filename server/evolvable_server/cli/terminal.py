@@ -1,6 +1,6 @@
-"""What is written to a terminal, and how: text that cannot steer it, tables that fit it, progress, remarks.
+"""Write to a terminal: text that cannot steer it, tables that fit it, progress, questions.
 
-rich is imported where it is used, so that a command that prints JSON or serves a client never loads it.
+rich is imported in functions: a command that prints JSON or serves a client never loads it.
 """
 
 import contextlib
@@ -8,9 +8,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 import click
+
+from evolvable_store.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,7 +34,7 @@ _HARMLESS = "\n\t\u200c\u200d"
 
 
 def safe(text: str) -> str:
-    r"""Returns the text with everything that could steer or fool a terminal written out, ESC as `\x1b`.
+    r"""Return the text with everything that could steer or fool a terminal written out, ESC as `\x1b`.
 
     That is every control character but line ends and tabs, every character that turns the direction of writing or
     has no shape, and lone surrogates. CR LF becomes LF; a bare CR is written out.
@@ -47,32 +50,52 @@ def _is_harmless(char: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Returns the safe text on one line."""
+    """Return the safe text on one line."""
     return " ".join(safe(text).split())
 
 
 def shortened(text: str, length: int) -> str:
-    """Returns the safe text on one line of at most `length` characters, cut between words."""
+    """Return the safe text on one line of at most `length` characters, cut between words."""
     return textwrap.shorten(one_line(text), length, placeholder=" ...")
 
 
 def say(text: str = "") -> None:
-    """Writes a line of results, made safe."""
+    """Write a line of results, made safe."""
     click.echo(safe(text))
 
 
 def remark(text: str) -> None:
-    """Writes a line about what is going on, made safe, where it is not taken for a result."""
+    """Write a line about what is going on, made safe, where it is not taken for a result."""
     click.echo(safe(text), err=True)
 
 
 def warn(text: str) -> None:
-    """Writes a warning."""
+    """Write a warning."""
     click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {safe(text)}", err=True)
 
 
+def confirm(
+    question: str, *, yes: bool = False, default: bool = False, refused: str = "", hint: str = "", err: bool = True
+) -> None:
+    """Ask the person at the terminal, and return only after a yes.
+
+    Args:
+        yes: The answer was given already, by an option.
+        default: The answer that Enter gives.
+        refused, hint: The error that a no becomes; without them it ends the command as an interrupt does.
+        err: Whether the question goes to stderr; it does unless stdout already shows what it is about.
+
+    Raises:
+        InvalidArgument: The answer is no, and `refused` is given.
+        click.Abort: The answer is no, or nobody can answer.
+    """
+    if yes or click.confirm(question, default=default, abort=not refused, err=err):
+        return
+    raise InvalidArgument(refused, hint)
+
+
 def console(stream: TextIO | None = None) -> "Console":
-    """Returns rich's console on a stream (stdout); it takes text as it is, and sets no limit where nobody looks."""
+    """Return rich's console on a stream (stdout); it takes text as it is, and sets no limit where nobody looks."""
     from rich.console import Console
 
     plain = Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -88,7 +111,7 @@ Row = Sequence[Cell]
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Row], *, wide: Collection[str] = (), cut: bool = False) -> None:
-    """Writes a table to stdout. On a terminal it fits the width: the cells of the columns `wide` are folded, or with
+    """Write a table to stdout. On a terminal it fits the width: the cells of the columns `wide` are folded, or with
     `cut` end in an ellipsis; where that does not help each row becomes a small table of its own. Elsewhere every row
     is one line with all its text.
     """
@@ -117,7 +140,7 @@ def _table(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str], *
 
 
 def _least(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str]) -> int:
-    """Returns the characters that a table needs when its wide columns are as narrow as can be read."""
+    """Return the characters that a table needs when its wide columns are as narrow as can be read."""
     widths = [
         max(_cell(cell).cell_len for cell in (column, *cells)) for column, *cells in zip(columns, *rows, strict=True)
     ]
@@ -127,7 +150,7 @@ def _least(columns: Sequence[str], rows: Sequence[Row], wide: Collection[str]) -
 
 
 def show_text(text: str, style: str = "", indent: int = 0) -> None:
-    """Writes a paragraph to stdout, wrapped and indented on a terminal."""
+    """Write a paragraph to stdout, wrapped and indented on a terminal."""
     from rich.padding import Padding
 
     where, paragraph = console(), Padding(_cell((text, style)), (0, 0, 0, indent))
@@ -138,7 +161,7 @@ def show_text(text: str, style: str = "", indent: int = 0) -> None:
 
 
 def show_diff(diff: str) -> None:
-    """Writes a unified diff to stdout, in colours on a terminal."""
+    """Write a unified diff to stdout, in colours on a terminal."""
     from rich.text import Text
 
     where = console()
@@ -168,7 +191,7 @@ def _write_lines(where: "Console", what: "RenderableType") -> None:
 
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[Progress]:
-    """Yields a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
+    """Yield a function that shows progress on stderr: a bar on a terminal, else a line now and then."""
     if sys.stderr.isatty():
         with _bar(label) as show:
             yield show
@@ -200,13 +223,12 @@ def _lines(label: str) -> Progress:
 
 
 def local_time(at: str) -> str:
-    """Returns a stored moment as a person here reads it: 2026-11-20 12:05."""
-    from datetime import datetime
+    """Return a stored moment as a person here reads it: 2026-11-20 12:05."""
 
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def count(number: int, noun: str) -> str:
-    """Returns a number with its noun: 1 skill, 2 skills."""
+    """Return a number with its noun: 1 skill, 2 skills."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun if number == 1 else plural}"

@@ -1,11 +1,4 @@
-"""Which directories on disk go because of a change, so that a command can say so.
-
-The command that shows what happened lately: log.
-
-The commands that take changes back: restore, remove, undo.
-
-The command that changes a resource, or makes one: update.
-"""
+"""The commands that make versions: update, restore, remove and undo; and log, which lists operations."""
 
 import contextlib
 import dataclasses
@@ -20,16 +13,16 @@ import click
 
 from evolvable_server.cli.command_context import REF, CommandContext, command, expect_option, reason_option
 from evolvable_server.cli.maintenance import warn_of_secrets
-from evolvable_server.cli.terminal import Row, count, local_time, one_line, remark, say, show_table, warn
+from evolvable_server.cli.terminal import Row, confirm, count, local_time, one_line, remark, say, show_table, warn
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchFile, TooLarge
 from evolvable_store.objects import MAX_FILE
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref, main_file
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import operation_said
 from evolvable_tools.untrusted_text import AnswerMarks
 from evolvable_tools.verbs import edit, proposal_inbox, versions
-from evolvable_tools.verbs.edit import TextEdit
 
 if TYPE_CHECKING:
     from evolvable_store.operation import Change
@@ -39,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
-    """Returns the directories in watched folders that hold these resources now, sorted."""
+    """Return the directories in watched folders that hold these resources now, sorted."""
     resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
     copies = library.working_copies
     folders = {folder.id: folder.path for folder in copies.folders()}
@@ -48,7 +41,7 @@ def directories_of(library: "Library", refs: Iterable["Ref"]) -> list[Path]:
 
 
 def say_gone(before: Iterable[Path]) -> None:
-    """Writes which of the directories that were there are gone."""
+    """Write which of the directories that were there are gone."""
     for path in before:
         if not path.exists():
             say(f"removed from disk: {path}")
@@ -112,7 +105,7 @@ def log_command(state: CommandContext, limit: int, session: str | None) -> None:
 
 
 def read_log(library: "Library", limit: int, session: str | None, marks: AnswerMarks) -> OperationLog:
-    """Returns up to `limit` operations, newest first; with `session`, only those made in it.
+    """Return up to `limit` operations, newest first; with `session`, only those made in it.
 
     marks: stand around what no person wrote.
     """
@@ -173,9 +166,9 @@ def _short(session: str) -> str:
 
 
 def whole_session(store: "Store", text: str) -> str:
-    """Returns the session that the text names, in full or by its beginning as `log` shows it; else the text.
+    """Return the session that the text names, in full or by its beginning as `log` shows it; else the text.
 
-    Raises InvalidArgument when several sessions begin so.
+    Raise InvalidArgument when several sessions begin so.
     """
     start = text.removesuffix("...")
     if not start or store.operations(1, text):
@@ -200,7 +193,7 @@ CONFLICTS = 1
 
 
 def show_updated(updated: edit.Updated) -> None:
-    """Writes what a change did, and how to take it back."""
+    """Write what a change did, and how to take it back."""
     for text in updated.warnings:
         warn(text)
     if updated.proposal_id is not None:
@@ -293,7 +286,7 @@ def _changes(library: "Library", operation: int | None, session: str | None) -> 
 
 
 def _confirm_undo(going: list[Path]) -> None:
-    """Asks before directories of a person go. Raises InvalidArgument when they shall stay."""
+    """Ask before directories of a person go. Raise InvalidArgument when they shall stay."""
     if not going:
         return
     remark("These directories hold what was created, and go from the disk if nobody changed it since:")
@@ -301,8 +294,7 @@ def _confirm_undo(going: list[Path]) -> None:
         remark(f"  {path}")
     if len(going) > MAX_SHOWN:
         remark(f"  and {len(going) - MAX_SHOWN:,} more")
-    if not click.confirm("Take it back?", default=False, err=True):
-        raise InvalidArgument("Nothing was taken back.")
+    confirm("Take it back?", refused="Nothing was taken back.")
 
 
 def _show_undone(undone: versions.Undone, there: list[Path]) -> None:
@@ -422,7 +414,7 @@ class _Edited:
 def _open_editor(
     library: Library, caller: Caller, ref: Ref, path: str | None, create: bool, expect: int | None
 ) -> _Edited:
-    """Opens the file in the person's editor. Raises InvalidArgument when nothing was saved."""
+    """Open the file in the person's editor. Raise InvalidArgument when nothing was saved."""
     path = path or main_file(ref.kind, ref.name)
     if create:
         before, version = _NEW.format(name=ref.name).encode("utf-8"), None
@@ -442,7 +434,7 @@ def _open_editor(
 
 @contextlib.contextmanager
 def _kept_when_refused(edited: _Edited) -> Iterator[None]:
-    """Saves what a person wrote when the library does not take it, and says where."""
+    """Save what a person wrote when the library does not take it, and say where."""
     try:
         yield
     except EvolvableError as error:

@@ -1,1 +1,1 @@
-"""The clients that can be connected: where each keeps its configuration, and how ours gets into it without loss."""
+"""Clients that can be connected: their configuration files, and our entry in them."""

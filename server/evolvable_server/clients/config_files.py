@@ -1,6 +1,6 @@
-"""Changes single keys of a TOML text, and leaves every other line as it is.
+"""Read and write the configuration files of other programs: whole, with a backup, and only files that can be read.
 
-Reads and writes the configuration files of other programs: whole, with a backup, never over what it cannot read.
+Of a TOML text single keys are changed; every other line stays as it is (of JSON see `json_edit`).
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evolvable_server.clients import json_edit
-from evolvable_server.clients import json_edit as jsonc
+from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
 from evolvable_store.workingcopy.openat import first_link
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
-    from tomlkit.items import Table
+
+# tomlkit is imported in functions: every command loads this module, and few edit TOML.
 
 
 class TomlError(Exception):
@@ -33,37 +33,38 @@ class TomlError(Exception):
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Returns what a text holds. Raises TomlError."""
+    """Return what a text holds. Raise TomlError."""
     _parsed(text)
     return tomllib.loads(text)
 
 
 def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> str:
-    """Returns the text with the table `value` at `path`; None takes the table out.
+    """Return the text with the table `value` at `path`; None removes the table.
 
-    Of a table that is there only the keys that differ are touched; a new one comes last. Raises TomlError, and
-    ValueError when the result would not hold exactly what it should, or lack a comment.
+    Of an existing table only the keys that differ are touched; a new one comes last. Raise TomlError, and ValueError
+    when the result would not hold exactly what it should, or lack a comment.
     """
-    document = _parsed(text)
+    document: Any = _parsed(text)
     before = tomllib.loads(text)
     expected = _with(before, path, value)
     if expected == before:
         return text
     outer, name = path
-    tables, comments = before.get(outer, {}), text
+    comments = text
     try:
         if value is None:
             after = comments = _without_lines(text, outer, name)
             if name in tomllib.loads(after).get(outer, {}):  # on one line, or with dots
                 document = _parsed(after)
-                del _below(document, outer)[name]
+                del document[outer][name]
                 after = document.as_string()
-        elif name in tables:
-            dotted = not any(map(_header(outer, name).match, text.splitlines()))
-            _update(_below(document, outer)[name], value, dotted=dotted)
+        elif name in before.get(outer, {}):
+            # A table without a header of its own gets new tables inline: a header would belong to the table above.
+            has_header = any(map(_header(outer, name).match, text.splitlines()))
+            _update(document[outer][name], value, inline=not has_header)
             after = document.as_string()
         else:
-            after = _appended(text, document, outer, name, value)
+            after = _added(text, document, outer, name, value)
     except (TypeError, AttributeError, KeyError) as error:  # a value where a table should be
         raise ValueError(f"{outer}.{name} is no table") from error
     after = _with_newlines_of(text, after)
@@ -93,7 +94,7 @@ def _parsed(text: str) -> "TOMLDocument":
 
 
 def _place(error: tomllib.TOMLDecodeError, line: int, column: int) -> tuple[int, int]:
-    """Returns line and column of an error: as tomllib tells them in its message, else those that are given."""
+    """Return line and column of an error: from the message of tomllib, else those that are given."""
     told = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
     return (int(told[1]), int(told[2])) if told else (line, column)
 
@@ -110,24 +111,16 @@ def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] |
     return {**before, outer: {**tables, name: value}}
 
 
-def _below(document: "TOMLDocument", outer: str) -> Any:
-    return document[outer]
-
-
-def _appended(text: str, document: "TOMLDocument", outer: str, name: str, value: dict[str, Any]) -> str:
-    """Returns the text with a new table at its end; inside, when the tables are written on one line."""
+def _added(text: str, document: Any, outer: str, name: str, value: dict[str, Any]) -> str:
+    """Return the text with a new table at its end; inside, when the tables are written on one line."""
     import tomlkit
     from tomlkit.items import InlineTable
 
-    tables = document.get(outer)
-    if isinstance(tables, InlineTable):
-        tables[name] = _inline(value)
-        return document.as_string()
-    new = tomlkit.document()
-    new[outer] = tomlkit.table(is_super_table=True)
-    _below(new, outer)[name] = _table(value)
+    if isinstance(document.get(outer), InlineTable):
+        document[outer][name] = _inline(value)
+        return str(document.as_string())
     between = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
-    return f"{text}{between}{new.as_string()}"
+    return f"{text}{between}{tomlkit.dumps({outer: {name: value}})}"
 
 
 def _inline(value: dict[str, Any]) -> Any:
@@ -139,38 +132,24 @@ def _inline(value: dict[str, Any]) -> Any:
     return table
 
 
-def _table(value: dict[str, Any]) -> "Table":
-    import tomlkit
-
-    table = tomlkit.table()
-    for key, item in value.items():
-        table[key] = _table(item) if isinstance(item, dict) else item
-    return table
-
-
-def _update(table: Any, value: dict[str, Any], *, dotted: bool) -> None:
-    """Changes a table in place. dotted: it has no header, so a new table in it would belong to the one above."""
-    from tomlkit.items import InlineTable
-
-    made = _inline if dotted or isinstance(table, InlineTable) else _table
+def _update(table: Any, value: dict[str, Any], *, inline: bool) -> None:
+    """Change the keys of a table that differ; its comments and their order stay."""
     for key in [key for key in table if key not in value]:
         del table[key]
     for key, item in value.items():
-        if key not in table:
-            table[key] = made(item) if isinstance(item, dict) else item
-        elif isinstance(item, dict) and isinstance(table[key], dict):
-            _update(table[key], item, dotted=dotted)
-        elif table[key] != item:
-            table[key] = item
+        if isinstance(item, dict) and isinstance(table.get(key), dict):
+            _update(table[key], item, inline=inline)
+        elif table.get(key) != item:
+            table[key] = _inline(item) if inline and isinstance(item, dict) else item
 
 
 def _header(outer: str, name: str) -> re.Pattern[str]:
-    """Returns what finds the headers of a table and of those in it."""
+    """Return what finds the headers of a table and of those in it."""
     return re.compile(rf"""\s*\[\s*["']?{outer}["']?\s*\.\s*["']?{re.escape(name)}["']?\s*[].]""")
 
 
 def _without_lines(text: str, outer: str, name: str) -> str:
-    """Returns the text without a table, the same text when it has no header of its own.
+    """Return the text without a table, the same text when it has no header of its own.
 
     Comments between its keys go with them; those after its last key stay, they belong to what follows.
     """
@@ -199,7 +178,7 @@ def _with_newlines_of(before: str, after: str) -> str:
 
 
 def _verify(comments: str, after: str, expected: dict[str, Any]) -> None:
-    """Raises ValueError unless the text holds what it should, and every comment line of `comments`."""
+    """Raise ValueError unless the text holds what it should, and every comment line of `comments`."""
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError as error:
@@ -222,7 +201,7 @@ class ConfigurationBroken(Invalid):
         where = f" at line {line}, column {column}" if line else ""
         super().__init__(
             f"{path} is broken{where}: {what}.",
-            "It was left as it is. Mend it in an editor, or move it away, and try again.",
+            "It was left as it is. Fix it in an editor, or move it away, and try again.",
         )
         self.path, self.line, self.column = path, line, column
 
@@ -233,7 +212,7 @@ class ConfigurationNotWritten(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A configuration file as it was read. text is '' when it is absent. loose: what a strict reader stumbles over."""
+    """A configuration file as it was read. text: '' when it is absent. loose: what strict JSON does not have."""
 
     path: Path
     data: bytes | None
@@ -243,9 +222,9 @@ class Configuration:
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Returns a file as it is; TOML by its name, else JSON, with comments or without. An absent or empty one is empty.
+    """Return a file as it is; TOML by its name, else JSON, with comments or without. An absent or empty one is empty.
 
-    Raises ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
+    Raise ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
     """
     data = _data(path)
     if data is None:
@@ -253,7 +232,7 @@ def read_configuration(path: Path) -> Configuration:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line, column = jsonc.line_and_column(data[: error.start].decode("utf-8"), error.start)
+        line, column = line_and_column(data[: error.start].decode("utf-8"), error.start)
         raise ConfigurationBroken(path, "it is not UTF-8", line, column) from None
     if not text.strip("\ufeff \t\r\n"):
         return Configuration(path, data, text, {}, None)
@@ -262,12 +241,12 @@ def read_configuration(path: Path) -> Configuration:
 
 
 def read_raw_configuration(path: Path) -> Configuration:
-    """Returns a file whose bytes alone matter; its text and values are empty. Raises ConfigurationNotWritten."""
+    """Return the bytes of a file; its text and values are empty. Raise ConfigurationNotWritten."""
     return Configuration(path, _data(path), "", {}, None)
 
 
 def _data(path: Path) -> bytes | None:
-    """Returns the content of a file, None when it is absent. Raises ConfigurationNotWritten."""
+    """Return the content of a file, None when it is absent. Raise ConfigurationNotWritten."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
@@ -294,29 +273,27 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
 
 def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int] | None]:
     try:
-        document = jsonc.parse_jsonc(text)
-    except jsonc.JsonError as error:
-        raise ConfigurationBroken(path, str(error), *jsonc.line_and_column(text, error.at)) from None
+        document = parse_jsonc(text)
+    except JsonError as error:
+        raise ConfigurationBroken(path, str(error), *line_and_column(text, error.at)) from None
     if not isinstance(document.root.value, dict):
-        raise ConfigurationBroken(
-            path, "it should be an object in braces", *jsonc.line_and_column(text, document.root.start)
-        )
-    loose = (document.loose[0], *jsonc.line_and_column(text, document.loose[1])) if document.loose else None
+        raise ConfigurationBroken(path, "it should be an object in braces", *line_and_column(text, document.root.start))
+    loose = (document.loose[0], *line_and_column(text, document.loose[1])) if document.loose else None
     return document.root.value, loose
 
 
 def edit_configuration(found: Configuration, path: tuple[str, str], value: dict[str, object] | None) -> str:
-    """Returns the text of a file with an entry in it, or without it; everything else as it is.
+    """Return the text of a file with an entry in it, or without it; everything else as it is.
 
-    Raises ConfigurationBroken when there is no way to do that without touching anything else.
+    Raise ConfigurationBroken when there is no way to do that without touching anything else.
     """
     try:
         if found.path.suffix == ".toml":
             return edit_toml(found.text, path, value)
         empty = not found.text.strip("\ufeff \t\r\n")
-        return json_edit.edit_json(json_edit.EMPTY if empty else found.text, path, value)
-    except jsonc.JsonError as error:
-        raise ConfigurationBroken(found.path, str(error), *jsonc.line_and_column(found.text, error.at)) from None
+        return edit_json(EMPTY if empty else found.text, path, value)
+    except JsonError as error:
+        raise ConfigurationBroken(found.path, str(error), *line_and_column(found.text, error.at)) from None
     except ValueError as error:
         raise ConfigurationBroken(found.path, str(error)) from None
 
@@ -324,10 +301,10 @@ def edit_configuration(found: Configuration, path: tuple[str, str], value: dict[
 def write_configuration(
     found: Configuration, text: str | bytes, *, private: bool, stamp: str, backup: bool = True
 ) -> Path | None:
-    """Puts `text` in the place of a file, at once and with its mode; returns the backup beside it, None for a new file.
+    """Put `text` in the place of a file, at once and with its mode; return the backup beside it, None for a new file.
 
     Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. backup: whether
-    one is made. Raises Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
+    one is made. Raise Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
     """
     target = _target(found.path)
     try:
@@ -359,7 +336,7 @@ def _target(path: Path) -> Path:
 
 
 def back_up_configuration(found: Configuration, stamp: str) -> Path | None:
-    """Returns a copy of a file beside it, None when it is absent. Raises ConfigurationNotWritten."""
+    """Return a copy of a file beside it, None when it is absent. Raise ConfigurationNotWritten."""
     if found.data is None:
         return None
     try:

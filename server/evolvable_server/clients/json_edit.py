@@ -1,8 +1,6 @@
-"""Reads JSON with comments, and remembers where everything stands, so that a text can be edited in place.
+"""Change single members of a JSON text, with or without comments, and leave every other character as it is.
 
 No light library for Python 3.11 does that: json-five drops speed and the layout of what is added, jsonc-edit runs Node.
-
-Changes single members of a JSON text, and leaves every other character as it is.
 """
 
 import json
@@ -42,7 +40,7 @@ class JsonNode:
     members: "tuple[JsonMember, ...] | None" = None
 
     def member(self, key: str) -> "JsonMember | None":
-        """Returns the member of this name. Raises JsonError when there are two."""
+        """Return the member of this name. Raise JsonError when there are two."""
         found = [member for member in self.members or () if member.key == key]
         if len(found) > 1:
             raise JsonError(f"the key {json.dumps(key)} is there a second time", found[1].start)
@@ -72,12 +70,12 @@ class JsoncDocument:
 
 
 def parse_jsonc(text: str) -> JsoncDocument:
-    """Returns what a text holds. Comments and commas before a closing bracket are allowed. Raises JsonError."""
+    """Return what a text holds. Comments and commas before a closing bracket are allowed. Raise JsonError."""
     return _Reader(text).document()
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Returns line and column of a character, both from 1."""
+    """Return line and column of a character, both from 1."""
     before = text[:at]
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
@@ -184,7 +182,7 @@ class _Reader:
         return JsonNode(items, start, self._take().end)
 
     def _comma(self, closing: str) -> int | None:
-        """Takes the comma after an element; returns where it stands, None when the closing bracket follows."""
+        """Take the comma after an element; return where it stands, None when the closing bracket follows."""
         if self._next.text == closing:
             return None
         if self._next.text != ",":
@@ -200,9 +198,9 @@ EMPTY = "{}\n"
 
 
 def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Returns the text with `value` at `path`; None takes the member out. Missing objects on the way are made.
+    """Return the text with `value` at `path`; None takes the member out. Missing objects on the way are made.
 
-    Of an object that is there only the members that differ are touched. Raises JsonError, and ValueError when something
+    Of an object that is there only the members that differ are touched. Raise JsonError, and ValueError when something
     else than an object is on the way, or the result does not hold exactly what it should.
     """
     root = parse_jsonc(text).root
@@ -222,7 +220,7 @@ def _ordered(value: Any) -> str:
 
 
 def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
-    """Returns the value with `new` at the path, merged key by key; keys keep their order."""
+    """Return the value with `new` at the path, merged key by key; keys keep their order."""
     if not path:
         return new
     if not isinstance(value, dict):
@@ -241,7 +239,7 @@ JsonStep = tuple[tuple[str, ...], Any]
 
 
 def _steps(root: JsonNode, path: tuple[str, ...], value: Any) -> list[JsonStep]:
-    """Returns the single changes, each of one member, that lead to `value` at `path`."""
+    """Return the single changes, each of one member, that lead to `value` at `path`."""
     node = root
     for depth, key in enumerate(path):
         member = node.member(key)
@@ -299,7 +297,7 @@ def _added(text: str, document: JsoncDocument, node: JsonNode, key: str, value: 
 
 
 def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
-    """Returns the text with a first member in an empty object; what stands in it are comments at most."""
+    """Return the text with a first member in an empty object; what stands in it are comments at most."""
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)
     if not inside and _is_inline(text, document):
@@ -309,7 +307,7 @@ def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> st
 
 
 def _without(text: str, node: JsonNode, member: JsonMember) -> str:
-    """Returns the text without a member; comments around it stay."""
+    """Return the text without a member; comments around it stay."""
     assert node.members is not None
     at = node.members.index(member)
     end = member.end if member.comma is None else member.comma + 1
@@ -337,7 +335,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
 
 
 def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
-    """Returns a value as JSON in the layout of the file, as it stands in a member of `node`."""
+    """Return a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
     if _is_inline(text, document) or (node.members and members is None):
         return json.dumps(value, ensure_ascii=False)
@@ -347,7 +345,7 @@ def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> 
 
 
 def _is_inline(text: str, document: JsoncDocument) -> bool:
-    """Returns whether the whole file is written without line breaks between its members."""
+    """Return whether the whole file is written without line breaks between its members."""
     return bool(document.root.members) and _indent_of_members(text, document.root) is None
 
 
@@ -356,7 +354,7 @@ def _unit(text: str, document: JsoncDocument) -> str:
 
 
 def _indent_of_members(text: str, node: JsonNode) -> str | None:
-    """Returns what the last member's line begins with; None when members stand side by side or there are none."""
+    """Return what the last member's line begins with; None when members stand side by side or there are none."""
     for member in reversed(node.members or ()):
         indent = text[text.rfind("\n", 0, member.start) + 1 : member.start]
         if "\n" in text[node.start : member.start] and not indent.strip(" \t"):
@@ -365,13 +363,13 @@ def _indent_of_members(text: str, node: JsonNode) -> str | None:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Returns the white space that the line of a character begins with."""
+    """Return the white space that the line of a character begins with."""
     line = text[text.rfind("\n", 0, at) + 1 : at].lstrip("\ufeff")
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _end_of_remarks(text: str, at: int) -> int:
-    """Returns where the comments end that begin on this line: they belong to what stands before them."""
+    """Return where the comments end that begin on this line: they belong to what stands before them."""
     end = at
     while True:
         while at < len(text) and text[at] in " \t":

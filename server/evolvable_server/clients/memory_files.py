@@ -1,12 +1,8 @@
-"""A block of ours in a file that is somebody else's: put in, replaced and taken out, and not a byte beside it touched.
+"""Write the memories of the user where clients read them at their start.
 
-It stands at the beginning of the file, where no line end of the person's has to be added to set it apart.
-
-The memories where clients read them at their start: Claude Code in a rule of its own, Codex in a block of AGENTS.md.
-
-Off until a person switches it on. Which clients it is on for stands in a file of the library's folder.
-
-The memories of the user, written where clients read them.
+Claude Code reads a rule of its own, Codex a block of AGENTS.md. The block is at the beginning of the file, where it
+needs no line end before it; every byte beside it stays. Off until a person switches it on; a file in the library's
+folder lists the clients for which it is on.
 """
 
 import contextlib
@@ -49,7 +45,7 @@ class BlockParts:
 
 
 def split_at_block(data: bytes) -> BlockParts:
-    """Returns the parts of a file. Raises BrokenBlock when it has half a block or two, or is no text of bytes."""
+    """Return the parts of a file. Raise BrokenBlock when it has half a block or two, or is no text of bytes."""
     if data.startswith(_WIDE):
         raise BrokenBlock("it is UTF-16, and not UTF-8", 1)
     at, begun, ended = 0, list[tuple[int, int]](), list[tuple[int, int]]()
@@ -70,7 +66,7 @@ def split_at_block(data: bytes) -> BlockParts:
 
 
 def with_block(data: bytes, text: str) -> bytes:
-    """Returns the file with the block that says `text`. Raises BrokenBlock."""
+    """Return the file with the block that says `text`. Raise BrokenBlock."""
     parts = split_at_block(data)
     block = format_block(text, b"\r\n" if b"\r\n" in parts.before + parts.after else b"\n")
     if parts.block is not None:
@@ -80,13 +76,13 @@ def with_block(data: bytes, text: str) -> bytes:
 
 
 def without_block(data: bytes) -> bytes:
-    """Returns the file as it is without the block. Raises BrokenBlock."""
+    """Return the file as it is without the block. Raise BrokenBlock."""
     parts = split_at_block(data)
     return parts.before + parts.after
 
 
 def format_block(text: str, end: bytes) -> bytes:
-    """Returns the block that says `text`, its lines ended so."""
+    """Return the block that says `text`, its lines ended so."""
     said = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     lines = said.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
@@ -117,7 +113,7 @@ class MemoryCopy:
 
 
 def memory_file_paths(machine: Machine) -> dict[str, Path]:
-    """Returns the file of each client that it reads at the start of every session."""
+    """Return the file of each client that it reads at the start of every session."""
     return {
         "claude-code": (machine.claude or machine.user / ".claude") / "rules" / "evolvable-memory.md",
         "codex": machine.codex / "AGENTS.md",
@@ -125,13 +121,13 @@ def memory_file_paths(machine: Machine) -> dict[str, Path]:
 
 
 def installed_clients(machine: Machine) -> list[str]:
-    """Returns the clients whose folders of settings are there."""
+    """Return the clients whose folders of settings are there."""
     folders = {"claude-code": machine.claude or machine.user / ".claude", "codex": machine.codex}
     return [client for client, folder in folders.items() if folder.is_dir()]
 
 
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
-    """Returns where memories are checked out for which clients, and whether the file was made for it."""
+    """Return where memories are checked out for which clients, and whether the file was made for it."""
     try:
         kept = json.loads((home / FILE).read_text(encoding="utf-8"))
         return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
@@ -140,9 +136,9 @@ def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
 
 
 def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
-    """Writes `text` where these clients read it, and has it kept up to date from now on.
+    """Write `text` where these clients read it, and has it kept up to date from now on.
 
-    Of a file that was there a copy is kept beside it. Raises ConfigurationBroken, ConfigurationNotWritten, Conflict;
+    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict;
     what was written before stays.
     """
     done = []
@@ -164,7 +160,7 @@ def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: st
 
 
 def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
-    """Takes the memories out of the files of these clients again. Raises as `switch_on`."""
+    """Take the memories out of the files of these clients again. Raise as `switch_on`."""
     done = []
     for client in clients:
         on = read_enabled_copies(home)
@@ -178,7 +174,7 @@ def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
 
 
 def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
-    """Brings every copy that is switched on in step with `text`; returns those that it changed, or could not."""
+    """Update every copy that is switched on to `text`; return those that it changed, or could not."""
     done = []
     for client, (path, _) in read_enabled_copies(home).items():
         try:
@@ -192,7 +188,7 @@ def refresh_copies(home: Path, text: str) -> list[MemoryCopy]:
 
 
 def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
-    """Returns how the copy of each client stands to `text`, without writing anything."""
+    """Return how the copy of each client stands to `text`, without writing anything."""
     on, found = read_enabled_copies(home), []
     for client, path in memory_file_paths(machine).items():
         path = on[client][0] if client in on else path
@@ -209,7 +205,7 @@ def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
 
 
 def strip_block(text: str) -> str:
-    """Returns what a client's file says besides our block."""
+    """Return what a client's file says besides our block."""
     try:
         return without_block(text.encode("utf-8", "replace")).decode("utf-8", "replace")
     except BrokenBlock:
@@ -281,10 +277,10 @@ def _stamp() -> str:
 
 
 def memory_text(library: Library) -> str:
-    """Returns what clients read: the memories of the user, and how to treat them."""
+    """Return what clients read: the memories of the user, and how to treat them."""
     return memories_for_clients(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
 
 
 def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Brings the copies in step; returns those that were changed or could not be. Off, it reads nothing."""
+    """Update the copies; return those that were changed or could not be. Off, it reads nothing."""
     return refresh_copies(home, memory_text(library)) if read_enabled_copies(home) else []

@@ -1,10 +1,7 @@
-"""Claude Code: ~/.claude.json, or .mcp.json of a project. Its own command adds a server where the form allows it.
+"""Connect a client to this server and disconnect it: one entry in its configuration, and no other change.
 
-Every client that is known, by name.
-
-How clients start the server of this installation: with absolute paths, as they share neither folder nor PATH.
-
-Connects a client to the server, and disconnects it: one entry in its configuration, and nothing else in there.
+Clients start the server with absolute paths, because they share neither folder nor PATH. Claude Code's own command adds
+the entry where its file allows that. All clients are listed here by name.
 """
 
 import difflib
@@ -58,12 +55,12 @@ CLAUDE_CODE = Client(
 
 
 def claude_program(machine: Machine) -> str | None:
-    """Returns the path of the `claude` program, None when it is not installed."""
+    """Return the path of the `claude` program, None when it is not installed."""
     return shutil.which("claude", path=machine.programs)
 
 
 def keeps_formatting(found: Configuration) -> bool:
-    """Returns whether Claude Code, which writes its files anew, would leave the form of this one as it is."""
+    """Return whether Claude Code, which rewrites its files, would leave the form of this one as it is."""
     if found.data is None:
         return True
     written = json.dumps(found.values, indent=2, ensure_ascii=False)
@@ -71,14 +68,14 @@ def keeps_formatting(found: Configuration) -> bool:
 
 
 def claude_mcp_arguments(program: str, scope: str, name: str, entry: dict[str, Any] | None) -> list[str]:
-    """Returns the command that adds an entry, or without one takes it out."""
+    """Return the command that adds an entry, or without one takes it out."""
     if entry is None:
         return [program, "mcp", "remove", name, "-s", scope]
     return [program, "mcp", "add-json", name, json.dumps(entry), "-s", scope]
 
 
 def run_claude(machine: Machine, command: list[str]) -> str | None:
-    """Runs its own command; returns None, or what it said when it failed."""
+    """Run its own command; return None, or what it said when it failed."""
     try:
         done = subprocess.run(
             command,
@@ -106,7 +103,7 @@ _PASSING = ("/uv/archive-v", "/.cache/uv/", "/uv/cache/", "/pipx/.cache/")
 
 
 def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
-    """Returns the start of the server over the library in `home`, which is named only when it is not the usual one."""
+    """Return the start of the server over the library in `home`, which is named only when it is not the usual one."""
     script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
     place = {} if home == read_config({}).home else {HOME: str(home)}
     given = {**place, **(env or {})}
@@ -117,7 +114,7 @@ def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
 
 
 def is_temporary_install(start: Start) -> bool:
-    """Returns whether the program lies where it is cleared away some day, as `uvx` and `pipx run` put it."""
+    """Return whether the program lies where it is cleared away some day, as `uvx` and `pipx run` put it."""
     place = Path(start.command).as_posix().lower()
     return any(part in place for part in _PASSING)
 
@@ -168,7 +165,7 @@ class ConfigurationEntry:
 
 
 def configuration_entry(machine: Machine, client: Client, scope: str, name: str = NAME) -> ConfigurationEntry:
-    """Returns where an entry belongs. Raises InvalidArgument for a name or a scope that the client does not have."""
+    """Return where an entry belongs. Raise InvalidArgument for a name or a scope that the client does not have."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"{ascii(name[:80])} cannot be the name of a server.", "Use up to 60 letters, digits, - and _ of ASCII."
@@ -180,7 +177,7 @@ def configuration_entry(machine: Machine, client: Client, scope: str, name: str 
 
 
 def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, Any] | None:
-    """Returns the entry that is there, None without one. Raises ConfigurationBroken when it is no object."""
+    """Return the entry that is there, None without one. Raise ConfigurationBroken when it is no object."""
     table = found.values.get(place.client.table)
     entry = table.get(place.name) if isinstance(table, dict) else None
     if not isinstance(table, dict | None) or not isinstance(entry, dict | None):
@@ -190,7 +187,7 @@ def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, 
 
 
 def is_ours(entry: Mapping[str, Any]) -> bool:
-    """Returns whether an entry starts our server, of whatever installation."""
+    """Return whether an entry starts our server, of whatever installation."""
     command, args = str(entry.get("command", "")), entry.get("args")
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []
@@ -198,9 +195,9 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
 
 
 def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -> ClientConnection:
-    """Makes the entry start our server so, and keeps what a person set besides. The second time nothing changes.
+    """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
 
-    Raises NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
+    Raise NotOurs, InvalidArgument for a start that is no Unicode, and what reading and writing the file raise; the
     file is then as it was.
     """
     _check_text(start)
@@ -215,7 +212,7 @@ def connect(place: ConfigurationEntry, start: Start, *, dry_run: bool = False) -
 
 
 def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientConnection:
-    """Takes the entry out. Raises as connect."""
+    """Take the entry out. Raise as connect."""
     found = config_files.read_configuration(place.path)
     there = read_entry(place, found)
     _check_ours(place, there)
@@ -272,7 +269,7 @@ def _write_entry(
 
 
 def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
-    """Returns the client's own command for this change; [] where it has none, or would lose what a person wrote."""
+    """Return the client's own command for this change; [] where it has none, or would lose what a person wrote."""
     if place.client is not CLAUDE_CODE or done == "updated" or not keeps_formatting(found):
         return []
     program = claude_program(place.machine)
@@ -280,7 +277,7 @@ def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[st
 
 
 def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None) -> str | None:
-    """Returns what another program's change did not do, or did besides; None when all is as it should be."""
+    """Return what another program's change did not do, or did besides; None when all is as it should be."""
     after = config_files.read_configuration(place.path)
     now, table = read_entry(place, after), place.client.table
     if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
@@ -324,13 +321,13 @@ def _connection(
 
 
 def _diff(path: Path, before: str, after: str) -> str:
-    """Returns what changes, without the lines around it: they may hold the keys of other servers."""
+    """Return what changes, without the lines around it: they may hold the keys of other servers."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
 def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
-    """Returns why the client ignores a file, in which it wants strict JSON; [] where it does not."""
+    """Return why the client ignores a file, in which it wants strict JSON; [] where it does not."""
     if not client.strict or found.loose is None:
         return []
     what, line, column = found.loose

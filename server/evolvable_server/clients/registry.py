@@ -1,16 +1,7 @@
-"""What a client is to us: where its configuration lies, how ours is written into it, and how to see that it works.
+"""The clients: where each keeps its configuration, how our entry is written, and which of them have called.
 
-Codex: config.toml in ~/.codex, or in .codex of a project that it trusts.
-
-Claude Desktop: one file for the user. On Windows a packaged app reads it from a place of its own.
-
-Cursor: mcp.json in ~/.cursor, or in .cursor of a project.
-
-VS Code: mcp.json in the user's default profile, or in .vscode of a project.
-
-Remembers which clients have called, and when: in small files beside the library, written when nobody waits.
-
-Each file is written whole and put in place at once, so any number of processes may do it; the last one stands.
+Calls are noted in small files beside the library, after the first answer. Each file is written whole and replaced at
+once, so any number of processes may write it; the last one counts.
 """
 
 import contextlib
@@ -48,7 +39,7 @@ class Start:
     env: Mapping[str, str]
 
     def entry(self) -> dict[str, Any]:
-        """Returns what every client calls it."""
+        """Return what every client calls it."""
         return {"command": self.command, "args": list(self.args), **({"env": dict(self.env)} if self.env else {})}
 
 
@@ -74,7 +65,7 @@ class Client:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
-        """Returns the entry that starts our server so: what a person set besides stays.
+        """Return the entry that starts our server so: what a person set besides stays.
 
         ours: variables that are taken out of its environment when the start does not name them.
         """
@@ -137,7 +128,7 @@ def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
 
 
 def _packaged(machine: Machine) -> Path | None:
-    """Returns the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
+    """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
     return next((path for path in found if (path / FILE).is_file()), found[0] if found else None)
@@ -267,7 +258,7 @@ class ClientLogFile:
 
 
 def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
-    """Returns the name and the version that a client gives itself, '' for none."""
+    """Return the name and the version that a client gives itself, '' for none."""
     if ctx.session.client_params is not None:
         info = ctx.session.client_params.client_info
         return info.name[:100], str(info.version)[:100]
@@ -277,7 +268,7 @@ def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
 
 
 def _write(folder: Path, heard: HeardCall) -> None:
-    """Writes one file; a place that cannot be written is no reason to bother a client."""
+    """Write one file; a place that cannot be written is no reason to bother a client."""
     stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
     target = folder / f"client-{stem}.{heard.event}.json"
     beside = folder / f".{target.name}.{os.getpid()}-{threading.get_ident()}"
@@ -295,7 +286,7 @@ def _write(folder: Path, heard: HeardCall) -> None:
 
 
 def read_client_log(home: Path) -> list[HeardCall]:
-    """Returns what clients did last, newest first; what cannot be read is left out."""
+    """Return what clients did last, newest first; what cannot be read is left out."""
     found = []
     for path in sorted((home / FOLDER).glob("client-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -305,5 +296,5 @@ def read_client_log(home: Path) -> list[HeardCall]:
 
 
 def add_client_log(server: "LibraryServer", home: Path) -> None:
-    """Makes the server remember who calls it."""
+    """Make the server remember who calls it."""
     server.middleware.append(ClientLogFile(home).note)

@@ -1,1 +1,1 @@
-"""What a client's hooks do: offer the skill that fits a prompt, note what was opened, queue a session for review."""
+"""Hooks of clients: offer the skill that fits a prompt, note what was opened, queue a session for review."""

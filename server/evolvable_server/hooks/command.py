@@ -1,7 +1,7 @@
-"""The command `evolvable-hook`: what a client runs where it cannot call the server.
+"""The command `evolvable-hook`, which a client runs where it cannot call the server.
 
-A client waits for it, so nothing is imported before it is known to be needed, and queueing a review needs the standard
-library alone. Whatever it is given it ends with 0: a hook must never stop a person's work.
+A client waits for it, so every import is late, and queueing a review needs the standard library alone. It always ends
+with 0: a hook must never stop a person's work.
 """
 
 import os
@@ -19,7 +19,7 @@ QUEUED = ("Stop", "SessionEnd")
 
 
 def main() -> None:
-    """Runs the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and ends the process with 0."""
+    """Run the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and end the process with 0."""
     try:
         answer = run(sys.argv[1:])
         sys.stdout.write(answer)
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Returns what the client shall read, '' for nothing; queues or notes what the event asks for."""
+    """Return what the client shall read, '' for nothing; queues or notes what the event asks for."""
     if not hooks_on(os.environ):
         return ""
     payload = _payload()
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> str:
 
 
 def _is_plain(home: str) -> bool:
-    """Returns whether a home is this account's and in no work tree; any other one is looked at with more imports."""
+    """Return whether a home is this account's and in no work tree; any other one is looked at with more imports."""
     folder = os.path.realpath(home)
     with suppress(OSError):
         if os.name == "posix" and os.stat(folder).st_uid != os.geteuid():
@@ -69,7 +69,7 @@ def _is_plain(home: str) -> bool:
 
 
 def _check(home: str) -> None:
-    """Raises UntrustedHome for a home that another account or a repository decides about."""
+    """Raise UntrustedHome for a home that another account or a repository decides about."""
     from evolvable_server.person_config import registered_homes
     from evolvable_store.paths import check_home
 
@@ -77,7 +77,7 @@ def _check(home: str) -> None:
 
 
 def _payload() -> dict[str, object]:
-    """Returns what stands on stdin, {} when that is no JSON object."""
+    """Return what stands on stdin, {} when that is no JSON object."""
     import json
 
     if sys.stdin is None or sys.stdin.isatty():
@@ -90,6 +90,6 @@ def _payload() -> dict[str, object]:
 
 
 def _client(payload: dict[str, object]) -> str:
-    """Returns whose payload this is, by where its transcript lies."""
+    """Return whose payload this is, by where its transcript lies."""
     name = os.path.basename(str(payload.get("transcript_path") or ""))
     return "codex" if name.startswith("rollout-") else "claude-code"

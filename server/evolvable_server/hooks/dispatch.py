@@ -1,17 +1,9 @@
-"""What a client says to a hook: nothing of it can be relied on, so whatever is no text is empty.
+"""Answer the hooks of clients, from the running server or, without one, from the command.
 
-What was offered to a session, so that it is never offered twice: one small file for each skill, made by whoever
-claims it first, in whichever process.
-
-UserPromptSubmit: the one or two skills that fit what was asked, in a few words; usually none.
-
-PostToolUse: which skill of the library a client opened by itself, with its own skill tool or by reading the file.
-
-PostToolUse: what a client's agent wrote into a watched folder with its own tool is the agent's change.
-
-What a hook answers, whether the client called the running server or ran the command.
-
-Hooks of the command that need the library. Imports much: the command calls it only where there is no server.
+UserPromptSubmit gets the one or two skills that fit the prompt, usually none; a small file for each skill records the
+offer, so that no process repeats it. PostToolUse notes which skill the client opened with its own tools, and imports
+what its agent wrote into a watched folder as the agent's change. A payload is untrusted: a field that is no text is
+empty.
 """
 
 import dataclasses
@@ -36,12 +28,11 @@ from evolvable_server.trusted_folders import ListedFolders
 from evolvable_store.job_queue import enqueue, file_name
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage.attestations import Attestations
-from evolvable_store.storage.bindings import Binding, HeldDirectories, WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.workingcopy.incoming import IncomingDirectory
 from evolvable_tools.library import Caller, Library, SkillLocator
-from evolvable_tools.outcomes.shell_commands import read_files, simple_commands
+from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, read_files, simple_commands
 from evolvable_tools.retrieval import FITS, SearchDependencies
 from evolvable_tools.trust import Trust
 from evolvable_tools.verbs.load import note_load
@@ -75,7 +66,7 @@ _NAMES = tuple(field.name for field in fields(HookEvent))
 
 
 def parse_event(payload: Mapping[str, Any]) -> HookEvent:
-    """Returns the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
+    """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
     given = payload.get("tool_input")
     said = {**(given if isinstance(given, Mapping) else {}), **payload}
     texts = {name: _text(said.get(name)) for name in _NAMES}
@@ -104,7 +95,7 @@ class OfferLog:
         self._folder = home / "hooks" / "offered"
 
     def claim(self, session: str, resource: int, search_id: str) -> bool:
-        """Returns whether this skill may be offered to this session: True once, to one process.
+        """Return whether this skill may be offered to this session: True once, to one process.
 
         False too where nothing can be remembered, or the session was offered enough.
         """
@@ -122,7 +113,7 @@ class OfferLog:
             return False
 
     def search_of(self, session: str, resource: int) -> str | None:
-        """Returns the search after which this skill was offered to this session, None when it was not."""
+        """Return the search after which this skill was offered to this session, None when it was not."""
         try:
             said = json.loads((self._place(session) / str(resource)).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -157,7 +148,7 @@ MAX_TASK = 4_000
 
 
 def suggest_skills(library: Library, caller: Caller, prompt: str, offered: OfferLog, means: SearchDependencies) -> str:
-    """Returns what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
+    """Return what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
 
     Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
     told nothing, as nothing could be remembered.
@@ -202,10 +193,10 @@ def _standing(match: FoundMatch) -> str:
 
 
 def _short(text: str, room: int) -> str:
-    """Returns a description as one line of so many characters at most, without what steers a terminal.
+    """Return a description as one line of so many characters at most, without what steers a terminal.
 
-    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and whoever
-    wrote a description must not end them and go on in the client's name. A description between marks keeps them.
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and the
+    author of a description must not end them and go on in the client's name. A description between marks keeps them.
     """
     marked = _MARKED.fullmatch(text)
     if marked is not None:
@@ -220,11 +211,9 @@ _MARKED = re.compile(r"\[(?P<number>[0-9a-f]{16})\] (?P<text>.*) \[/(?P=number)\
 MAX_LOADED_PATHS = 20
 """Files of one command that are looked up."""
 
-_COMMANDS = ("Bash", "shell", "exec_command", "local_shell")
-
 
 def record_loads(library: Library, caller: Caller, event: HookEvent, offered: OfferLog) -> list[str]:
-    """Notes each skill that this use of a tool opened, once in a session; returns their directories.
+    """Note each skill that this use of a tool opened, once in a session; return their directories.
 
     A directory that no folder of the library holds is not ours, and nothing is noted of it.
     """
@@ -245,7 +234,7 @@ def _opened(library: Library, event: HookEvent) -> list[Binding]:
         return [binding] if binding is not None else []
     if event.tool_name == "Read":
         paths = [event.file_path]
-    elif event.tool_name in _COMMANDS:
+    elif event.tool_name in COMMAND_TOOLS:
         paths = read_files(simple_commands(event.command))
     else:
         return []
@@ -301,7 +290,7 @@ def _attribute(library: Library, folder: WatchedFolder, directories: set[str], i
         if head is None or head.version is None or not _is_fresh(library, head):
             continue
         if not _held_late(library, folder, binding, head, identity):
-            Attestations(library.store.backend).attribute([(head.id, head.latest)], library.store.now(), identity)
+            library.store.backend.attestations.attribute([(head.id, head.latest)], library.store.now(), identity)
 
 
 def _is_fresh(library: Library, head: Head) -> bool:
@@ -321,7 +310,7 @@ def _held_late(library: Library, folder: WatchedFolder, binding: Binding, head: 
     if holding is None:
         return False
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
-    HeldDirectories(store.backend).hold(folder, binding.directory, head.tree, draft, store.now(), identity)
+    store.backend.held.hold(folder, binding.directory, head.tree, draft, store.now(), identity)
     who = Identity(Principal.UNKNOWN, "hook")
     with store.transaction(Actor.HUMAN, holding.reason, identity=who) as tx:
         if base:
@@ -345,7 +334,7 @@ class HookDispatcher:
         self._offered = OfferLog(config.home)
 
     def answer(self, payload: Mapping[str, Any]) -> str:
-        """Returns the JSON text that a client reads as the hook's output. Raises nothing: work goes on without it."""
+        """Return the JSON text that a client reads as the hook's output. Raise nothing: work goes on without it."""
         if not self._config.hooks:
             return EMPTY_ANSWER
         try:
@@ -368,7 +357,7 @@ class HookDispatcher:
         return EMPTY_ANSWER
 
     def _who(self, event: HookEvent) -> Caller:
-        """Returns the caller in the session and in the project that the event names."""
+        """Return the caller in the session and in the project that the event names."""
         caller = replace(self._caller, session=event.session_id[:200] or None)
         if self._config.scope or not event.cwd:
             return caller
@@ -381,7 +370,7 @@ def _context(event: str, text: str) -> str:
 
 
 def answer_without_server(payload: Mapping[str, Any]) -> str:
-    """Returns what the client shall read, '' for nothing. Raises as Library.open: a library is not made here."""
+    """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
     means = SearchDependencies(fits=FITS if config.fits is None else config.fits)

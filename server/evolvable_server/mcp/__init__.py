@@ -1,1 +1,1 @@
-"""The MCP server: how the library speaks with a client."""
+"""The MCP server."""

@@ -1,28 +1,20 @@
-"""How a question of yes or no is put to the person at a client, and what the answer says, in both eras.
+"""Ask the person at the client for a yes, and act on changes and decisions only after one.
 
-Most clients show a form without a field as the question with buttons. VS Code makes one question of each field: of a
-form without any it shows nothing, and the call waits for ever. So it gets a form with one field, in which only a chosen
-yes counts: whoever skips the question there accepts the form with nothing filled in. Codex gets the same form: without
-a sandbox and with the approval policy `never` it accepts every form without a field by itself, and nobody sees it.
+`confirm` puts the question: in the protocol with a handshake in the middle of the call, in the modern protocol by
+ending the call, which the client then repeats with the answer. Clients without a person answer by themselves
+(`claude -p` cancels, `codex exec` declines).
 
-The gate before what only a person decides: the one at the client is asked, and nothing happens without a yes.
-
-The gate before a decision about proposals: the person at the client is asked what they are about to decide.
-
-Asks the person at the client before some changes are made; whatever is not approved waits in the inbox.
-
-Which changes wait is decided below, by the verbs (see `approval_policy`): such a change is kept as a proposal,
-so that no answer, no client and no crash can lose it. Then the client is asked, by elicitation: in the handshake era in
-the middle of the call, in the modern era by ending it and being called again. Only "accept" publishes it. Clients
-without a person in front of them answer by themselves (`claude -p` cancels, `codex exec` declines); then the agent is
-told where the proposal waits, and goes on.
+A `ConfirmationGate` asks before the call. The `ApprovalGate` makes the call first: `approval_policy` decides there
+which change becomes a proposal, which no answer, client or crash can lose. Only "accept" publishes the proposal;
+otherwise the agent reads where it waits.
 """
 
 import json
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -45,10 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Most clients show a form without a field as the question with buttons. VS Code shows one question for each field, and
+# of a form without any nothing, while the call waits. So it gets one field, in which only a chosen yes counts: who
+# skips the question there accepts the form without a value. Codex gets the same form: with the approval policy `never`
+# and no sandbox it accepts every form without a field, and no person sees the question.
 _FIELD = "approve"
-_NOTHING_TO_FILL: dict[str, Any] = {"type": "object", "properties": {}}
-# VS Code preselects the first.
-_NO, _YES = "no", "yes"
+_NO_FIELD: dict[str, Any] = {"type": "object", "properties": {}}
+_NO, _YES = "no", "yes"  # VS Code preselects the first
 _ONE_FIELD: dict[str, Any] = {
     "type": "object",
     "properties": {_FIELD: {"type": "string", "enum": [_NO, _YES], "title": "Do you approve?"}},
@@ -57,7 +52,7 @@ _ONE_FIELD: dict[str, Any] = {
 
 
 def may_ask(context: Context[Any, Any]) -> bool:
-    """Returns whether the client shows questions, and whoever calls through it may decide."""
+    """Return whether the client shows questions and its bearer may decide."""
     capabilities = context.client_capabilities
     elicitation = capabilities.elicitation if capabilities is not None else None
     # A bare `elicitation: {}` means forms: the only shape before there were modes.
@@ -65,27 +60,44 @@ def may_ask(context: Context[Any, Any]) -> bool:
     return offered and Permission.APPROVE in permissions_of(context.request_context.request)
 
 
-def elicitation_request(context: Context[Any, Any], question: str) -> types.ElicitRequest:
-    """Returns the question as a call of the modern era ends with it."""
-    message, form = _message_and_form(context, question)
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
+async def confirm(
+    context: Context[Any, Any], key: str, question: Callable[[], str], state: str
+) -> str | types.InputRequiredResult | None:
+    """Ask the person at the client.
 
+    Args:
+        key: Name of the question between two calls of the modern protocol.
+        question: Called on a thread, and only when the client can show a question.
+        state: What the client hands back with the answer, as `context.request_state`.
 
-async def elicit_confirmation(context: Context[Any, Any], question: str) -> types.ElicitResult | None:
-    """Asks in the middle of a call. Returns the client's answer, None when it gave none that can be read."""
+    Returns:
+        accept, decline or cancel; None when the client cannot be asked or gives no readable answer; an
+        InputRequiredResult when the call has to end with the question.
+    """
+    if has_answer(context):
+        return _action(context, (context.input_responses or {}).get(key))
+    if not may_ask(context):
+        return None
+    message, form = _message_and_form(context, await run_sync(question))
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
+        return types.InputRequiredResult(input_requests={key: asked}, request_state=state)
     if not context.session.can_send_request:
         return None
-    message, form = _message_and_form(context, question)
     try:
-        answer: types.ElicitResult = await context.session.elicit_form(message, form, context.request_id)
-        return answer
+        return _action(context, await context.session.elicit_form(message, form, context.request_id))
     except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
         log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
         return None
 
 
-def elicitation_action(context: Context[Any, Any], answer: Any) -> str | None:
-    """Returns what a client's answer means: accept, decline or cancel; None when it is no answer."""
+def has_answer(context: Context[Any, Any]) -> bool:
+    """Return whether this call repeats one that ended with a question."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS and context.request_state is not None
+
+
+def _action(context: Context[Any, Any], answer: Any) -> str | None:
+    """Return what a client's answer means: accept, decline or cancel; None when it is no answer."""
     if not isinstance(answer, types.ElicitResult):
         return None
     if answer.action != "accept" or not (_is_client(VSCODE, context) or _is_client(CODEX, context)):
@@ -95,11 +107,11 @@ def elicitation_action(context: Context[Any, Any], answer: Any) -> str | None:
 
 
 def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
-    """Returns the message and the form of a question. VS Code renders Markdown; what an agent wrote is to be read."""
+    """Return the message and the form of a question. VS Code renders Markdown, so there the message is a code block."""
     if _is_client(CODEX, context):
         return question, _ONE_FIELD
     if not _is_client(VSCODE, context):
-        return question, _NOTHING_TO_FILL
+        return question, _NO_FIELD
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
@@ -111,60 +123,57 @@ def _is_client(client: Client, context: Context[Any, Any]) -> bool:
 
 
 class ConfirmationGate(ABC):
-    """One kind of decision; over HTTP the permission of its bearer stands for the person."""
+    """A decision that needs a person's yes before the call; over HTTP the bearer's permission replaces the person."""
 
     locked: bool = False
     """Whether approvals are locked: then no answer in a client decides anything."""
 
     key: str
-    """What the question is called between two calls of the modern era."""
+    """Name of the question between two calls of the modern protocol."""
+
+    unconfirmed: str
+    """What an agent reads without a yes, after the reason: what only a person does, and what stays; never a command."""
 
     @abstractmethod
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call decides something."""
+        """Return whether this call needs a yes."""
 
     @abstractmethod
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Returns what the person is asked. Raises EvolvableError when there is nothing to ask about."""
-
-    @abstractmethod
-    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes: why, and what stays; never a command."""
+        """Return the question. Raise EvolvableError when the call could not succeed."""
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Makes the call when a person says yes, or when its bearer is one who may decide."""
+        """Make the call when a person says yes, or when its bearer may decide."""
         if self.locked:
-            return _refusal_result(self.by_hand(arguments, "Approvals are locked, so no answer in a client decides"))
-        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if modern and context.request_state is not None:
-            answer = (context.input_responses or {}).get(self.key)
-            return await self._answered(answer, tool, arguments, context, call)
-        if not may_ask(context):
+            return self._refuse("Approvals are locked, so no answer in a client decides")
+        if not has_answer(context) and not may_ask(context):
             if name_of(context.request_context.request) is not None:
                 return await call(tool, arguments, context)
-            return _refusal_result(self.by_hand(arguments, "No person can be asked through this client"))
+            return self._refuse("No person can be asked through this client")
         try:
-            question = await run_sync(self.question, arguments)
+            answer = await confirm(context, self.key, partial(self.question, arguments), self.key)
         except EvolvableError as error:
             return _refusal_result(error.text)
-        if modern:
-            return types.InputRequiredResult(
-                input_requests={self.key: elicitation_request(context, question)}, request_state=self.key
-            )
-        return await self._answered(await elicit_confirmation(context, question), tool, arguments, context, call)
-
-    async def _answered(
-        self, answer: Any, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        if elicitation_action(context, answer) == "accept":
+        if isinstance(answer, types.InputRequiredResult):
+            return answer
+        if answer == "accept":
             return await call(tool, arguments, context)
-        return _refusal_result(self.by_hand(arguments, "The person or the client did not accept"))
+        return self._refuse("The person or the client did not accept")
+
+    def _refuse(self, why: str) -> types.CallToolResult:
+        return _refusal_result(f"{why}, and {self.unconfirmed}")
 
 
 def _refusal_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+
+
+def cut_line(text: str, most: int) -> str:
+    """Return a foreign text as one printable line of at most `most` characters, and an ellipsis when it was longer."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= most else f"{line[:most]}…"
 
 
 DECIDING = ("approve", "reject")
@@ -173,54 +182,45 @@ MAX_ASKED = 10
 
 
 class ProposalGate(ConfirmationGate):
-    """The gate before a decision: the person at the client is asked."""
+    """Asks the person at the client before a decision about proposals."""
 
     key = "decide"
+    unconfirmed = "only a person decides about proposals. Nothing changed; it waits in the inbox for a person."
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self.locked = library.lock is not None
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call decides something."""
+        """Return whether this call decides about proposals."""
         return tool == "review_inbox" and arguments.get("action") in DECIDING
 
-    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes."""
-        return f"{why}, and only a person decides about proposals. Nothing changed; it waits in the inbox for a person."
-
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Returns what the person is asked. What others wrote is cut, and stands on lines of its own."""
-        from evolvable_tools.verbs import proposal_inbox  # late: a server answers before anybody decides
+        """Return the question. Text of others is cut, and has lines of its own."""
+        from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody decides
 
         ids = _proposal_ids(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
             one = proposal_inbox.show_proposal(self._library, identity)
-            lines.append(f"{identity}. {one.ref}: {_quoted_line(one.reason, 200)}")
+            lines.append(f"{identity}. {one.ref}: {cut_line(one.reason, 200)}")
             if one.grounds is not None:
-                lines += [
-                    f"   {q.origin}, turn {q.turn}: “{_quoted_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]
-                ]
-            lines += [f"   scan: {_quoted_line(str(finding), 200)}" for finding in one.findings[:3]]
+                lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
+            lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in one.findings[:3]]
             lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if arguments.get("files"):
-            lines.append(f"With other files than proposed: {_quoted_line(', '.join(arguments['files']), 200)}")
+            lines.append(f"With other files than proposed: {cut_line(', '.join(arguments['files']), 200)}")
             lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(arguments["files"].items())[:4]]
         return "\n".join(lines)
 
 
-def _proposal_ids(arguments: Mapping[str, Any]) -> list[int]:
-    several, one = arguments.get("proposal_ids"), arguments.get("proposal_id")
+def _proposal_ids(given: Mapping[str, Any]) -> list[int]:
+    """Return the proposals that a call or its result names. Raise InvalidArgument."""
+    several, one = given.get("proposal_ids"), given.get("proposal_id")
     try:
         return [int(identity) for identity in several or ([one] if one is not None else [])]
     except (TypeError, ValueError):
         raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
-
-
-def _quoted_line(text: str, most: int) -> str:
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= most else f"{line[:most]}…"
 
 
 CHANGES = frozenset({"update_resource", "remove_resource", "restore_resource", "undo"})
@@ -247,79 +247,67 @@ class ApprovalGate:
         self._library = library
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call may lead to a change that waits. A call that only proposes is not asked about."""
+        """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
         return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Makes the call; where its change waits, asks, and publishes it when the answer is yes.
+        """Make the call; where its change waits, ask, and publish it when the answer is yes.
 
         call: makes a call without asking. An error of the call is its result.
         """
-        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if modern and context.request_state is not None:
-            answer = (context.input_responses or {}).get(_KEY)
-            return await self._answered(json.loads(context.request_state), elicitation_action(context, answer))
-        result = await call(tool, arguments, context)
-        if not isinstance(result, types.CallToolResult) or result.is_error:
-            return result
-        proposed = result.structured_content or {}
-        if not _pending_ids(proposed):
-            return result
-        if self._library.lock is not None:
-            return _kept_result(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
-        if not may_ask(context):
-            return await self._answered(proposed, None)
-        question = await run_sync(self._question, tool, proposed)
-        if modern:
-            requests: types.InputRequests = {_KEY: elicitation_request(context, question)}
-            return types.InputRequiredResult(input_requests=requests, request_state=json.dumps(proposed))
-        return await self._answered(proposed, elicitation_action(context, await elicit_confirmation(context, question)))
+        if has_answer(context):
+            proposed = json.loads(context.request_state or "")
+        else:
+            result = await call(tool, arguments, context)
+            if not isinstance(result, types.CallToolResult) or result.is_error:
+                return result
+            proposed = result.structured_content or {}
+            if not _proposal_ids(proposed):
+                return result
+            if self._library.lock is not None:
+                return _kept_result(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
+        answer = await confirm(context, _KEY, partial(self._question, tool, proposed), json.dumps(proposed))
+        if isinstance(answer, types.InputRequiredResult):
+            return answer
+        if answer != "accept":
+            return _kept_result(proposed, f"{_ANSWERS[answer]}. Nothing changed")
+        return await self._publish(proposed)
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
-        """Returns what a person is asked. What an agent wrote is cut, and stands on a line of its own."""
-        from evolvable_tools.verbs import proposal_inbox  # late: a server answers before anybody is asked
+        """Return the question. Text of an agent is cut, and has a line of its own."""
+        from evolvable_tools.verbs import proposal_inbox  # start time: a server answers before anybody is asked
 
-        shown = [
-            proposal_inbox.show_proposal(self._library, identity) for identity in _pending_ids(proposed)[:MAX_SHOWN]
-        ]
+        ids = _proposal_ids(proposed)
+        shown = [proposal_inbox.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
         verbs = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
         for one in shown:
             verb = "remove" if one.removes else verbs.get(tool, "change" if one.base else "create")
             lines.append(f"An agent wants to {verb} {one.ref}" + (f" (version {one.base})." if one.base else "."))
-        more = len(_pending_ids(proposed)) - len(shown)
+        more = len(ids) - len(shown)
         lines += [f"And {more} more."] * (more > 0)
-        lines.append(f"Its reason: {_reason_line(shown[0].reason)}")
+        lines.append(f"Its reason: {cut_line(shown[0].reason, MAX_REASON)}")
         worst = [found for one in shown for found in _worst_first(one.findings)[:MAX_SHOWN]]
-        lines += [f"A scan found: {_reason_line(str(found))}" for found in worst]
+        lines += [f"A scan found: {cut_line(str(found), MAX_REASON)}" for found in worst]
         changes = "\n".join(one.diff or "" for one in shown if not one.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
-        return "\n".join(
-            [*lines, f"If you do not accept, nothing changes and it waits as {_named(_pending_ids(proposed))}."]
-        )
+        return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(ids)}."])
 
-    async def _answered(self, proposed: dict[str, Any], action: str | None) -> types.CallToolResult:
-        if action == "accept":
-            from evolvable_tools.verbs import proposal_inbox
+    async def _publish(self, proposed: dict[str, Any]) -> types.CallToolResult:
+        from evolvable_tools.verbs import proposal_inbox  # start time, as above
 
-            try:
-                decided = await run_sync(proposal_inbox.approve_as_asked, self._library, _pending_ids(proposed), _HOW)
-            except EvolvableError as error:
-                return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
-            return _result(_approved_result(proposed, decided))
-        return _kept_result(proposed, f"{_ANSWERS[action]}. Nothing changed")
-
-
-def _pending_ids(proposed: Mapping[str, Any]) -> list[int]:
-    one = proposed.get("proposal_id")
-    return [one] if one is not None else list(proposed.get("proposal_ids", ()))
+        try:
+            decided = await run_sync(proposal_inbox.approve_as_asked, self._library, _proposal_ids(proposed), _HOW)
+        except EvolvableError as error:
+            return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
+        return _result(_approved_result(proposed, decided))
 
 
 def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
-    """Returns the result of the call as it is after its approval."""
+    """Return the result of the call as it is after its approval."""
     warnings = [*_without_waiting(proposed["warnings"]), *(text for one in decided for text in one.warnings)]
     if "proposal_ids" in proposed:
         restored = [f"{one.ref}@{one.version}" if one.version else f"{one.ref} removed" for one in decided]
@@ -328,12 +316,14 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
 
 
 def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    where = f"{why}; the change waits in the inbox for a person, as {_named(_pending_ids(proposed))}. Go on without it."
+    where = (
+        f"{why}; the change waits in the inbox for a person, as {_named(_proposal_ids(proposed))}. Go on without it."
+    )
     return _result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
 
 
 def _without_waiting(warnings: Sequence[str]) -> list[str]:
-    """Returns the warnings without the one that says that nothing changed, which the answer says better."""
+    """Return the warnings without the one that says that nothing changed, which the answer says better."""
     return [line for line in warnings if not line.startswith(_NOTHING)]
 
 
@@ -344,15 +334,10 @@ def _named(ids: Sequence[int]) -> str:
 def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     """Return the findings in the order of reading, because clients show the first lines of a question alone.
 
-    Of equal severity what a line of a file does stands before what the resource has the means to do.
+    Of equal severity, findings in a line of a file precede capabilities of the resource.
     """
     ranks = {severity: rank for rank, severity in enumerate(type(findings[0].severity))} if findings else {}
     return sorted(findings, key=lambda found: (ranks[found.severity], not found.path))
-
-
-def _reason_line(text: str) -> str:
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= MAX_REASON else line[:MAX_REASON] + "..."
 
 
 def _result(structured: dict[str, Any]) -> types.CallToolResult:
@@ -361,5 +346,5 @@ def _result(structured: dict[str, Any]) -> types.CallToolResult:
 
 
 def add_approvals(server: LibraryServer, library: Library) -> None:
-    """Makes the server ask about changes that would wait."""
+    """Make the server ask about changes that would wait."""
     server.approvals = ApprovalGate(library)

@@ -16,7 +16,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from evolvable_server.config import Config
-from evolvable_server.mcp.elicitation import ConfirmationGate
+from evolvable_server.mcp.elicitation import ConfirmationGate, cut_line
 from evolvable_server.mcp.server import Call, CallSessions, LibraryServer, ToolGate, caller_of, decider_of, name_of
 from evolvable_server.mcp.tools import DESTRUCTIVE, OPEN_WORLD, READ, READ_WRITE, Number, ToolSpec, add_tool
 from evolvable_server.model_setup import named_commands
@@ -25,10 +25,10 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Ref
 from evolvable_tools.evolve import run_control
 from evolvable_tools.evolve.deploy import Adoption, adopt
-from evolvable_tools.evolve.driver import check_runnable
-from evolvable_tools.evolve.factory import parse_executor_spec
+from evolvable_tools.evolve.factory import check_runnable
 from evolvable_tools.evolve.ledger.run_directory import find_run
 from evolvable_tools.evolve.report.render import write_report
+from evolvable_tools.evolve.run_config import parse_executor_spec
 from evolvable_tools.evolve.start import Opportunities, StartedRun, find_opportunities, start_run
 from evolvable_tools.library import Caller, Library
 
@@ -40,6 +40,7 @@ class AdoptionGate(ConfirmationGate):
     """Asks a person before what a run promoted becomes the library's."""
 
     key = "adopt"
+    unconfirmed = "only a person adopts what a run found. Nothing changed; the run and its report stay."
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -47,10 +48,6 @@ class AdoptionGate(ConfirmationGate):
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Returns whether this call adopts something."""
         return tool == "evolve_adopt"
-
-    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes."""
-        return f"{why}, and only a person adopts what a run found. Nothing changed; the run and its report stay."
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.
@@ -102,6 +99,9 @@ class RunStartGate(ConfirmationGate):
     """Asks a person before a run begins or goes on."""
 
     key = "start"
+    unconfirmed = (
+        "a run executes commands, may spend money and opens the sealed test: a person starts it. Nothing was started."
+    )
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -109,13 +109,6 @@ class RunStartGate(ConfirmationGate):
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Returns whether this call starts a run or goes on with one."""
         return tool in ("evolve_start", "evolve_continue")
-
-    def by_hand(self, arguments: Mapping[str, Any], why: str) -> str:
-        """Returns what the agent is told when nobody said yes."""
-        return (
-            f"{why}, and a run executes commands, may spend money and opens the sealed test: a person starts it."
-            " Nothing was started."
-        )
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Returns what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
@@ -137,8 +130,8 @@ class RunStartGate(ConfirmationGate):
         return "\n".join([*lines, _spends(given)])
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
-        from evolvable_tools.evolve.driver import load_run_state
         from evolvable_tools.evolve.ledger.run_directory import find_run
+        from evolvable_tools.evolve.ledger.run_reducer import load_run_state
 
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)
@@ -174,8 +167,7 @@ def _spends(given: Mapping[str, Any]) -> str:
 
 def _short_line(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= MAX_QUESTION_LINE else f"{line[:MAX_QUESTION_LINE]}..."
+    return cut_line(text, MAX_QUESTION_LINE)
 
 
 RunName = Annotated[str | None, Field(description="the run; default the newest")]

@@ -1,10 +1,8 @@
-"""The process's stdin and stdout as the wire of a protocol: nothing else in the process may touch it.
-
-Answers a client's first two requests while the server is still being made: what it is, and which tools it has.
+"""Claim stdin and stdout for the protocol, and answer a client's first two requests before the server exists.
 
 Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
-second. Both answers are files beside this module, which tests hold to what the SDK says. The SDK is handed all that
-was read, as if nobody had read it before; only what it answers to the two requests is left out.
+second. Both answers are files beside this module, which tests compare with the SDK's. The SDK then gets all that was
+read; only its answers to the two requests are dropped.
 """
 
 import contextlib
@@ -31,7 +29,7 @@ class StdioDescriptors:
     sink: int
 
     def release(self) -> None:
-        """Gives stdin and stdout their descriptors back."""
+        """Give stdin and stdout their descriptors back."""
         if sys.stdout is not None:
             sys.stdout.flush()  # what was printed while serving belongs to stderr
         _point(0, self.source)
@@ -39,7 +37,7 @@ class StdioDescriptors:
 
 
 def claim_stdio() -> StdioDescriptors:
-    """Returns the wire; from then on the process's stdin is empty and its stdout is stderr.
+    """Return the wire; from then on the process's stdin is empty and its stdout is stderr.
 
     A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
     started counts as empty.
@@ -53,22 +51,22 @@ def claim_stdio() -> StdioDescriptors:
 
 
 def write_all(sink: int, data: bytes) -> None:
-    """Writes all of `data`, however long the reader takes. Raises OSError when the reader is gone."""
+    """Write all of `data`, however long the reader takes. Raise OSError when the reader is gone."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(sink, rest) :]
 
 
 def is_pollable(fd: int) -> bool:
-    """Returns whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
+    """Return whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
     mode = os.fstat(fd).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 def write_nonblocking(sink: int, data: bytes) -> int:
-    """Writes as much of `data` as there is room for; returns how many bytes. The sink can be polled.
+    """Write as much of `data` as there is room for; return how many bytes. The sink can be polled.
 
-    Raises OSError when the reader is gone.
+    Raise OSError when the reader is gone.
     """
     if sys.platform == "win32":
         return 0
@@ -95,7 +93,7 @@ def _point(fd: int, target: int) -> None:
     with suppress(OSError):
         os.dup2(target, fd)
     if sys.platform == "win32":
-        from mcp.os.win32.utilities import rebind_std_handle_to_fd
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd  # start time: the SDK is needed on Windows alone
 
         with suppress(OSError):
             rebind_std_handle_to_fd(fd)
@@ -128,13 +126,13 @@ class FastStart:
 
     @classmethod
     def begin(cls, source: int = 0, sink: int = 1) -> Self:
-        """Begins to answer on stdin and stdout, or on other descriptors."""
+        """Begin to answer on stdin and stdout, or on other descriptors."""
         early = cls(source, sink)
         early._thread.start()
         return early
 
     def end(self) -> FastStartState:
-        """Stops; from then on nothing is read or written here."""
+        """Stop; from then on nothing is read or written here."""
         os.close(self._wake)
         self._thread.join()
         os.close(self._woken)
@@ -158,7 +156,7 @@ class FastStart:
                         return
 
     def _takes(self, line: bytes) -> bool:
-        """Answers one line; returns whether the next may be answered too. Raises ValueError for what is no message."""
+        """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
         frame = json.loads(line, parse_constant=_refuse_json_constant)
@@ -176,7 +174,7 @@ class FastStart:
         return True
 
     def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns what answers a request, None for one that is left to the SDK."""
+        """Return what answers a request, None for one that is left to the SDK."""
         id_, method, params = frame["id"], frame.get("method"), frame.get("params", {})
         if type(id_) not in (int, str) or id_ in self._answered or not isinstance(params, dict):
             return None
@@ -189,7 +187,7 @@ class FastStart:
 
 
 def can_start_fast() -> bool:
-    """Returns whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
+    """Return whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
     return sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
 
 

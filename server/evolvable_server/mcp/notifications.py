@@ -1,13 +1,8 @@
-"""Hands things from any thread to one task of the event loop.
+"""Notify clients of changes and warnings.
 
-Tells every client, in both eras of the protocol, that something in the library changed.
-
-Modern clients (2026-07-28) listen on a subscription; the SDK serves them from a bus. Older ones get notifications
-on their connection, which the SDK 2.3 does not keep a list of: a middleware does.
-
-Tells clients of the handshake era what this process warns of, such as a saved skill that was refused.
-
-2026-07-28 has no such messages but for single requests that ask for them, and nothing is said while one runs.
+Clients of 2026-07-28 listen on a subscription, which the SDK serves from a bus. Older ones get notifications on their
+connection; the SDK 2.3 keeps no list of connections, so a middleware does. Warnings, such as a refused skill, go to the
+older clients alone: 2026-07-28 has log messages only for single requests.
 """
 
 import asyncio
@@ -37,20 +32,20 @@ QueueItem = TypeVar("QueueItem")
 
 
 class ThreadQueue(Generic[QueueItem]):
-    """What waits to be taken: at most `most` things, of which the oldest are dropped."""
+    """A queue from any thread to one task of the event loop; of more than `most` things the oldest are dropped."""
 
     def __init__(self, most: int) -> None:
         self._things: collections.deque[QueueItem] = collections.deque(maxlen=most)
         self._wake: Callable[[], object] = lambda: None
 
     def post(self, things: Iterable[QueueItem]) -> None:
-        """Adds things; called on any thread."""
+        """Add things; called on any thread."""
         self._things.extend(things)
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed: nobody is there to be told
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed: no client is left
             self._wake()
 
     async def taken(self) -> list[QueueItem]:
-        """Waits until something is there and returns all of it, oldest first. One task at a time."""
+        """Wait until something is there and return all of it, oldest first. One task at a time."""
         while True:
             event = asyncio.Event()
             # Before the look, so that nothing can come in between and wake nobody.
@@ -63,31 +58,31 @@ class ThreadQueue(Generic[QueueItem]):
 log = logging.getLogger(__name__)
 
 MAX_POSTED = 10_000
-"""Changes that wait to be told."""
+"""Changes that wait to be published."""
 
 SEND_SECONDS = 1.0
 """How long one client may take to accept a notification."""
 
 MAX_URIS = 2_000
-"""Updated URIs named for one batch of changes; beyond that clients have to read the list anew anyway."""
+"""Updated URIs named for one batch of changes; beyond that clients have to read the list again anyway."""
 
 
 class Notifier:
-    """Knows who listens, and tells them."""
+    """Notifies the clients that listen."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.bus = InMemorySubscriptionBus()
         self._posted = ThreadQueue[Change](MAX_POSTED)
-        # Connections of the handshake era, each with the URIs it subscribed to.
+        # Connections with a handshake, each with the URIs it subscribed to.
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
-        """Hands changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
+        """Hand changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
         self._posted.post(changes)
 
     async def run(self) -> None:
-        """Publishes what is posted, for as long as the server runs."""
+        """Publish what is posted, for as long as the server runs."""
         while True:
             changes = await self._posted.taken()
             try:
@@ -97,7 +92,7 @@ class Notifier:
                 log.exception("telling clients of changes failed")
 
     async def publish(self, changes: Sequence[Change]) -> None:
-        """Tells all clients of these changes."""
+        """Notify all clients of these changes."""
         if changes:
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in await anyio.to_thread.run_sync(self._uris, changes):
@@ -133,7 +128,7 @@ class Notifier:
                 await self._tell(connection.send_resource_updated(uri))
 
     async def _tell(self, telling: Awaitable[None]) -> None:
-        """One client that does not read, or is gone, must not keep the others waiting."""
+        """Send one notification; a client that does not read, or is gone, must not delay the others."""
         try:
             with anyio.move_on_after(SEND_SECONDS):
                 await telling
@@ -141,33 +136,33 @@ class Notifier:
             log.exception("telling a client of changes failed")
 
     def initialized(self) -> list[Any]:
-        """Returns the connections of the handshake era that are open."""
+        """Return the open connections of the protocol versions with a handshake."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
     async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Middleware: keeps the connection of every client that shakes hands."""
+        """Middleware: keeps the connection of every client with a handshake."""
         if ctx.method == "initialize":
             self._connections.setdefault(ctx.session._connection, set())
         return await call_next(ctx)
 
     async def subscribe(self, ctx: Any, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Answers resources/subscribe of the handshake era."""
+        """Answer resources/subscribe."""
         self._connections.setdefault(ctx.session._connection, set()).add(str(params.uri))
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: Any, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        """Answers resources/unsubscribe."""
+        """Answer resources/unsubscribe."""
         self._connections.setdefault(ctx.session._connection, set()).discard(str(params.uri))
         return types.EmptyResult()
 
 
 def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
-    """Makes the server announce and serve subscriptions in both eras; its bus must be the notifier's."""
+    """Make the server announce and serve subscriptions in all protocol versions; its bus must be the notifier's."""
     low = server._lowlevel_server
     server.middleware.append(notifier.remember)
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
     low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe)
-    # MCPServer tells handshake-era clients that nothing ever changes unless it is told otherwise.
+    # Without these options MCPServer tells clients with a handshake that nothing ever changes.
     options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=False)
     low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
         low.create_initialization_options, options
@@ -191,12 +186,12 @@ class ClientLog(logging.Handler):
         self._waiting = ThreadQueue[dict[str, str]](MAX_WAITING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the record to be sent by `run`; called on any thread."""
+        """Keep the record to be sent by `run`; called on any thread."""
         level = "error" if record.levelno >= logging.ERROR else "warning"
         self._waiting.post([{"level": level, "logger": "evolvable", "data": record.getMessage()}])
 
     async def run(self) -> None:
-        """Sends what was logged, for as long as the server runs."""
+        """Send what was logged, for as long as the server runs."""
         while True:
             for message in await self._waiting.taken():
                 await self._send(message)
@@ -208,11 +203,11 @@ class ClientLog(logging.Handler):
                     await connection.notify("notifications/message", message)
 
     async def set_level(self, ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        """Answers logging/setLevel."""
+        """Answer logging/setLevel."""
         self._levels[ctx.session._connection] = params.level
         return types.EmptyResult()
 
 
 def add_logs(server: LibraryServer, log: ClientLog) -> None:
-    """Makes the server announce logging to clients of the handshake era and answer logging/setLevel."""
+    """Make the server announce logging to clients with a handshake, and answer logging/setLevel."""
     server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)

@@ -1,13 +1,11 @@
-"""The prompts that a client offers: `use_skill`, `memory`, and those of the library, read anew for every question.
+"""The prompts of the server, and the extension io.modelcontextprotocol/skills (SEP-2640).
 
-The extension io.modelcontextprotocol/skills (SEP-2640): skills/list, skills/get and resources/directory/read.
-
-Hosts are told of the stable channel: what an entry promises are the bytes that resources/read gives for its URIs.
-Clients of the handshake era are not shown the capability, which their revision lacks; the methods answer them too.
+Prompts are `use_skill`, `memory` and those of the library, read again for every request. The extension serves the
+stable channel by skills/list, skills/get and resources/directory/read: an entry promises the bytes that resources/read
+gives for its URIs. Clients of protocol versions without extensions do not see the capability; the methods answer them
+too.
 """
 
-import base64
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,11 +16,20 @@ from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.shared.exceptions import MCPError
 
-from evolvable_server.mcp.resources import ResolvedUri, complete_uri, mark_of, mime_of, resolve, uri_of
+from evolvable_server.mcp.resources import (
+    ResolvedUri,
+    complete_uri,
+    decode_cursor,
+    encode_cursor,
+    mark_of,
+    mime_of,
+    resolve,
+    uri_of,
+)
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryError, NoSuchResource
+from evolvable_store.errors import EvolvableError, LibraryError, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.trust import UNMARKED_SAID, trust_statuses, version_notice
 from evolvable_tools.untrusted_text import bound_text, enclose
@@ -31,12 +38,14 @@ from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry
 if TYPE_CHECKING:
     from evolvable_tools.verbs import search
 
+# Start time: a server answers its first requests before it needs the verbs.
+
 
 MAX_COMPLETIONS = 100
 
 
 def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], str]:
-    """Returns the prompt's function over this library."""
+    """Return the prompt's function over this library."""
 
     def prompt(name: str, task: str = "") -> str:
         from evolvable_tools.verbs import load  # late: a server answers before it is asked for a prompt
@@ -54,7 +63,7 @@ def use_skill_prompt(library: Library, caller: Caller) -> Callable[[str, str], s
 
 
 def memory_prompt(library: Library, caller: Caller) -> Callable[[], str]:
-    """Returns the function of the prompt `memory` over this library."""
+    """Return the function of the prompt `memory` over this library."""
 
     def prompt() -> str:
         from evolvable_tools.verbs import memory_facts
@@ -71,14 +80,14 @@ class LibraryPrompts:
         self._library, self._caller = library, caller
 
     async def everything(self) -> list[types.Prompt]:
-        """Returns every prompt of the library, by name."""
+        """Return every prompt of the library, by name."""
         from evolvable_tools.verbs import search
 
         found = await run_sync(search.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
-        """Returns a prompt with its arguments filled in. Raises MCPError."""
+        """Return a prompt with its arguments filled in. Raise MCPError."""
         from evolvable_tools.verbs import search
 
         try:
@@ -89,7 +98,7 @@ class LibraryPrompts:
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
 
     def complete(self, prompt: str, argument: str, begun: str) -> list[str]:
-        """Returns the known values of a prompt's argument that begin so.
+        """Return the known values of a prompt's argument that begin so.
 
         An argument that is called like a kind is a name of that kind, as is `name` of use_skill.
         """
@@ -122,7 +131,7 @@ def _as_prompt(prompt: "search.Prompt") -> types.Prompt:
 
 
 def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Adds the prompts `use_skill`, `memory` and the library's, with completion.
+    """Add the prompts `use_skill`, `memory` and the library's, with completion.
 
     Arguments are one word: clients split on spaces.
 
@@ -178,8 +187,8 @@ PAGE_CHILDREN = 1_000
 
 DIRECTORY = "inode/directory"
 
-FOR_EVER_MS = 24 * 3_600_000
-"""How long what a version's URI names may be kept: it never changes."""
+VERSION_TTL_MS = 24 * 3_600_000
+"""How long clients may cache the file of a version: it never changes."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -223,11 +232,11 @@ class SkillsExtension(Extension):
         self._library, self._caller = library, caller
 
     def settings(self) -> dict[str, Any]:
-        """Returns what is declared besides: directories can be read."""
+        """Return what is declared besides: directories can be read."""
         return {"directoryRead": True}
 
     def methods(self) -> Sequence[MethodBinding]:
-        """Returns the three methods, in both eras."""
+        """Return the three methods, for all protocol versions."""
         return [
             MethodBinding("skills/list", types.PaginatedRequestParams, self._list),
             MethodBinding("skills/get", UriParams, self._get),
@@ -251,7 +260,7 @@ class SkillsExtension(Extension):
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
-                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=_cursor(last))
+                return ListSkillsResult(skills=self._marked(versions, listed), next_cursor=encode_cursor(last))
             entry, last = shown.entry(skill), _key(skill)
             if not entry.left_out:
                 listed.append(_as_skill(entry, None))
@@ -274,14 +283,14 @@ class SkillsExtension(Extension):
         place = resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
             raise NoSuchResource(f"No skill is served at {ascii(uri[:200])}.", f"A skill's URI ends with /{MAIN}.")
-        held = Channel(self._library.store.backend).of(place.head.id)
+        held = self._library.store.backend.channel.of(place.head.id)
         assert held is not None  # it is a skill
         entry = HostCatalog(self._library.store).entry(held, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
         said = version_notice(self._library, place.head, entry.version)
         skill = _marked(_as_skill(entry, place.version if place.named else None), said)
-        return GetSkillResult(skill=skill, ttl_ms=FOR_EVER_MS if place.named else 0)
+        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
     def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
         place = resolve(self._library.store, uri, directory=True)
@@ -292,11 +301,11 @@ class SkillsExtension(Extension):
             raise NoSuchResource(
                 f"{ascii(uri[:200])} is not a directory.", "A skill's own is its URI without its file."
             )
-        after = _read_cursor(cursor)[0] if cursor else ""
+        after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
-        following = _cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
-        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=FOR_EVER_MS if place.named else 0)
+        following = encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.named else 0)
 
 
 def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
@@ -328,25 +337,16 @@ def _key(skill: ChannelEntry) -> Key:
 
 
 def _start(skills: Sequence[ChannelEntry], cursor: str | None) -> int:
-    return bisect_right(skills, _read_cursor(cursor), key=_key) if cursor else 0
+    return bisect_right(skills, _key_of(cursor), key=_key) if cursor else 0
 
 
-def _cursor(key: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key).encode("utf-8")).decode("ascii")
-
-
-def _read_cursor(cursor: str) -> Key:
-    try:
-        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except ValueError:
-        key = None
-    if not isinstance(key, list) or [*map(type, key)] != [str, str]:
-        raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
-    return key[0], key[1]
+def _key_of(cursor: str) -> Key:
+    name, scope = decode_cursor(cursor, (str, str))
+    return name, scope
 
 
 async def _answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
-    """Returns the answer, found on a thread of its own; what is wrong with the question is -32602."""
+    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
     try:
         return await run_sync(answer, *arguments)
     except EvolvableError as error:

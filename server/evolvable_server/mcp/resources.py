@@ -1,14 +1,10 @@
-"""How a file of a resource is written as a URI, what a URI names, and the templates of URIs.
+"""The library as MCP resources: their URIs, the list, the templates, and reading.
 
 skill://<name>/<file> is a user's, skill://<project>/<name>/<file> one of a project; every other kind has the scheme of
-its name. Of a skill that is the version hosts see, the stable channel's; of any other kind the head.
-skill://version.<n>/<name>/<file> is version n, for ever; no scope and no name has a dot, so nothing else can be meant.
+its name. Of a skill that is the version that hosts see, the stable channel's; of any other kind the head.
+skill://version.<n>/<name>/<file> is always version n; no scope and no name has a dot, so the URI is unambiguous.
 
-What clients are shown of task sets: the agent behind one may be the one that thinks for a run of evolution.
-
-Whatever it reads goes through here, be it a file, a difference, or what was proposed.
-
-The library as MCP resources: a concrete list, templates beside it that say the same, and reading.
+Files, differences and proposals of task sets are redacted here: the agent behind a client may be the proposer of a run.
 """
 
 import base64
@@ -25,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidRef, NoSuchResource, NoSuchVersion, Refused
+from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import TreeEntry
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path
@@ -38,8 +35,9 @@ from evolvable_store.resource import (
     main_file,
     parse_version,
 )
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_store.store import Store
+from evolvable_store.validation import main_path
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_served, is_env_file
 from evolvable_tools.trust import SAID, UNMARKED_SAID, trust_statuses, version_notice
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from evolvable_tools.verbs.load import Loaded
     from evolvable_tools.verbs.proposal_inbox import WaitingProposal
     from evolvable_tools.verbs.versions import History
+
+# Start time: a server answers its first requests before it needs task sets.
 
 
 VERSION = "version."
@@ -71,20 +71,20 @@ class ResolvedUri:
 
 
 def uri_of(scope: str, name: str, path: str, kind: Kind = Kind.SKILL, version: int | None = None) -> str:
-    """Returns the URI of a file or directory of a resource, of its own directory for the path ''.
+    """Return the URI of a file or directory of a resource, of its own directory for the path ''.
 
-    version: of that version for ever, instead of the one that is seen now.
+    version: of that version, instead of the one that is seen now.
     """
     parts = [f"{VERSION}{version}"] * (version is not None) + [scope] * (scope != USER_SCOPE) + [name]
     return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
 
 
 def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
-    """Returns the file that a URI names, or with `directory` the directory; that the path is there is not looked at.
+    """Return the file that a URI names, or with `directory` the directory; that the path is there is not looked at.
 
     Where both readings exist, the first part is taken as a project before it is taken as a name of the user's; of
     skills the one is meant that had the address first.
-    Raises NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
+    Raise NoSuchResource, NoSuchVersion, InvalidRef, InvalidPath.
     """
     scheme, _, rest = uri.partition("://")
     if scheme not in set(Kind):
@@ -133,7 +133,7 @@ def _of_project(store: Store, kind: Kind, scope: str, name: str) -> Head | None:
 
 
 def _is_users(store: Store, project: Head, parts: Sequence[str], number: int | None) -> bool:
-    """Returns whether a directory of the user's skill was at this address before the project's skill was."""
+    """Return whether a directory of the user's skill was at this address before the project's skill was."""
     try:
         head = store.head_or_none(Ref(Kind.SKILL, check_name(Kind.SKILL, parts[0]), USER_SCOPE))
         if head is None or project.kind is not Kind.SKILL or not (number or _visible_version(store, head)):
@@ -153,19 +153,17 @@ def _name(kind: Kind, name: str) -> str:
 
 
 def _visible_version(store: Store, head: Head) -> int | None:
-    """Returns the version that clients see of a resource."""
+    """Return the version that clients see of a resource."""
     if head.kind is not Kind.SKILL:
         return head.version
-    held = Channel(store.backend).of(head.id)
+    held = store.backend.channel.of(head.id)
     return held.seen if held else None
 
 
 def _visible_heads(store: Store, kind: Kind, scopes: Sequence[str]) -> list[tuple[Head, int]]:
-    """Returns what clients see of a kind in these scopes, each with the version that they see."""
+    """Return what clients see of a kind in these scopes, each with the version that they see."""
     heads = [head for scope in scopes for head in store.heads(kind, scope)]
-    placed = (
-        {held.resource: held.seen for held in Channel(store.backend).held()} if kind is Kind.SKILL and heads else {}
-    )
+    placed = {held.resource: held.seen for held in store.backend.channel.held()} if kind is Kind.SKILL and heads else {}
     seen = [(head, placed.get(head.id) if kind is Kind.SKILL else head.version) for head in heads]
     return [(head, version) for head, version in seen if version is not None]
 
@@ -176,12 +174,12 @@ def _resolved(store: Store, head: Head, version: int, parts: Sequence[str], name
 
 
 def template(kind: Kind, *, project: bool) -> str:
-    """Returns the template of the URIs of a kind, of the user's resources or of a project's."""
+    """Return the template of the URIs of a kind, of the user's resources or of a project's."""
     return f"{kind}://{_OF_PROJECT if project else _OF_USER}"
 
 
 def templates_for(library: Library, caller: Caller) -> list[tuple[Kind, bool]]:
-    """Returns the kinds that the caller sees one of, each with whether it is of a project's.
+    """Return the kinds that the caller sees one of, each with whether it is of a project's.
 
     There is none for a kind of which nothing is seen: each template expands to something.
     """
@@ -196,9 +194,9 @@ def templates_for(library: Library, caller: Caller) -> list[tuple[Kind, bool]]:
 def complete_uri(
     library: Library, caller: Caller, uri: str, variable: str, begun: str, known: Mapping[str, str]
 ) -> list[str]:
-    """Returns the values of a template's variable that begin so and, with those known, lead to what there is.
+    """Return the values of a template's variable that begin so and, with those known, lead to what there is.
 
-    Raises NoSuchResource, InvalidRef.
+    Raise NoSuchResource, InvalidRef.
     """
     scheme, _, rest = uri.partition("://")
     if scheme not in set(Kind) or rest not in (_OF_USER, _OF_PROJECT):
@@ -232,7 +230,7 @@ NO_DIFF = (
 
 
 def redact_file(library: Library, head: Head, path: str, version: int | None) -> bytes:
-    """Returns a file as a client is shown it. Raises NoSuchVersion, NoSuchFile."""
+    """Return a file as a client is shown it. Raise NoSuchVersion, NoSuchFile."""
     if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
         check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
     data = library.store.file(head, path, version).data
@@ -244,7 +242,7 @@ def redact_file(library: Library, head: Head, path: str, version: int | None) ->
 
 
 def redact_loaded(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded":
-    """Returns a loaded document as a client is shown it."""
+    """Return a loaded document as a client is shown it."""
     ref = Ref.parse(loaded.ref)
     if ref.kind is not Kind.ENVIRONMENT or loaded.text is None:
         return loaded  # of what is no text only the size is shown
@@ -254,7 +252,7 @@ def redact_loaded(library: Library, caller: Caller, loaded: "Loaded") -> "Loaded
 
 
 def redact_history(library: Library, caller: Caller, past: "History") -> "History":
-    """Returns a history as a client is shown it."""
+    """Return a history as a client is shown it."""
     ref = Ref.parse(past.ref)
     if not past.diff or ref.kind is not Kind.ENVIRONMENT:
         return past
@@ -262,7 +260,7 @@ def redact_history(library: Library, caller: Caller, past: "History") -> "Histor
 
 
 def redact_proposals(library: Library, caller: Caller, waiting: "Iterable[WaitingProposal]") -> "list[WaitingProposal]":
-    """Returns proposals as a client is shown them."""
+    """Return proposals as a client is shown them."""
     return [
         replace(one, diff=NO_DIFF)
         if one.diff and Ref.parse(one.ref).kind is Kind.ENVIRONMENT and _touches_tasks(library, caller, one)
@@ -272,7 +270,7 @@ def redact_proposals(library: Library, caller: Caller, waiting: "Iterable[Waitin
 
 
 def check_copy(library: Library, caller: Caller, source: Ref, target: Ref) -> None:
-    """Raises Refused when a task set would be copied to where nothing of it is hidden. Raises NoSuchResource."""
+    """Raise Refused when a task set would be copied to where nothing of it is hidden. Raise NoSuchResource."""
     if source.kind is not Kind.ENVIRONMENT or target.kind is Kind.ENVIRONMENT:
         return
     if _is_task_set(library, library.store.head(source.at(None), caller.scopes), source.version):
@@ -321,7 +319,7 @@ class Resources:
         self._described: dict[str, str] = {}
 
     async def page(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        """Returns one page of what the caller sees, skills first, each by the URI of its main file."""
+        """Return one page of what the caller sees, skills first, each by the URI of its main file."""
         cursor = params.cursor if params else None
         try:
             page = await run_sync(self._page, cursor)
@@ -331,15 +329,15 @@ class Resources:
 
     def _page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         places = sorted(self._places(), key=_key)
-        after = _after(cursor) if cursor else None
+        after = decode_cursor(cursor, (int, str, str)) if cursor else None
         rest = [place for place in places if after is None or _key(place) > after]
         ids = [place.resource if isinstance(place, ChannelEntry) else place.id for place in rest[:PAGE]]
         marked = {one: SAID[its.trust] for one, its in trust_statuses(self._library, ids).items() if its.marked}
         found = [resource for place in rest[:PAGE] if (resource := self._as_resource(place, marked)) is not None]
-        return found, _cursor(rest[PAGE - 1]) if len(rest) > PAGE else None
+        return found, encode_cursor(_key(rest[PAGE - 1])) if len(rest) > PAGE else None
 
     def _places(self) -> Iterator[ChannelEntry | Head]:
-        """Yields the skills that hosts see, and every other resource; of one name the nearest scope's."""
+        """Yield the skills that hosts see, and every other resource; of one name the nearest scope's."""
         yield from HostCatalog(self._library.store).skills(self._caller.scopes)
         for kind in Kind:
             if kind is not Kind.SKILL:
@@ -349,12 +347,10 @@ class Resources:
                 yield from (head for head in heads if head is not None and head.version is not None)
 
     def _as_resource(self, place: ChannelEntry | Head, marked: Mapping[int, str]) -> types.Resource | None:
-        """Returns what is listed of a resource by its main file, None when it has none that can be read.
+        """Return what is listed of a resource by its main file, None when it has none that can be read.
 
         marked: of those that are not trusted, why.
         """
-        from evolvable_store.validation import main_path
-
         store, ref = self._library.store, place.ref
         resource, version = (
             (place.resource, place.seen) if isinstance(place, ChannelEntry) else (place.id, place.version)
@@ -373,8 +369,6 @@ class Resources:
         return types.Resource(uri=uri, name=ref.name, description=description, mime_type="text/markdown")
 
     def _description(self, sha256: str) -> str:
-        from evolvable_store.frontmatter import parse_document, summarize
-
         if sha256 not in self._described:
             if len(self._described) >= MAX_DESCRIBED:
                 self._described.clear()
@@ -382,12 +376,12 @@ class Resources:
         return self._described[sha256]
 
     async def templates(self, _: Any, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
-        """Returns the templates: any file of any resource, for each kind that the caller sees one of."""
+        """Return the templates: any file of any resource, for each kind that the caller sees one of."""
         found = await run_sync(templates_for, self._library, self._caller)
         return types.ListResourceTemplatesResult(resource_templates=[_as_template(*one) for one in found])
 
     async def read(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """Returns a file's exact bytes: as text when it is UTF-8, else as a blob.
+        """Return a file's exact bytes: as text when it is UTF-8, else as a blob.
 
         Who vouches for a file that is not trusted stands beside it, in `_meta`.
         """
@@ -406,7 +400,7 @@ class Resources:
 
 
 def mime_of(path: str) -> str:
-    """Returns the media type that a file's name suggests."""
+    """Return the media type that a file's name suggests."""
     if path.endswith(".md"):
         return "text/markdown"
     return mimetypes.guess_type(path)[0] or "application/octet-stream"
@@ -444,26 +438,28 @@ Key = tuple[int, str, str]
 
 
 def _key(place: ChannelEntry | Head) -> Key:
-    """Returns what resources are listed by: skills first, by name."""
+    """Return what resources are listed by: skills first, by name."""
     return list(Kind).index(place.ref.kind), place.ref.name, place.ref.scope or USER_SCOPE
 
 
-def _cursor(place: ChannelEntry | Head) -> str:
-    return base64.urlsafe_b64encode(json.dumps(_key(place)).encode()).decode("ascii")
+def encode_cursor(key: Sequence[int | str]) -> str:
+    """Return the cursor of the page that begins behind this key."""
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode("ascii")
 
 
-def _after(cursor: str) -> Key:
+def decode_cursor(cursor: str, types_of_key: tuple[type, ...]) -> tuple[Any, ...]:
+    """Return the key of a cursor, whose parts are of these types. Raise InvalidArgument for another text."""
     try:
-        kind, name, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
-    except (ValueError, TypeError):
-        kind = name = scope = None
-    if not (isinstance(kind, int) and isinstance(name, str) and isinstance(scope, str)):
+        key = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or tuple(map(type, key)) != types_of_key:
         raise InvalidArgument("That is no cursor.", "Pass nextCursor of the page before, or none for the first.")
-    return kind, name, scope
+    return tuple(key)
 
 
 def add_resources(server: LibraryServer, library: Library, caller: Caller) -> None:
-    """Makes the server answer resources/list, resources/templates/list and resources/read from the library."""
+    """Make the server answer resources/list, resources/templates/list and resources/read from the library."""
     handlers = Resources(library, caller)
     low = server._lowlevel_server
     # The list is live and paged; MCPServer's own handlers know only what was registered at start.

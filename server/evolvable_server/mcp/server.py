@@ -1,16 +1,8 @@
-"""Who calls over HTTP, and what that bearer may do. Over stdio, and where no token is asked for, everybody may all.
+"""The MCP server over one library: its callers and their permissions, its lazy tools, and how tools fail.
 
-Which session a call belongs to, as far as its client says: in the call, through a hook, or in the environment.
-
-The MCP server over one library: what it says of itself, and how its tools fail.
-
-The tools that every client is offered: listed from a file, and each made when it is first called.
-
-What makes a tool takes longer than all else that a server does before its first answer: the modules behind it, and
-the schemas that are worked out from its signature. So the list is kept beside this module, as `tools.json`. A test
-holds it to what the tools themselves say.
-
-The tool `hook_event`, which clients' hooks call. It is not listed: a hook names it, and a model shall not see it.
+Making a tool takes longer than everything else before the first answer: the modules behind it, and the schema from its
+signature. So the list is the file `tools.json`, which a test compares with the tools, and each tool is made at its
+first call. The tool `hook_event`, which the hooks of clients call, is not listed: a model must not see it.
 """
 
 import json
@@ -53,6 +45,8 @@ if TYPE_CHECKING:
     from evolvable_server.mcp.review_tools import SettingsFactory
     from evolvable_server.mcp.tools import ToolSpec
 
+# Start time: tools and hooks are imported at their first call.
+
 
 SCOPE = "evolvable:"
 """What the names of our permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
@@ -61,7 +55,7 @@ SCOPE = "evolvable:"
 class Permission(StrEnum):
     """What a bearer may do: read, report outcomes, change the library, decide about proposals.
 
-    Whoever may write may report.
+    A bearer that may write may report.
     """
 
     READ = "read"
@@ -76,7 +70,7 @@ class Permission(StrEnum):
 
 
 def name_of(request: Any) -> str | None:
-    """Returns the name of the bearer behind an HTTP request, None when there is none.
+    """Return the name of the bearer behind an HTTP request, None when there is none.
 
     request: what the SDK hands to a handler as the transport's request; None over stdio.
     """
@@ -84,7 +78,7 @@ def name_of(request: Any) -> str | None:
 
 
 def bearer_in(scope: Any) -> str | None:
-    """Returns the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
+    """Return the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
     user = _user(scope)
     if user is None:
         return None
@@ -96,7 +90,7 @@ def bearer_in(scope: Any) -> str | None:
 
 
 def permissions_of(request: Any) -> frozenset[Permission]:
-    """Returns what the caller behind a request may do."""
+    """Return what the caller behind a request may do."""
     user = _user(request.scope) if request is not None else None
     if user is None:
         return frozenset(Permission)
@@ -105,7 +99,7 @@ def permissions_of(request: Any) -> frozenset[Permission]:
 
 
 def session_of(request: Any, session: str | None) -> str | None:
-    """Returns the session of a call: what the client names, behind the bearer that it calls for.
+    """Return the session of a call: what the client names, behind the bearer that it calls for.
 
     So operations say whose token made them, and no client can speak in the session of another's.
     """
@@ -167,7 +161,7 @@ class CallSessions:
         self._lock = threading.Lock()
 
     def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
-        """Returns the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
+        """Return the session of a call with this _meta, and these headers over HTTP; None when nothing says it.
 
         The first that is said counts: the session in `x-codex-turn-metadata`, `threadId`, the session that a hook
         announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
@@ -185,7 +179,7 @@ class CallSessions:
         return next((name for name in named if _is_session(name)), self._usual)
 
     def heard(self, session: str, tool_use: str = "") -> None:
-        """Notes that a hook named its session, and for a hook before a tool which call it announces.
+        """Note that a hook named its session, and for a hook before a tool which call it announces.
 
         A process with one client takes it for all calls from then on: a client keeps its server when the person begins
         another session.
@@ -230,22 +224,22 @@ class ToolGate(Protocol):
     """Who has to be asked before a tool does what it is called for."""
 
     async def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Returns whether this call has to be approved."""
+        """Return whether this call has to be approved."""
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> CallToolResult | InputRequiredResult:
-        """Makes the call, by `call`, once it is approved."""
+        """Make the call, by `call`, once it is approved."""
 
 
 class LivePrompts(Protocol):
     """Prompts that are not registered once, but looked up for every question."""
 
     async def everything(self) -> list[Prompt]:
-        """Returns all there are."""
+        """Return all there are."""
 
     async def filled(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
-        """Returns one with its arguments filled in. Raises MCPError."""
+        """Return one with its arguments filled in. Raise MCPError."""
 
 
 class LazyToolSource(Protocol):
@@ -256,7 +250,7 @@ class LazyToolSource(Protocol):
         """What is listed of them."""
 
     def make(self, name: str) -> None:
-        """Makes the one of this name, unless it is made already or is none of these."""
+        """Make the one of this name, unless it is made already or is none of these."""
 
 
 class LibraryServer(MCPServer[Any]):
@@ -282,7 +276,7 @@ class LibraryServer(MCPServer[Any]):
         """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
 
     async def list_tools(self) -> list[Tool]:
-        """Returns the tools that may not be made yet, then the others."""
+        """Return the tools that may not be made yet, then the others."""
         late = self.late_tools.listed if self.late_tools else ()
         names = {tool.name for tool in late}
         return [*late, *(tool for tool in await super().list_tools() if tool.name not in names)]
@@ -290,7 +284,7 @@ class LibraryServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Calls a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
+        """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         if name in self.unlisted:
             return await self.unlisted[name](arguments, context.request_context.request if context else None)
         tools = {tool.name: tool for tool in await self.list_tools()}
@@ -320,13 +314,13 @@ class LibraryServer(MCPServer[Any]):
             raise
 
     async def list_prompts(self) -> list[Prompt]:
-        """Returns the prompts that are registered, then those of the library as it is now."""
+        """Return the prompts that are registered, then those of the library as it is now."""
         return [*await super().list_prompts(), *(await self.live_prompts.everything() if self.live_prompts else [])]
 
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """Returns a prompt. A mistake of the caller is the error "invalid params" with what, which and what next."""
+        """Return a prompt. A mistake of the caller is the error "invalid params" with what, which and what next."""
         registered = {prompt.name for prompt in await super().list_prompts()}
         if self.live_prompts is not None and name not in registered:
             return await self.live_prompts.filled(name, arguments or {})
@@ -340,7 +334,7 @@ class LibraryServer(MCPServer[Any]):
 
 
 def _cause(error: BaseException | None) -> EvolvableError | None:
-    """Returns the error of ours that the SDK wrapped, if any."""
+    """Return the error of ours that the SDK wrapped, if any."""
     while error is not None and not isinstance(error, EvolvableError):
         error = error.__cause__
     return error
@@ -367,7 +361,7 @@ class LazyTools:
         self._waiting = {tool.name for tool in self.listed}
 
     def make(self, name: str) -> None:
-        """Makes the tool of this name, unless it is made already or is none of these."""
+        """Make the tool of this name, unless it is made already or is none of these."""
         if name not in self._waiting:
             return
         from evolvable_server.mcp.tools import add_tool
@@ -376,7 +370,7 @@ class LazyTools:
         self._waiting.discard(name)
 
     def declared(self) -> "Iterator[ToolSpec]":
-        """Yields the tools as the list has to name them, in its order."""
+        """Yield the tools as the list has to name them, in its order."""
         for group in self._groups:
             yield from group()
 
@@ -384,7 +378,7 @@ class LazyTools:
 def add_lazy_tools(
     server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, settings: "SettingsFactory"
 ) -> None:
-    """Adds the tools over a library and those around reviews. settings: made when they are first needed."""
+    """Add the tools over a library and those around reviews. settings: made when they are first needed."""
 
     def over_the_library() -> "Iterable[ToolSpec]":
         from evolvable_server.mcp.tools import library_tools
@@ -402,7 +396,7 @@ def add_lazy_tools(
 def add_hook_event(
     server: LibraryServer, config: Config, library: Library, caller: Caller, sessions: CallSessions
 ) -> None:
-    """Makes the server answer hooks, and learn from them which session its client is in."""
+    """Make the server answer hooks, and learn from them which session its client is in."""
 
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> CallToolResult:
         from evolvable_server.hooks.dispatch import (

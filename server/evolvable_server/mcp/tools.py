@@ -35,6 +35,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from evolvable_server.mcp import resources
 from evolvable_server.mcp.server import CallSessions, LibraryServer, caller_of
 from evolvable_store.resource import Ref, check_scope, parse_kind
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import (
     LanguageModel,
@@ -47,7 +48,6 @@ from evolvable_tools.llm import (
 from evolvable_tools.untrusted_text import enclose as enclosed
 from evolvable_tools.untrusted_text import marks
 from evolvable_tools.verbs import edit, load, search, versions
-from evolvable_tools.verbs.edit import TextEdit
 from evolvable_tools.verbs.proposal_inbox import propose_undo, revert_or_propose
 
 READ = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)

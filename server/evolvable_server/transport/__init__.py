@@ -1,1 +1,1 @@
-"""Streamable HTTP for several clients: who may come in, what each may do, and how much of it at once."""
+"""Transports: stdio for one client, streamable HTTP for several, with their access and limits."""

@@ -1,15 +1,15 @@
-"""Connections that cannot be held open by a client that sends little: every request has to arrive in time.
+"""Bound connections and sessions over HTTP: every request has to arrive in time, and every bearer finds room.
 
-uvicorn waits for ever for the rest of a header or of a body. Here a timer runs from the first byte of a request to its
-last, and from the opening of a connection to its first request; another one while an answer is not read. Of too many
-connections those go first on which nothing is asked. The lines of a header are counted before any is parsed: what works
-on headers later, here and in the libraries, may take time with the square of their number.
+uvicorn waits without limit for the rest of a header or of a body, and counts no headers; only the size of a header and
+the time between two requests are its own limits (`http_server`). Here a timer runs from the first byte of a request to
+its last, and from the opening of a connection to its first request; another one while an answer is not read. When there
+are too many connections, idle ones are closed first; uvicorn's `limit_concurrency` would refuse the new one. Header
+lines are counted before any is parsed: later work on headers may take time with the square of their number.
 
-The sessions of the handshake era: how many each bearer may have, and which one ends when there is no room.
-
-The SDK keeps a session until it was idle for half an hour and refuses new ones at its limit, whoever has them. Here an
-idle session makes room for a new one of its bearer, and when all sessions are taken, the bearer with the most gives one
-up. A client whose session ended gets 404 for it and opens another one, as the protocol says.
+The SDK keeps a session of the protocol with a handshake until it was idle for half an hour, and refuses new ones at its
+limit, without regard to their bearers. `HttpSessions` ends an idle session to make room for a new one of its bearer.
+When all sessions are in use, the bearer with the most loses one. A client whose session ended gets 404 and opens
+another one, as the protocol says.
 """
 
 import asyncio
@@ -31,6 +31,11 @@ from uvicorn.server import ServerState
 
 from evolvable_server.mcp.server import bearer_in
 from evolvable_server.transport.request_limits import Full, limit_response, replay_body
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 HEADER_SECONDS = 10.0
 """From the opening of a connection, or the first byte of its next request, to the end of the header."""
@@ -60,10 +65,8 @@ SPARE_DESCRIPTORS = 200
 
 
 def connection_limit() -> int:
-    """Returns how many connections there may be; raises the process's limit of descriptors where that is allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    """Return how many connections there may be; raise the process's limit of descriptors where that is allowed."""
+    if resource is None:
         return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + SPARE_DESCRIPTORS
@@ -92,7 +95,7 @@ class _CountedLines(ReceiveBuffer):
         self._counted, self._lines = 0, 0
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Return the lines up to the first blank one, None until it arrives. Raises TooManyHeaders."""
+        """Return the lines up to the first blank one, None until it arrives. Raise TooManyHeaders."""
         lines = super().maybe_extract_lines()
         if lines is None:
             self._lines += self._data.count(b"\n", self._counted)
@@ -128,7 +131,7 @@ class TimedConnection(H11Protocol):
         self.conn._receive_buffer = self._lines
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Makes room when there is none, else closes the new connection."""
+        """Make room when there is none, else closes the new connection."""
         super().connection_made(transport)
         # asyncio does this only where the listening socket names its protocol. Without it the end of an answer waits,
         # on Linux 40 ms, until the client has confirmed the header.
@@ -140,31 +143,31 @@ class TimedConnection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Takes what arrived, and watches for the rest."""
+        """Take what arrived, and watch for the rest."""
         if self.transport.is_closing():
             return
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Goes on with the connection, as uvicorn does, and watches what is left of the request."""
+        """Go on with the connection, as uvicorn does, and watch what is left of the request."""
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the timers with the connection."""
+        """End the timers with the connection."""
         self._stop()
         self._stop_unread()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Waits for the client to read on, and ends the connection of one that does not."""
+        """Wait for the client to read on, and end the connection of one that does not."""
         super().pause_writing()
         self._stop_unread()
         self._unread = self.loop.call_later(SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Goes on with the answer."""
+        """Go on with the answer."""
         self._stop_unread()
         super().resume_writing()
 
@@ -174,7 +177,7 @@ class TimedConnection(H11Protocol):
         self._unread = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP; uvicorn says 400 of a header that is too long too."""
+        """Answer what is no HTTP; uvicorn says 400 of a header that is too long too."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()  # an answer is under way, or was given
             return
@@ -197,7 +200,7 @@ class TimedConnection(H11Protocol):
         return self.cycle is not None and self.cycle.response_complete
 
     def _make_room(self) -> bool:
-        """Closes the connection that has waited longest without asking anything; returns whether there was one."""
+        """Close the connection that has waited longest without asking anything; return whether there was one."""
         waiting = [
             one for one in self.connections if isinstance(one, TimedConnection) and one.waits and one is not self
         ]
@@ -213,7 +216,7 @@ class TimedConnection(H11Protocol):
         return self._timer.when() if self._timer else 0.0
 
     def _watch(self) -> None:
-        """Starts the timer of what is awaited now, unless it runs already."""
+        """Start the timer of what is awaited now, unless it runs already."""
         state = self.conn.their_state
         if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
             self._stop()
@@ -230,7 +233,7 @@ class TimedConnection(H11Protocol):
         self._timer, self._timed = None, None
 
     def _late(self) -> None:
-        """Closes the connection; says so where no answer has begun, and nothing at all to one that sent nothing."""
+        """Close the connection; say so where no answer has begun, and nothing at all to one that sent nothing."""
         self._timer, self._timed = None, None
         silent = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
         if not silent and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -240,7 +243,7 @@ class TimedConnection(H11Protocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Tells the application that nobody waits for its answer any more."""
+        """Tell the application that nobody waits for its answer any more."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -349,7 +352,7 @@ class HttpSessions:
                 self._forget(session)
 
     async def _make_room(self, bearer: str | None, scope: Scope) -> None:
-        """End sessions until there is room for one more of this bearer. Raises Full when none of them is idle."""
+        """End sessions until there is room for one more of this bearer. Raise Full when none of them is idle."""
         late = time.monotonic() - SESSION_IDLE_SECONDS
         for session in [one for one in self._sessions if not one.busy and one.last < late]:
             self._forget(session)  # the SDK has ended it

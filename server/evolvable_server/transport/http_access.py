@@ -1,22 +1,7 @@
-"""Which Host and Origin are answered: exact names and nothing like them.
+"""Decide what a request over HTTP may do: its Host and Origin, its bearer's permissions, the files that it names.
 
-A web page that a browser on this machine shows must not reach the library: not under a name that the page's owner
-points here (Host), and not from another site (Origin). The SDK compares a host with its port left open by its
-beginning only, and after it asked for a token; both are too late here.
-
-Tokens of an external authorization server: JWTs by its published keys, others by asking it.
-
-Which server to ask, whom a token is meant for and for how long are checked here; signatures are PyJWT's business.
-
-What each call needs, and the refusal of those who may not.
-
-Whoever is let in may read, so only tools are looked at: everything else that the server answers is reading.
-
-Which files of this machine a client may name over HTTP as what was said in a session.
-
-A client over stdio runs as the person whose files they are. Over HTTP whoever calls need not be that person, and what a
-review finds in a file is shown to others. So a bearer names none, and where no token is asked for only those files
-count that the clients of this machine's person write themselves.
+Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. Which
+server to ask, and the audience and lifetime of a token are ours; PyJWT checks signatures.
 """
 
 import ipaddress
@@ -50,9 +35,9 @@ _USUAL = {"http": ":80", "https": ":443"}
 
 
 def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
-    """Returns the values of Host that are answered: this machine's names, the address, and those that are set.
+    """Return the values of Host that are answered: this machine's names, the address, and those that are set.
 
-    Raises InvalidArgument for a host that no client would send.
+    Raise InvalidArgument for a host that no client would send.
     """
     names = ["127.0.0.1", "localhost", "[::1]"]
     if not is_loopback(settings.host) and not _is_wildcard(settings.host):
@@ -62,7 +47,7 @@ def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
 
 
 def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
-    """Returns the values of Origin that are answered: pages of this server itself, and those that are set."""
+    """Return the values of Origin that are answered: pages of this server itself, and those that are set."""
     own = {f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
     return frozenset(own | set(_checked(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
 
@@ -70,8 +55,12 @@ def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
 class HostCheck:
     """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's Origin.
 
-    Nothing else is looked at before.
+    The outermost check: a web page in a browser on this machine must not reach the library, neither under a name that
+    its owner points here (Host) nor from another site (Origin).
     """
+
+    # Starlette's TrustedHostMiddleware is weaker: it ignores the port, a second Host and Origin, and answers 400 where
+    # HTTP has 421. The SDK compares a host with an open port by its beginning, and only after it asked for a token.
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], origins: frozenset[str]) -> None:
         self._app, self._hosts, self._origins = app, hosts, origins
@@ -115,7 +104,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a private key only: with a shared one, whoever can check a token can make one."""
+"""Signatures with a private key only: who can check a token with a shared key can also make one."""
 
 LEEWAY_SECONDS = 30
 """How far apart the two servers' clocks may be."""
@@ -124,7 +113,7 @@ KEYS_SECONDS = 600
 """How long published keys are used before they are fetched again."""
 
 AGAIN_SECONDS = 30
-"""The least time between two fetches, whatever unknown keys tokens name."""
+"""The least time between two fetches, also when tokens name unknown keys."""
 
 TIMEOUT_SECONDS = 5.0
 MAX_ANSWER = 1024 * 1024
@@ -147,7 +136,7 @@ class OAuthVerifier:
         self._checker: Checker = _Introspection(oauth) if oauth.introspection else _Keys(oauth)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns what a token is good for; None when it is not, or when its server cannot be asked."""
+        """Return what a token is good for; None when it is not, or when its server cannot be asked."""
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
         try:
@@ -172,7 +161,7 @@ class _Keys:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             return None
-        # What is no access token must not open anything, even when the same key signed it (RFC 9068, section 4).
+        # Another kind of token must not open anything, even when the same key signed it (RFC 9068, section 4).
         if header.get("alg") not in ALGORITHMS or str(header.get("typ", "JWT")).lower() not in _TYPES:
             return None
         key = await self._key(header.get("kid"))
@@ -238,7 +227,7 @@ _METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-con
 
 
 async def _jwks_url(client: httpx2.AsyncClient, issuer: str) -> str:
-    """Returns where the issuer's metadata says its keys are (RFC 8414, OpenID Connect Discovery)."""
+    """Return where the issuer's metadata says its keys are (RFC 8414, OpenID Connect Discovery)."""
     url = httpx2.URL(issuer)
     path = url.path.rstrip("/")
     for place in (_METADATA[0] + path, _METADATA[1] + path, path + _METADATA[1]):
@@ -253,7 +242,7 @@ async def _jwks_url(client: httpx2.AsyncClient, issuer: str) -> str:
 
 
 async def _json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> dict[str, Any]:
-    """Returns the object that a URL answers with. Raises httpx2.HTTPError, ValueError."""
+    """Return the object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
     body = bytearray()
     async with client.stream(method, url, headers={"accept": "application/json"}, **options) as answer:
         answer.raise_for_status()
@@ -327,7 +316,7 @@ DECIDING = frozenset({"approve", "reject"})
 
 
 def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[Permission]:
-    """Returns the permissions that a call needs."""
+    """Return the permissions that a call needs."""
     if tool == "review_inbox":
         return frozenset({APPROVE if arguments.get("action") in DECIDING else READ})
     if tool == "hook_event":
@@ -336,7 +325,10 @@ def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[P
 
 
 async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware: answers a call that its bearer may not make with an error that the model can read."""
+    """Middleware: answers a call that its bearer may not make with an error that the model can read.
+
+    Every bearer may read, so only calls of tools are checked: everything else that the server answers is reading.
+    """
     if ctx.method != "tools/call":
         return await call_next(ctx)
     params = ctx.params or {}
@@ -349,9 +341,13 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
         f"The token {name_of(ctx.request)} may {_listed(has)}; {ascii(tool)} needs {_listed(missing)}. "
         f"Go on without it, or ask the owner of the library for a token that may {_listed(missing)}."
     )
-    refused: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
-    # A middleware that answers by itself owns the whole answer.
-    return refused | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
+    return _refused(ctx, text)
+
+
+def _refused(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
+    """Return an error result for the model. A middleware that answers has to fill the whole result."""
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
+    return result | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
 
 
 def _listed(permissions: frozenset[Permission]) -> str:
@@ -365,15 +361,19 @@ transcript_log = logging.getLogger(__name__)
 
 
 class Transcripts:
-    """Middleware: refuses a call that names a file it may not; from a hook's call, which goes on, it takes the name."""
+    """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops the name.
+
+    A client over stdio runs as the person who owns the files. A caller over HTTP need not be that person, and a review
+    shows others what it finds in a file. So a bearer names none; without tokens only files in `folders` count.
+    """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """folders: where clients keep what was said in their sessions."""
+        """folders: where clients of this machine's person write transcripts."""
         self._folders = [Path(os.path.realpath(folder)) for folder in folders]
         self._said = False
 
     async def check(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Answers a call, or has it answered."""
+        """Check one call, and answer it or pass it on."""
         params = ctx.params or {}
         given = params.get("arguments")
         arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
@@ -383,8 +383,7 @@ class Transcripts:
         if params.get("name") == "hook_event":
             self._say()
             return await call_next(replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}}))
-        refused: dict[str, Any] = {"content": [{"type": "text", "text": REFUSAL}], "isError": True}
-        return refused | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
+        return _refused(ctx, REFUSAL)
 
     def _may(self, request: Any, named: Any) -> bool:
         if name_of(request) is not None or not isinstance(named, str) or "\0" in named:

@@ -1,12 +1,8 @@
-"""What a person decides about serving over HTTP.
+"""Settings of HTTP, and the bearer tokens of a library: made once, stored as hashes, checked at every request.
 
-Bearer tokens of a library: made once, kept as hashes, asked for at every request.
-
-They stand in a file of their own beside the library and not in it: a backup or an export of the library carries no way
-in, a read-only library can still be served to a team, and a server sees a token revoked by another process with one
-short read. Writers take turns by a lock and replace the file whole, so no reader sees half of it.
-
-Who comes in: bearers of a token of this library or of the authorization server; where none was made, everybody.
+Tokens are in a file beside the library and not in it: a backup or an export carries no access, a read-only library can
+still be served to a team, and a server sees a token revoked by another process with one short read. Writers take turns
+by a lock and replace the whole file, so every reader sees a complete one.
 """
 
 import base64
@@ -72,7 +68,7 @@ class OAuth:
     secret: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgument for a URL whose answers somebody on the way could change."""
+        """Check that no third party can change what the URLs answer. Raise InvalidArgument."""
         for url in (self.issuer, self.resource, self.jwks, self.introspection):
             if url is not None:
                 check_url(url)
@@ -96,7 +92,7 @@ class HttpSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -104,7 +100,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raises InvalidArgument for what is no URL, and for one that is not encrypted beyond this machine."""
+    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this machine."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -134,7 +130,7 @@ class NoSuchToken(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
+    """A token as it is stored. Times are ISO 8601 in UTC; `digest` is the sha256 of its secret."""
 
     name: str
     permissions: tuple[Permission, ...]
@@ -144,7 +140,7 @@ class Token:
     last_used: str | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Returns whether its time has not run out."""
+        """Return whether its time has not run out."""
         return self.expires is None or now < datetime.fromisoformat(self.expires)
 
 
@@ -158,13 +154,13 @@ class Tokens:
         self._noted: dict[str, datetime] = {}
 
     def begun(self) -> bool:
-        """Returns whether a token was ever made here; from then on a server asks everybody for one."""
+        """Return whether a token was ever made here; from then on a server asks everybody for one."""
         return self._path.exists()
 
     def all(self) -> tuple[Token, ...]:
-        """Returns the tokens by name.
+        """Return the tokens by name.
 
-        Raises LibraryCorrupt when their file cannot be read as ours, Refused when another account made it or could
+        Raise LibraryCorrupt when their file cannot be read as ours, Refused when another account made it or could
         have changed it.
         """
         try:
@@ -180,7 +176,7 @@ class Tokens:
         return self._parsed
 
     def _check_owner(self, status: os.stat_result) -> None:
-        """Raises Refused for a file that another account made or could have changed."""
+        """Raise Refused for a file that another account made or could have changed."""
         if os.name != "posix":
             return
         # A home of another account was registered by the person, or nothing would have been opened in it.
@@ -195,9 +191,9 @@ class Tokens:
         )
 
     def add(self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None) -> tuple[Token, str]:
-        """Makes a token; returns it and its secret, which is kept nowhere.
+        """Make a token; return it and its secret, which is kept nowhere.
 
-        Every token may read. Raises InvalidArgument, AlreadyExists for a name in use, NoLibrary, LibraryBusy,
+        Every token may read. Raise InvalidArgument, AlreadyExists for a name in use, NoLibrary, LibraryBusy,
         LibraryReadOnly, LibraryCorrupt.
         """
         if not _NAME.fullmatch(name):
@@ -219,7 +215,7 @@ class Tokens:
         return token, secret
 
     def revoke(self, name: str) -> Token:
-        """Ends a token; servers refuse it from their next request on. Raises NoSuchToken, and as `add`."""
+        """End a token; servers refuse it from their next request on. Raise NoSuchToken, and as `add`."""
         with self._changing() as tokens:
             for token in tokens:
                 if token.name == name:
@@ -228,7 +224,7 @@ class Tokens:
             raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable token list` shows them.")
 
     def find(self, secret: str) -> Token | None:
-        """Returns the valid token of this secret. Raises LibraryCorrupt.
+        """Return the valid token of this secret. Raise LibraryCorrupt.
 
         Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is enough: a secret is
         256 random bits, which no dictionary holds.
@@ -240,7 +236,7 @@ class Tokens:
         return found if found is not None and found.is_valid(self._clock()) else None
 
     def note_use(self, token: Token) -> None:
-        """Keeps that a token was used now, at most once in USE_SECONDS; a place that cannot be written is let be."""
+        """Keep that a token was used now, at most once in USE_SECONDS; a home that cannot be written is left alone."""
         now = self._clock()
         last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
         last += [self._noted[token.digest]] if token.digest in self._noted else []
@@ -255,7 +251,7 @@ class Tokens:
 
     @contextlib.contextmanager
     def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
-        """Yields the tokens to change; what is left of them is written when the block ends without an error."""
+        """Yield the tokens to change; what is left of them is written when the block ends without an error."""
         try:
             with FileLock(self._home / "tokens.lock", timeout=patience, mode=0o600):
                 tokens = list(self.all())
@@ -264,7 +260,7 @@ class Tokens:
         except Timeout:
             raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
         except PermissionError:
-            raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask whoever owns it.") from None
+            raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
 
     def _write(self, tokens: list[Token]) -> None:
         text = json.dumps({"version": 1, "tokens": [asdict(token) for token in tokens]}, indent=1)
@@ -280,7 +276,7 @@ class Tokens:
             raise
 
 
-_REPAIR_HINT = "Nobody is let in until it is mended; delete it to begin anew, with new tokens."
+_REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."
 
 
 def _parse_tokens(data: bytes, path: Path) -> tuple[Token, ...]:
@@ -325,7 +321,7 @@ class Verifier:
         self._said = ""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns what a secret is good for, None when it is for nothing; a broken file lets nobody in."""
+        """Return what a secret is good for, None when it is for nothing; a broken file lets nobody in."""
         if not token.startswith(PREFIX):
             return await self._other.verify_token(token) if self._other is not None else None
         try:
@@ -339,7 +335,7 @@ class Verifier:
         return _access(token, found)
 
     async def still_valid(self, scope: Scope) -> bool:
-        """Returns whether the bearer of a request that was let in still would be."""
+        """Return whether the bearer of a request that was let in still would be."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
             return True
@@ -377,7 +373,7 @@ class Access:
 
 
 def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
-    """Raises InvalidArgument for an address that others reach while nobody could be told from anybody; and as `all`."""
+    """Check that a non-loopback address has authentication. Raise InvalidArgument, and as `Tokens.all`."""
     if tokens.all() or settings.oauth is not None or is_loopback(settings.host):
         return
     raise InvalidArgument(
@@ -388,5 +384,5 @@ def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
 
 def _access(secret: str, token: Token) -> AccessToken:
     scopes = [permission.scope for permission in token.permissions]
-    # The digest tells two tokens apart that had one name after the other: sessions do not pass on.
+    # The digest distinguishes two tokens that had one name after the other: sessions do not pass on.
     return AccessToken(token=secret, client_id=token.name, subject=token.digest, scopes=scopes)

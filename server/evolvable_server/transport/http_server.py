@@ -1,7 +1,4 @@
-"""Puts the parts of the HTTP server together, from the outermost door to the SDK's own handler.
-
-Runs the HTTP server: from the address to the end of the process.
-"""
+"""Assemble the HTTP application from its middleware, and run it until the process ends."""
 
 import asyncio
 import contextlib
@@ -40,6 +37,7 @@ from evolvable_server.transport.connection_limits import (
 )
 from evolvable_server.transport.http_access import (
     HostCheck,
+    OAuthVerifier,
     Transcripts,
     accepted_hosts,
     accepted_origins,
@@ -68,19 +66,18 @@ def application(
     transcripts: Sequence[Path],
     connections: int = MAX_CONNECTIONS,
 ) -> Drain:
-    """Returns the application over a server, for an address with this port: its outermost part, to end it by.
+    """Return the application over a server; call it once, on the event loop.
 
-    transcripts: folders of this machine with files that clients without a token may name. Call it once, on the event
-    loop. connections: how many the process may have.
-    Raises InvalidArgument for a host or an origin that no client would send.
+    Args:
+        port: Of the address that is served.
+        transcripts: Folders of this machine with files that clients without a token may name.
+        connections: How many the process may have.
+
+    Raises:
+        InvalidArgument: A host or an origin in the settings is none that a client would send.
     """
     oauth = settings.oauth
-    if oauth is None:
-        verifier = Verifier(tokens)
-    else:
-        from evolvable_server.transport.http_access import OAuthVerifier
-
-        verifier = Verifier(tokens, OAuthVerifier(oauth))
+    verifier = Verifier(tokens) if oauth is None else Verifier(tokens, OAuthVerifier(oauth))
     server.middleware.append(check_permission)
     server.middleware.append(Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
@@ -93,14 +90,14 @@ def application(
     ending = anyio.Event()
     limited = BodyLimit(ConcurrencyLimits(HttpSessions(StreamableHTTPASGIApp(manager))))
     streams = StreamEnd(limited, ending, verifier.still_valid)
-    door = Access(InFlight(streams, connections), settings, tokens, verifier)
-    routes: list[Route] = [Route(PATH, endpoint=door)]
+    guarded = Access(InFlight(streams, connections), settings, tokens, verifier)
+    routes: list[Route] = [Route(PATH, endpoint=guarded)]
     if oauth is not None:
-        # The SDK's settings keep a URL as it was written; clients compare an issuer letter by letter.
+        # The SDK's settings keep a URL as it was written; clients compare an issuer verbatim.
         auth = AuthSettings(
             issuer_url=oauth.issuer,  # type: ignore[arg-type]
             resource_server_url=oauth.resource,  # type: ignore[arg-type]
-            validate_token_resource=False,  # our verifiers check whom a token is for
+            validate_token_resource=False,  # our verifiers check the audience of a token
         )
         assert auth.resource_server_url is not None
         routes += create_protected_resource_routes(
@@ -110,25 +107,25 @@ def application(
             resource_name="Evolvable",
         )
     site = Starlette(routes=routes, lifespan=lambda app: manager.run())
-    # An address is one address: a redirect would be made from what the client says of the way it came.
+    # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
     hosts, origins = accepted_hosts(settings, port), accepted_origins(settings, port)
     return Drain(HostCheck(site, hosts, origins), ending)
 
 
 END_SECONDS = 2.0
-"""After the grace: for streams to close and for the library; then the process ends, whatever still runs."""
+"""After the grace: for streams and the library to close; then the process ends, also with work that still runs."""
 
 BACKLOG = 512
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve_http(config: Config, settings: HttpSettings, ready: Callable[[str], None]) -> NoReturn:
-    """Serves clients over streamable HTTP until the process is told to end, and ends it. Call it on the main thread.
+    """Serve clients over streamable HTTP until the process is told to end, and end it. Call it on the main thread.
 
     ready: called with the server's URL once it listens. SIGTERM or SIGINT begins the end: requests in flight have
     `settings.grace` seconds, new ones get 503; exit code 0. A second one ends it at once, with 128 + its number.
-    Raises InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as Serving.
+    Raise InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as Serving.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     tokens = Tokens(config.home)
@@ -205,14 +202,14 @@ class _Server(uvicorn.Server):
 
 
 class _End:
-    """When the process is told to end, and that it does."""
+    """Ends the process after a signal."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self.begun = asyncio.Event()
 
     def listen(self) -> None:
-        """Takes the signals over. Call it on the event loop, on the main thread."""
+        """Take the signals over. Call it on the event loop, on the main thread."""
         loop = asyncio.get_running_loop()
 
         def signalled(number: int, _: FrameType | None) -> None:
@@ -230,7 +227,7 @@ class _End:
         last.start()
 
     def now(self, code: int) -> NoReturn:
-        """Ends the process with every thread that still runs."""
+        """End the process with every thread that still runs."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -1,6 +1,7 @@
-"""What a line from the client is: a message for the SDK, a refusal to send back, or nothing.
+"""Parse a line from the client: a message for the SDK, a refusal to send back, or nothing.
 
-The SDK drops what it cannot read, and the client then waits until its own timeout. Nothing here reads or writes.
+The SDK drops lines that it cannot read, and the client then waits until its own timeout. This module does no input or
+output.
 """
 
 import json
@@ -66,7 +67,7 @@ class Lines:
         self._long: LongLine | None = None
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
-        """Returns the lines that end in `chunk`, without their newline."""
+        """Return the lines that end in `chunk`, without their newline."""
         *ends, rest = chunk.split(b"\n")
         lines: list[bytes | LongLine] = []
         for end in ends:
@@ -92,7 +93,7 @@ class Lines:
 
 
 def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None:
-    """Returns the message that `line` holds, the refusal to answer it with, or None when it asks for no answer.
+    """Return the message that `line` holds, the refusal to answer it with, or None when it asks for no answer.
 
     None: an empty line, a header of the language server protocol, a broken notification or response.
     A message is exactly what the SDK's own parser takes: strict UTF-8, no NaN, no lone surrogate, at most 200
@@ -112,7 +113,7 @@ def read_frame(line: bytes | LongLine) -> JSONRPCMessage | JsonRpcRefusal | None
 
 
 def _explained(line: bytes, reason: str) -> JSONRPCMessage | JsonRpcRefusal | None:
-    """Says of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
+    """Say of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
     if _HEADER.match(line):
         return None
     try:
@@ -129,7 +130,7 @@ def _explained(line: bytes, reason: str) -> JSONRPCMessage | JsonRpcRefusal | No
 
 
 def _refusal(frame: Any) -> JsonRpcRefusal | None:
-    """Returns why a parsed frame cannot be a request, or None for a request, a notification or a response."""
+    """Return why a parsed frame cannot be a request, or None for a request, a notification or a response."""
     if not isinstance(frame, dict):
         return JsonRpcRefusal(
             None, INVALID_REQUEST, "Invalid request: a line holds one JSON object, no batch and no bare value."
@@ -149,7 +150,7 @@ def _refusal(frame: Any) -> JsonRpcRefusal | None:
 
 
 def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
-    """Returns the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
+    """Return the SDK's form of a frame that nothing is wrong with, None for a notification with wrong params."""
     model: type[JSONRPCMessage]
     if "method" in frame:
         model = JSONRPCRequest if "id" in frame else JSONRPCNotification
@@ -162,7 +163,7 @@ def _message(frame: dict[str, Any]) -> JSONRPCMessage | None:
 
 
 def _unreadable_response(frame: dict[str, Any]) -> JSONRPCMessage | None:
-    """Returns an error in the place of a broken response: whoever waits for it must not wait for ever."""
+    """Return an error in place of a broken response, so that its receiver stops waiting."""
     if not _is_id(frame.get("id")):
         return None
     return _error(frame["id"], INVALID_REQUEST, "The client sent a response that cannot be read.")
@@ -181,7 +182,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _salvaged_id(line: LongLine) -> RequestId | None:
-    """Returns the id of a request that is too long when it stands where clients put it: before params, or last."""
+    """Return the id of a request that is too long when it stands where clients put it: before params, or last."""
     first = _FIRST_MEMBERS.match(line.head)
     if not first or not _METHOD.search(first[0]):
         return None

@@ -1,31 +1,18 @@
-"""How a limit is divided among bearers: no bearer, and no group of bearers, can take the whole of it.
+"""Bound and check HTTP requests before the SDK sees them: fair shares, bodies, streams, and the end of the server.
 
-A bearer may hold at most as much as is still free, and never more than its own limit. With one bearer that is half of
-the limit, with two a third each, and so on: a part is always free for a bearer that holds nothing. This is the dynamic
-threshold that packet switches use to share a buffer.
+No bearer, and no group of bearers, can take the whole of a limit (`FairShares`). uvicorn's `limit_concurrency` is one
+number for everybody: when one bearer holds all connections, it refuses all others with 503. So it is not used.
 
-The end of a server that is told to end: what runs is finished, what comes is sent away, and anybody may look.
-
-/healthz says that the process answers, /readyz whether it takes requests. Neither asks for a token or a Host, because
-those who look use addresses, and neither tells anything else.
-
-How many requests and open streams there may be at once, in all and for each bearer.
-
-A stream is a request that stays open to be told of changes. It costs a connection and no work, so it has places of its
-own and takes none from those who ask something.
-
-Ends the streams that stay open when they have to end: the server ends, or their token is not valid any more.
-
-Takes a request's body in before anything works on it: bounded, plain, and one JSON-RPC message.
-
-A body is read before the request takes a place among those that are worked on, so a slow sender holds nobody up. The
-same judge that reads lines on stdio says what is wrong with a message, because the SDK's own drops or lets through
-what it should refuse.
+A body is received before its request takes a place among those at work, so a slow sender delays nobody. Messages are
+checked by the rules for lines on stdio, because the SDK drops or accepts messages that it should refuse. A stream is a
+request that stays open for notifications: it costs a connection and no work, so streams have places of their own. They
+end when the server ends or their token is no longer valid. uvicorn's `timeout_graceful_shutdown` begins to count at its
+own signal and refuses no new request, so `Drain` ends the server.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 from starlette.datastructures import Headers
@@ -44,13 +31,35 @@ class Full(Exception):
 
 
 class FairShares:
-    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None, without a share."""
+    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None, without a share.
+
+    A bearer may hold at most as much as is still free, and never more than its own limit. With one bearer that is half
+    of the limit, with two a third each, and so on: a part is always free for a bearer that holds nothing. Switches use
+    this rule, the dynamic threshold, to share a buffer.
+    """
 
     def __init__(self, limit: int, each: int) -> None:
         """limit: of all bearers together. each: of one."""
         self._limit, self._each = limit, each
         self._held: Counter[str | None] = Counter()
         self._total = 0
+        self._freed: anyio.Event | None = None
+
+    @contextlib.contextmanager
+    def hold(self, bearer: str | None) -> "Iterator[Hold]":
+        """Yield what a request of this bearer holds, at first nothing; all of it is free again afterwards."""
+        held = Hold(self, bearer)
+        try:
+            yield held
+        finally:
+            held.free()
+
+    async def until_free(self, bearer: str | None, seconds: float) -> None:
+        """Return when there is room for one more of this bearer, or after so many seconds."""
+        with anyio.move_on_after(seconds):
+            while self.refusal(bearer):
+                self._freed = self._freed or anyio.Event()
+                await self._freed.wait()
 
     def refusal(self, bearer: str | None, amount: int = 1) -> int | None:
         """Return the status to refuse this amount with, None when there is room for it."""
@@ -62,7 +71,7 @@ class FairShares:
         return 503 if amount > free else None
 
     def take(self, bearer: str | None, amount: int = 1) -> None:
-        """Count an amount as held. Raises Full when there is no room for it."""
+        """Count an amount as held. Raise Full when there is no room for it."""
         if status := self.refusal(bearer, amount):
             raise Full(status)
         self._held[bearer] += amount
@@ -74,6 +83,27 @@ class FairShares:
         self._held[bearer] -= amount
         if not self._held[bearer]:
             del self._held[bearer]
+        if self._freed is not None:
+            self._freed.set()
+            self._freed = None
+
+
+class Hold:
+    """The amount that one request holds of a limit."""
+
+    def __init__(self, shares: FairShares, bearer: str | None) -> None:
+        self._shares, self._bearer = shares, bearer
+        self._amount = 0
+
+    def add(self, amount: int = 1) -> None:
+        """Hold more. Raise Full when there is no room for it."""
+        self._shares.take(self._bearer, amount)
+        self._amount += amount
+
+    def free(self) -> None:
+        """Hold nothing any more."""
+        self._shares.give(self._bearer, self._amount)
+        self._amount = 0
 
 
 RETRY_SECONDS = 5
@@ -81,12 +111,16 @@ RETRY_SECONDS = 5
 
 
 def retry_response(text: str, status: int = 503) -> PlainTextResponse:
-    """Returns the answer to a request that should come again."""
+    """Return the answer that asks a client to send its request again later."""
     return PlainTextResponse(text + "\n", status, {"retry-after": str(RETRY_SECONDS)})
 
 
 class Drain:
-    """Middleware: knows what is in flight, and lets nothing new in once the end has begun."""
+    """Middleware: counts the requests in flight, and answers new ones with 503 once the end has begun.
+
+    /healthz says that the process answers, /readyz whether it takes requests. Neither asks for a token or a Host,
+    because load balancers use addresses, and neither tells anything else.
+    """
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
         """ending: set when the end begins."""
@@ -111,11 +145,11 @@ class Drain:
                     self._quiet.set()
 
     def begin(self) -> None:
-        """Lets nothing new in from now on."""
+        """Refuse new requests from now on."""
         self._ending.set()
 
     async def finished(self, grace: float) -> bool:
-        """Returns whether all that was in flight ended within `grace` seconds; at once when nothing was."""
+        """Return whether all that was in flight ended within `grace` seconds; at once when nothing was."""
         with anyio.move_on_after(grace):
             while self._in_flight:
                 self._quiet = anyio.Event()
@@ -139,7 +173,7 @@ WAIT_SECONDS = 2.0
 
 
 def is_stream(scope: Scope) -> bool:
-    """Returns whether a request stays open to be told of changes, in either era of the protocol."""
+    """Return whether a request stays open to be told of changes, in either protocol version."""
     return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
 
 
@@ -155,17 +189,14 @@ class InFlight:
         self._shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bearer = bearer_in(scope)
-        try:
-            self._shares.take(bearer)
-        except Full as full:
-            # The body may never come, so the connection ends with the answer.
-            await limit_response(full, "requests in flight", close=True)(scope, receive, send)
-            return
-        try:
+        with self._shares.hold(bearer_in(scope)) as held:
+            try:
+                held.add()
+            except Full as full:
+                # The body may never come, so the connection ends with the answer.
+                await limit_response(full, "requests in flight", close=True)(scope, receive, send)
+                return
             await self._app(scope, receive, send)
-        finally:
-            self._shares.give(bearer)
 
 
 class ConcurrencyLimits:
@@ -173,13 +204,15 @@ class ConcurrencyLimits:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._requests, self._streams = _Kind(REQUESTS, REQUESTS_EACH), _Kind(STREAMS, STREAMS_EACH)
+        self._requests, self._streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind, wait = (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
-        async with contextlib.AsyncExitStack() as until_answered:
+        shares, wait = (self._streams, 0.0) if is_stream(scope) else (self._requests, WAIT_SECONDS)
+        bearer = bearer_in(scope)
+        with shares.hold(bearer) as held:
+            await shares.until_free(bearer, wait)
             try:
-                await until_answered.enter_async_context(kind.place(bearer_in(scope), wait))
+                held.add()
             except Full as full:
                 await limit_response(full, "requests under way")(scope, receive, send)
                 return
@@ -187,7 +220,7 @@ class ConcurrencyLimits:
 
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
-    """Return the answer that says who has too many of something, and when to come again."""
+    """Return the answer to a request over a limit, which says when to send it again."""
     whose = "You have" if full.status == 429 else "There are"
     answer = retry_response(f"{whose} too many {what}.", full.status)
     if close:
@@ -195,34 +228,14 @@ def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
     return answer
 
 
-class _Kind:
-    def __init__(self, limit: int, each: int) -> None:
-        self._shares = FairShares(limit, each)
-        self._freed = anyio.Event()
-
-    @contextlib.asynccontextmanager
-    async def place(self, bearer: str | None, wait: float) -> AsyncIterator[None]:
-        """Yields once there is a place. Raises Full after `wait` seconds."""
-        with anyio.move_on_after(wait):
-            while self._shares.refusal(bearer):
-                await self._freed.wait()
-        self._shares.take(bearer)
-        try:
-            yield
-        finally:
-            self._shares.give(bearer)
-            self._freed.set()
-            self._freed = anyio.Event()
-
-
 LOOK_SECONDS = 1.0
-"""How often it is looked whether a stream's token is still valid."""
+"""How often the token of a stream is checked."""
 
 StillValid = Callable[[Scope], Awaitable[bool]]
 
 
 class StreamEnd:
-    """Middleware: to a stream that has to end it says what a client that left would have said."""
+    """Middleware: ends a stream with the message that a client sends when it leaves."""
 
     def __init__(self, app: ASGIApp, ending: anyio.Event, still_valid: StillValid) -> None:
         self._app, self._ending, self._still_valid = app, ending, still_valid
@@ -256,7 +269,7 @@ MAX_BODY = MAX_LINE
 """Bytes of a body, declared or not; the same as of a line on stdio."""
 
 MAX_DISCARDED = 16 * MAX_BODY
-"""Bytes of a body over the limit that are taken and dropped: many clients read no answer before they have sent all."""
+"""Bytes of a body over the limit that are read and dropped: many clients read no answer before they have sent all."""
 
 MAX_HELD = 16 * MAX_BODY
 """Bytes of all bodies that are held together, from their first byte until their request is answered."""
@@ -290,7 +303,7 @@ class BodyLimit:
         if refusal := _refusal(Headers(scope=scope)):
             await refusal(scope, receive, send)
             return
-        with _Held(self._held, bearer_in(scope)) as held:
+        with self._held.hold(bearer_in(scope)) as held:
             try:
                 body = await _whole(receive, held)
             except _Gone:
@@ -310,31 +323,7 @@ class BodyLimit:
             await self._app(scope, replay_body(body, receive), send)
 
 
-class _Held:
-    """The bytes that one request holds."""
-
-    def __init__(self, shares: FairShares, bearer: str | None) -> None:
-        self._shares, self._bearer = shares, bearer
-        self._bytes = 0
-
-    def __enter__(self) -> "_Held":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.free()
-
-    def add(self, count: int) -> None:
-        """Count more bytes. Raises Full."""
-        self._shares.take(self._bearer, count)
-        self._bytes += count
-
-    def free(self) -> None:
-        """Count them as free again."""
-        self._shares.give(self._bearer, self._bytes)
-        self._bytes = 0
-
-
-async def _whole(receive: Receive, held: _Held) -> bytes:
+async def _whole(receive: Receive, held: Hold) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -359,7 +348,7 @@ def _refusal(headers: Headers) -> PlainTextResponse | None:
     if headers.get("content-encoding", "identity").lower() != "identity":
         return PlainTextResponse("Bodies are not unpacked here.\n", 415)
     length = headers.get("content-length", "0")
-    waits = "expect" in headers  # for a word from us before it sends the body
+    waits = "expect" in headers  # for our answer before it sends the body
     return _TOO_LONG if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED) else None
 
 
@@ -372,7 +361,7 @@ async def _discard(receive: Receive, more: bool) -> None:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Returns a `receive` that gives the body as one message, and then what comes."""
+    """Return a `receive` that gives the body as one message, and then what comes."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -1,8 +1,6 @@
-"""Ends the server's process when its client is gone: politely if that works, within a second always.
+"""Serve MCP on stdin and stdout: answer every request, bound all memory, and end within a second of the client.
 
-Serves an MCP server on stdin and stdout: every request is answered, nothing grows without bound, and it ends.
-
-The SDK's own transport drops what it cannot read, lets replies pile up, and waits for tools that still run.
+The SDK's own transport drops lines that it cannot read, lets replies pile up, and waits for tools that still run.
 """
 
 import logging
@@ -82,7 +80,7 @@ class Lifecycle:
         self._finishing = threading.Lock()
 
     def begin(self, code: int = 0, grace: float = GRACE) -> None:
-        """Says that serving is over, from any thread; only the first call counts."""
+        """Say that serving is over, from any thread; only the first call counts."""
         with self._beginning:
             if self.begun.is_set():
                 return
@@ -92,13 +90,13 @@ class Lifecycle:
         self.on_begin()
 
     def signalled(self, number: int) -> None:
-        """Begins the end; a second signal does not wait for replies any more."""
+        """Begin the end; a second signal does not wait for replies any more."""
         if self.begun.is_set():
             self.finish()
         self.begin(128 + number)
 
     def finish(self) -> NoReturn:
-        """Runs the callbacks, flushes, and ends the process with every thread that still runs."""
+        """Run the callbacks, flushes, and end the process with every thread that still runs."""
         self._finishing.acquire()  # never released: a second caller waits here for the end
         try:
             cleaner = threading.Thread(target=self._clean_up, daemon=True)
@@ -119,7 +117,7 @@ class Lifecycle:
 
 
 def guard(lifecycle: Lifecycle, source: int) -> None:
-    """Watches signals, the parent and the other end of `source`, and keeps the lifecycle's deadline.
+    """Watch signals, the parent and the other end of `source`, and keep the lifecycle's deadline.
 
     Call it once, on the main thread. A SIGHUP that was ignored at the start (nohup) stays ignored. Windows has no sign
     of a lost client but the end of stdin.
@@ -168,7 +166,7 @@ if sys.platform != "win32":
             self._poll.register(source, _HUNG_UP)
 
         def run(self) -> None:
-            """Never returns; ends the process."""
+            """End the process; never returns."""
             while True:
                 for fd, event in self._poll.poll(self._pause() * 1000):
                     if fd == self._bell:
@@ -226,7 +224,7 @@ def run_stdio(
     ready: Callable[[], None] | None = None,
     begun: FastStartState | None = None,
 ) -> NoReturn:
-    """Serves on stdin and stdout until the client is gone, then ends the process. Call it on the main thread.
+    """Serve on stdin and stdout until the client is gone, then end the process. Call it on the main thread.
 
     Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
     parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: see serve_stdio. begun: what was read and
@@ -244,7 +242,7 @@ def run_stdio(
 
 
 async def serve_stdio(server: MCPServer[Any], *, ready: Callable[[], None] | None = None) -> None:
-    """Serves on stdin and stdout until stdin ends, and returns when the tools that run have ended too.
+    """Serve on stdin and stdout until stdin ends, and return when the tools that run have ended too.
 
     While it serves, the process's stdin is empty and its stdout is stderr. `ready` is called once, on the event loop,
     READY_AFTER the first reply was written: what is slow to import or to load can begin then.
@@ -301,7 +299,7 @@ class _Client:
         self._threads = anyio.CapacityLimiter(3)
 
     async def take_frames(self) -> None:
-        """Hands what the client sends to the SDK until stdin or serving ends; then gives replies time to leave."""
+        """Hand what the client sends to the SDK until stdin or serving ends; then give replies time to leave."""
         lines = Lines()
         async with self._frames_in:
             with self._reading:
@@ -344,7 +342,7 @@ class _Client:
             self._lifecycle.progress += 1
 
     async def _admit(self, request: JSONRPCRequest) -> JSONRPCRequest | JsonRpcRefusal:
-        """Waits for a place; a subscription stays open and would never give its place back, so it takes none."""
+        """Wait for a place; a subscription stays open and would never give its place back, so it takes none."""
         if request.method != "subscriptions/listen" or request.id in self._listening:
             await self._slots.acquire()
             return request
@@ -356,14 +354,14 @@ class _Client:
         return request
 
     async def _settle(self, request_id: RequestId) -> None:
-        """Gives back the place of a request that was answered, or cancelled and needs no answer."""
+        """Give back the place of a request that was answered, or cancelled and needs no answer."""
         if request_id in self._listening:
             self._listening.remove(request_id)
         else:
             self._slots.release()
 
     async def write_replies(self) -> None:
-        """Writes what the SDK has to say until it has nothing more."""
+        """Write what the SDK has to say until it has nothing more."""
         async with self._replies_out:
             async for item in self._replies_out:
                 if not self._is_answered(item.message):
@@ -372,7 +370,7 @@ class _Client:
                     await self._settle(item.message.id)
 
     def _is_answered(self, message: JSONRPCMessage) -> bool:
-        """Returns whether the client has had its answer before; asked once for each message."""
+        """Return whether the client has had its answer before; asked once for each message."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in self._answered:
             return False
         self._answered.remove(message.id)
@@ -395,14 +393,14 @@ class _Client:
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
-        """Calls `ready` a moment after the first reply."""
+        """Call `ready` a moment after the first reply."""
         with self.settled:
             await self._replied.wait()
             await anyio.sleep(READY_AFTER)
             ready()
 
     async def stop_reading(self) -> None:
-        """Ends the wait for further frames when the lifecycle says that serving is over."""
+        """End the wait for further frames when the lifecycle says that serving is over."""
         await self._in_thread(self._lifecycle.begun.wait)
         if not self._at_end:
             self._reading.cancel()
@@ -412,7 +410,7 @@ class _Client:
 
 
 def _encoded(message: JSONRPCMessage) -> bytes:
-    """Returns the line that says `message`; of a result that JSON cannot say, an error in its place."""
+    """Return the line that says `message`; of a result that JSON cannot say, an error in its place."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:

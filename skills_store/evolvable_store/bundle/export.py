@@ -43,19 +43,16 @@ from types import NoneType
 from typing import IO, TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError, LibraryFull
-from evolvable_store.gc import find_tombstone
 from evolvable_store.objects import blob_hash
 from evolvable_store.operation import Change, Head
+from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage import connection
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_store.storage.observations import parse_signals
-from evolvable_store.storage.release_channel import Channel, Placement
-from evolvable_store.storage.sqlite import FILE
+from evolvable_store.storage.release_channel import Placement
 from evolvable_store.workingcopy.staging_dir import sync_folder
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
     from evolvable_store.store import Store
 
 
@@ -128,16 +125,9 @@ def export_evidence(store: "Store", latest: Mapping[Ref, int], *, whole: bool) -
         if kind == "taken" and not whole:
             return
         columns = [field for field in shape if field != "ref"]
-        listed = ", ".join(f"e.{column}" for column in columns)
-        about = "r.kind, r.scope, r.name" if "ref" in shape else "NULL, NULL, NULL"
-        joined = "JOIN resource r ON r.id = e.resource" if "ref" in shape else ""
-        order = "e.id" if kind in ("use", "outcome") else "e.session, e.at" if kind == "taken" else "e.at, e.resource"
-        with store.backend.reading() as db:
-            rows = db.execute(f"SELECT {about}, {listed} FROM {kind} e {joined} ORDER BY {order}").fetchall()
-        for resource_kind, scope, name, *values in rows:
-            record = {"type": kind}
-            if "ref" in shape:
-                ref = Ref(Kind(resource_kind), name, scope)
+        for ref, values in store.backend.evidence.export_rows(kind, columns):
+            record: dict[str, Any] = {"type": kind}
+            if ref is not None:
                 if values[columns.index("version")] > latest.get(ref, 0):
                     continue
                 record["ref"] = str(ref)
@@ -163,28 +153,19 @@ def import_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known:
 
     What was said here already is left as it is, so taking in the same archive again changes nothing.
     """
-    # The type is the table, and is one of SHAPES.
-    rest = iter(records)
-    while batch := list(itertools.islice(rest, _BATCH)):
-        with store.backend.writing() as db:
-            for record in batch:
-                _insert_record(db, record, known)
+    rows = (row for record in records if (row := _evidence_row(record, known)))
+    while batch := list(itertools.islice(rows, _BATCH)):
+        store.backend.evidence.import_rows(batch)
 
 
-def _insert_record(db: "Connection", record: Mapping[str, Any], known: Mapping[str, tuple[int, int]]) -> None:
-    table = record["type"]
+def _evidence_row(record: Mapping[str, Any], known: Mapping[str, tuple[int, int]]) -> tuple[str, dict[str, Any]] | None:
+    table = record["type"]  # one of SHAPES
     row = {field: record[field] for field in SHAPES[table] if field != "ref"} | {"origin": "import"}
     if "ref" in SHAPES[table]:
-        identity, latest = known.get(record["ref"], (0, 0))
+        row["resource"], latest = known.get(record["ref"], (0, 0))
         if not 1 <= record["version"] <= latest:
-            return
-        row["resource"] = identity
-    unless = ""
-    if table == "outcome":
-        unless = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource AND o.use IS :use
-            AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
-    columns, values = ", ".join(row), ", ".join(f":{column}" for column in row)
-    db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values}{unless}", row)
+            return None
+    return table, row
 
 
 FORMAT, FORMAT_VERSION = "evolvable-history", 1
@@ -230,7 +211,7 @@ class _Export:
     def __init__(self, store: "Store", refs: set[Ref] | None) -> None:
         self._store, self._refs = store, refs
         # In this order: what a move placed is in the log by then.
-        self._channel = Channel(store.backend)
+        self._channel = store.backend.channel
         self._last_move = self._channel.last()
         self._end = store.sequence()
         self._id = lru_cache(maxsize=None)(self._read_id)
@@ -278,7 +259,7 @@ class _Export:
 
     def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
         """Returns who took a blob's bytes out and why, nothing for a blob that has its bytes."""
-        if blob_hash(data) == sha256 or (found := find_tombstone(self._store, sha256)) is None:
+        if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
             return {}
         stone, size = found
         said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
@@ -319,7 +300,6 @@ class _Export:
         return head.id
 
 
-_PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
@@ -338,8 +318,7 @@ def backup(
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
-            _copy(store, draft / FILE, progress or (lambda done, total: None))
-            _verify(draft / FILE)
+            store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
             _publish(draft, target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -354,50 +333,14 @@ def _check_target(store: "Store", target: Path, replace: bool) -> None:
     if target.is_symlink() or not target.is_dir():
         raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
     names = set(os.listdir(target))
-    if target.samefile(store.home) or names - {FILE, *(FILE + end for end in _LOG_SUFFIXES)}:
+    if target.samefile(store.home) or names - {LIBRARY_FILE, *(LIBRARY_FILE + end for end in _LOG_SUFFIXES)}:
         raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
     if names and not replace:
         raise InvalidArgument(f"{target} holds a backup already.", "Name a new folder, or say that it is replaced.")
 
 
-def _copy(store: "Store", file: Path, progress: Callable[[int, int], None]) -> None:
-    with store.backend.reading() as source, _open_copy(file) as copy:
-        # Until the draft is renamed nobody relies on it; it is synced once, at the end.
-        copy.execute("PRAGMA synchronous=OFF")
-        with _snapshot(source):
-            source.backup(copy, pages=_PAGES_PER_STEP, progress=lambda _, left, total: progress(total - left, total))
-        # A copy must not write into the folders of the original.
-        copy.execute("DELETE FROM binding")
-        copy.execute("DELETE FROM folder")
-        # One file, that opens on a disk that cannot be written too. The library's own mode comes back on opening.
-        copy.execute("PRAGMA journal_mode=DELETE")
-
-
-@contextlib.contextmanager
-def _snapshot(source: "Connection") -> Iterator[None]:
-    """Keeps the source as it is now. Without that, SQLite begins the copy anew after every write of another process,
-    and was measured never to end while two processes wrote. VACUUM INTO ends too, in twice the time.
-    """
-    source.execute("BEGIN")
-    try:
-        source.execute("SELECT 1 FROM sqlite_master").fetchone()
-        yield
-    finally:
-        source.execute("ROLLBACK")
-
-
-def _verify(file: Path) -> None:
-    with _open_copy(file) as copy:
-        found = copy.execute("PRAGMA quick_check(3)").fetchall()
-    if found != [("ok",)]:
-        raise LibraryCorrupt(
-            f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it was not kept.",
-            "Run `evolvable fsck` on the library.",
-        )
-
-
 def _publish(draft: Path, target: Path) -> None:
-    with open(draft / FILE, "rb+") as stream:
+    with open(draft / LIBRARY_FILE, "rb+") as stream:
         os.fsync(stream.fileno())
     sync_folder(draft)
     if target.exists():
@@ -409,15 +352,6 @@ def _publish(draft: Path, target: Path) -> None:
     else:
         os.rename(draft, target)
     sync_folder(target.parent)
-
-
-@contextlib.contextmanager
-def _open_copy(file: Path) -> Iterator["Connection"]:
-    with (
-        connection.translate_errors(file),
-        contextlib.closing(connection.dbapi.connect(str(file), isolation_level=None)) as copy,
-    ):
-        yield copy
 
 
 @contextlib.contextmanager

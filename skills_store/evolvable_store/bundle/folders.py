@@ -36,9 +36,9 @@ from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
-from evolvable_store.paths import check_path
+from evolvable_store.paths import check_path, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
-from evolvable_store.workingcopy.tree_reader import is_ignored, read_folder
+from evolvable_store.workingcopy.tree_reader import read_folder
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evolvable_store.bundle.archive_reader import ArchiveReader
 from evolvable_store.bundle.export import Stream, import_evidence
-from evolvable_store.bundle.import_staging import CheckedState, ImportStaging, StagedChange
 from evolvable_store.errors import Frozen, InvalidArchive, InvalidResource, VersionConflict
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage.connection import split_batches
-from evolvable_store.storage.protocol import Writer
-from evolvable_store.storage.release_channel import Channel, ChannelState
-from evolvable_store.transaction import ReplayStep, replay
+from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
+from evolvable_store.storage.maintenance import split_batches
+from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
+from evolvable_store.transaction import replay
 from evolvable_store.validation import blocking_problems, find_problems, main_path
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def import_json(
     Raises InvalidArchive or TooLarge for what is not an archive.
     """
     with ImportStaging(store.home) as staging, _open_source(source) as stream:
-        staging.load(stream)
+        ArchiveReader(staging).read(stream)
         checked = {
             ref: check_history(staging, ref) or _check_newest(store, staging, ref, look) for ref in staging.refs()
         }
@@ -358,7 +358,7 @@ class _HistoryMerge:
 
     def place(self, writer: Writer, operation: int) -> None:
         """Makes the moves of the archive's channel for what was added. Raises InvalidArchive."""
-        added, untouched = set(self.added), Channel(self.store.backend).last() == 0
+        added, untouched = set(self.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
             stands: dict[int, ChannelState] = {}
             for ref, stand in placed:

@@ -10,13 +10,21 @@ Nothing is left out or estimated, so the order does not depend on the size of th
 import heapq
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from evolvable_store.search.analyzer import FIELD_NUMBERS, FIELDS, FUNCTION_WORDS, HEAVIEST, QueryTerm, term
-from evolvable_store.search.postings import BLOCK, DamagedIndex, Postings, PostingsReader, VisibleDocuments
+from evolvable_store.search.analyzer import (
+    FIELD_NUMBERS,
+    FIELDS,
+    FUNCTION_WORDS,
+    HEAVIEST,
+    QueryTerm,
+    parse_query,
+    term,
+)
+from evolvable_store.search.postings import BLOCK, DamagedIndex, Postings, VisibleDocuments
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
@@ -74,29 +82,34 @@ class _Clause(NamedTuple):
     factor: float
 
 
+def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
+    """Return the terms of a query that a library of so many documents is searched for."""
+    asked = parse_query(query)
+    if documents > _SMALL:
+        return asked
+    # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
+    return {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
+
+
 class Query:
     """A query against one state of the index: how well it fits every document."""
 
     def __init__(
-        self, db: "Connection", asked: Mapping[str, QueryTerm], documents: int, reader: PostingsReader
+        self, asked: Mapping[str, QueryTerm], documents: int, postings: Mapping[str, Sequence[Postings]]
     ) -> None:
-        """asked: the terms. documents: how many there are."""
-        if documents <= _SMALL:
-            # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
-            asked = {key: a for key, a in asked.items() if key not in _FUNCTION_TERMS} or asked
+        """asked: the terms. documents: how many there are. postings: of each term."""
         self.documents, self.asked = documents, asked
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
         self._clauses: list[_Clause] = []
         self._rows: dict[int, Sums] = {}
         self._parts: dict[int, tuple[TermScore, ...]] = {}
-        its = reader.read(db, asked)
         for number, (key, a) in enumerate(asked.items(), 1):
-            most = max((p.count for p in its[key] if p.field != _PAIRS), default=0)
+            most = max((p.count for p in postings[key] if p.field != _PAIRS), default=0)
             weight = 0.0 if a.pair else a.count * _idf(documents, most)
             self.mass += weight
             self.unknown += weight if not most else 0.0
-            clauses = [_clause(p, a, documents) for p in its[key]]
+            clauses = [_clause(p, a, documents) for p in postings[key]]
             self._add(clauses, number, weight)
             self._clauses += clauses
         for sums in self._rows.values():
@@ -113,21 +126,23 @@ class Query:
 
     def best(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Returns the best few resources that may be seen, best first; of equals the older one."""
-        resources = seen.few if seen.few is not None else self._candidates(db, seen, limit)
+        resources = seen.few or {}
+        if seen.few is None:
+            for some, last in self._candidates(2 * limit):
+                resources = seen.among(db, some)
+                # There may be others before them that may not be seen, or are gone.
+                if last or len(resources) >= limit:
+                    break
         fitting = (weighed for weighed in self.weigh(resources) if weighed.score)
         best = heapq.nsmallest(limit, fitting, key=lambda its: (-its.score, resources[its.document]))
         return {resources[weighed.document]: weighed for weighed in best}
 
-    def _candidates(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, int]:
-        """Returns the best documents that may be seen, `limit` at least, each with its resource."""
-        wanted = 2 * limit
+    def _candidates(self, wanted: int) -> Iterator[tuple[list[int], bool]]:
+        """Yield the best documents, more each time, and whether there are no others."""
         while True:
             rows = ((base, sums.best(wanted)) for base, sums in self._rows.items())
             some = heapq.nlargest(wanted, ((score, base + at) for base, its in rows for at, score, _ in its), _SCORE)
-            found = seen.among(db, [document for _, document in some])
-            # There may be others before them that may not be seen, or are gone.
-            if len(found) >= limit or len(some) < wanted:
-                return found
+            yield [document for _, document in some], len(some) < wanted
             wanted *= 4
 
     def weigh(self, documents: Iterable[int]) -> list[DocumentScore]:

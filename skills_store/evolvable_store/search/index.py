@@ -15,11 +15,10 @@ from evolvable_store.operation import Change, Head
 from evolvable_store.resource import Kind
 from evolvable_store.search import analyzer, index_entries, index_file, postings
 from evolvable_store.search.analyzer import QueryTerm
-from evolvable_store.search.bm25 import DocumentScore, Query, TermScore
+from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
 from evolvable_store.search.postings import DamagedIndex, VisibilityFilter
-from evolvable_store.storage.attestations import Attestations, untrusted_resources
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
@@ -65,8 +64,8 @@ class Ranking:
     """Finds, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
 
     `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
-    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`: what Index.weigh weighs
-    further resources by.
+    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
+    Index.weigh weighs further resources by, and which of them may be seen.
     """
 
     scored: tuple[SearchHit, ...]
@@ -76,6 +75,7 @@ class Ranking:
     documents: int
     asked: Mapping[str, QueryTerm]
     query: Query = field(repr=False, compare=False)
+    visible: VisibilityFilter = field(repr=False, compare=False)
 
     def explain(self, scored: "Iterable[SearchHit]") -> None:
         """Makes the parts of several finds ready, which is faster than one by one."""
@@ -124,9 +124,9 @@ class Index:
         """Returns which entries may be seen; one that is not trusted hides none of its name further away."""
         if scopes is None or len(scopes) < 2:
             return visibility(kind, scopes)
-        stamp, backend = Attestations(self._store.backend).stamp(), self._store.backend
+        stamp, backend = self._store.backend.attestations.stamp(), self._store.backend
         if stamp != self._untrusted[0]:
-            self._untrusted = (stamp, tuple(sorted(untrusted_resources(backend))))
+            self._untrusted = (stamp, tuple(sorted(backend.attestations.untrusted_resources())))
         return visibility(kind, scopes, self._untrusted[1])
 
     @classmethod
@@ -169,7 +169,7 @@ class Index:
         self._known.forget()
 
     def _step_up(self, progress: Progress | None = None, more: bool = False) -> int:
-        target = self._store.sequence()
+        target = self._store.backend.sequence()
         if target == self._applied:
             return 0
         if self._applied < 0:
@@ -294,18 +294,21 @@ class Index:
         depth: how many are weighed, when that is more than the limit.
         """
         with self._file.reading() as db:
-            asking, seen = self._known.ask(db, query, self._visible(kind, scopes))
+            visible = self._visible(kind, scopes)
+            with self._known.locked(db) as state:
+                asked = searched_terms(query, state.documents)
+                asking = Query(asked, state.documents, state.reader.read(db, asked))
+                seen = state.visible(db, visible)
             weighed = asking.best(db, seen, max(limit, depth))
-            scored = _make_hits(db, list(weighed.values())[:limit], asking)
-        return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking)
+            best = list(weighed.values())[:limit]
+            scored = _make_hits(index_entries.entries_of_documents(db, [one.document for one in best]), best, asking)
+        return Ranking(scored, weighed, asking.mass, asking.unknown, asking.documents, asking.asked, asking, visible)
 
     @_rebuild_if_damaged
-    def weigh(
-        self, ranking: Ranking, ids: Iterable[int], *, kind: Kind | None = None, scopes: Sequence[str] | None = None
-    ) -> dict[int, DocumentScore]:
+    def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
         """Returns how well those of the resources that may be seen fit the query of the ranking."""
         with self._file.reading() as db:
-            resources = index_entries.documents_of_resources(db, ids, self._visible(kind, scopes))
+            resources = index_entries.documents_of_resources(db, ids, ranking.visible)
         return {resources[weighed.document]: weighed for weighed in ranking.query.weigh(resources)}
 
     @_rebuild_if_damaged
@@ -315,7 +318,8 @@ class Index:
         further = [weighed[id_] for id_ in weighed if id_ not in known]
         if further:
             with self._file.reading() as db:
-                known |= {scored.entry.id: scored for scored in _make_hits(db, further, ranking.query)}
+                entries = index_entries.entries_of_documents(db, [one.document for one in further])
+            known |= {scored.entry.id: scored for scored in _make_hits(entries, further, ranking.query)}
         return known
 
     @_rebuild_if_damaged
@@ -333,7 +337,9 @@ class Index:
         scopes: as in `search`.
         """
         with self._file.reading() as db:
-            return index_entries.match_phrases(db, said, names, self._visible(kind, scopes), self._known.beginnings(db))
+            with self._known.locked(db) as state:
+                beginnings = state.beginnings
+            return index_entries.match_phrases(db, said, names, self._visible(kind, scopes), beginnings)
 
     @_rebuild_if_damaged
     def entries(
@@ -378,11 +384,12 @@ def check_index(store: Store) -> Iterator[Fault]:
         yield from index.in_step()
 
 
-def _make_hits(db: "Connection", weighed: Sequence[DocumentScore], query: Query) -> tuple[SearchHit, ...]:
-    """Returns the finds with their entries, as far as those are there."""
-    known = index_entries.entries_of_documents(db, [its.document for its in weighed])
-    there = [its for its in weighed if its.document in known]
-    return tuple(SearchHit(known[its.document], its.score, its.coverage, its.document, query) for its in there)
+def _make_hits(
+    entries: Mapping[int, IndexEntry], weighed: Sequence[DocumentScore], query: Query
+) -> tuple[SearchHit, ...]:
+    """Return the hits of those documents that still have an entry. entries: by document."""
+    there = [its for its in weighed if its.document in entries]
+    return tuple(SearchHit(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
 
 
 def _field_texts(text: EntryText, document: frontmatter.Document, paths: list[str]) -> analyzer.FieldTexts:

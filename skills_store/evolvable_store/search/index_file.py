@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
-from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter, parse_query
-from evolvable_store.search.bm25 import Query
+from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
 from evolvable_store.search.postings import DamagedIndex, VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
 
@@ -269,7 +268,7 @@ _MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
 
 
 @dataclass(slots=True)
-class _IndexState:
+class IndexState:
     """One state of the index. One thread uses it at a time.
 
     stamp: the changes applied and how often documents were settled, which makes no change.
@@ -303,13 +302,13 @@ class _IndexState:
         waiting = postings.PendingDocuments()
         return cls((-1, 0), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
-    def ask(self, db: "Connection", query: str, visible: VisibilityFilter) -> tuple[Query, VisibleDocuments]:
-        """Returns the query, and the documents that may be seen."""
+    def visible(self, db: "Connection", visible: VisibilityFilter) -> VisibleDocuments:
+        """Return the documents that this filter lets through."""
         if visible not in self.seen:
             if len(self.seen) > _MAX_VISIBILITIES:
                 self.seen.clear()
             self.seen[visible] = VisibleDocuments(db, visible)
-        return Query(db, parse_query(query), self.documents, self.reader), self.seen[visible]
+        return self.seen[visible]
 
 
 class IndexCache:
@@ -317,40 +316,26 @@ class IndexCache:
 
     def __init__(self) -> None:
         self._lock, self._pid = threading.Lock(), os.getpid()
-        self._state = _IndexState.nothing()
+        self._state = IndexState.nothing()
 
-    def ask(self, db: "Connection", query: str, visible: VisibilityFilter) -> tuple[Query, VisibleDocuments]:
-        """Returns the query against the state that `db` sees, and the documents that may be seen there."""
-        with self._lock_here():
-            return self._at(db).ask(db, query, visible)
-
-    def beginnings(self, db: "Connection") -> PrefixFilter:
-        """Returns what names and triggers begin with in the state that `db` sees."""
-        with self._lock_here():
-            return self._at(db).beginnings
-
-    def _lock_here(self) -> threading.Lock:
+    @contextlib.contextmanager
+    def locked(self, db: "Connection") -> Iterator[IndexState]:
+        """Yield the state that `db` sees; no other thread uses it meanwhile."""
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
-        return self._lock
-
-    def _at(self, db: "Connection") -> _IndexState:
-        """Returns the state that `db` sees. Only for who holds the lock."""
-        stamp = _stamp(db)
-        if stamp < self._state.stamp:  # another thread has seen more since; what it knows stays
-            return _IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
-        if stamp > self._state.stamp:
-            self._state = _IndexState.of(db, stamp, self._state.waiting, self._state.beginnings)
-        return self._state
+        with self._lock:
+            noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled')").fetchall())
+            stamp = int(noted.get("applied", 0)), int(noted.get("settled", 0))
+            if stamp < self._state.stamp:  # another thread has seen more since; keep its state
+                yield IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
+                return
+            if stamp > self._state.stamp:
+                self._state = IndexState.of(db, stamp, self._state.waiting, self._state.beginnings)
+            yield self._state
 
     def forget(self) -> None:
         """Forgets the state: the file is another."""
-        self._state = _IndexState.nothing()
-
-
-def _stamp(db: "Connection") -> tuple[int, int]:
-    noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled')").fetchall())
-    return int(noted.get("applied", 0)), int(noted.get("settled", 0))
+        self._state = IndexState.nothing()
 
 
 MAX_ANSWERS = 10_000

@@ -113,6 +113,21 @@ def translate_damage(path: Path) -> Iterator[None]:
         raise
 
 
+def forget_vectors(home: Path, resources: Iterable[int]) -> None:
+    """Remove the vectors of these resources' texts; they are computed again from the remaining texts."""
+    path = home / FILE
+    if not path.exists():
+        return
+    with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute(
+            """DELETE FROM vector WHERE hash IN (
+                SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?)))""",
+            (json.dumps(list(resources)),),
+        )
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 WITH_DESCRIPTIONS = "descriptions"
 """The state that says, when it is not empty, that descriptions are embedded too."""
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
-from evolvable_store.storage.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
+    from evolvable_store.storage.sqlite import SqliteStorage
 
 
 _RECENT_VERSIONS = 50
@@ -51,110 +51,6 @@ class Attestation:
         fields = [self.resource, self.tree, self.at, self.principal, self.via]
         fields += [self.folder] if self.folder else []
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
-
-
-class Attestations:
-    """The decisions of one library."""
-
-    def __init__(self, backend: SqliteBackend) -> None:
-        self._backend = backend
-
-    def vouch(
-        self,
-        contents: Iterable[tuple[int, str]],
-        at: str,
-        identity: Identity,
-        signer: Signer | None = None,
-        folder: str = "",
-    ) -> None:
-        """Note that a person vouches for these contents (resource, tree).
-
-        signer: where approvals are locked. folder: where the person trusts a folder that holds them; the decision
-        counts while that folder is one of the backend's `trusted_folders`.
-        """
-        self._add(contents, at, identity, 0, signer, folder)
-
-    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
-        """Note that a person no longer vouches for these contents."""
-        self._add(contents, at, identity, 1)
-
-    def _add(
-        self,
-        contents: Iterable[tuple[int, str]],
-        at: str,
-        identity: Identity,
-        withdrawn: int,
-        signer: Signer | None = None,
-        folder: str = "",
-    ) -> None:
-        who = identity.principal, identity.via
-        rows = []
-        for resource, tree in contents:
-            signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
-            rows.append((resource, tree, at, *who, withdrawn, signature, folder))
-        insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-        with self._backend.writing() as db:
-            db.executemany(insert, rows)
-
-    def of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
-        """Return the decisions on these resources that count, oldest first.
-
-        unlisted: also those on folders that are none of the backend's `trusted_folders`.
-        """
-        folders = None if unlisted else self._backend.trusted_folders()
-        with self._backend.reading() as db:
-            return _vouched(db, resources, folders)
-
-    def keep_folder(self, resources: Iterable[int], folder: str) -> None:
-        """Note on which folder decisions were made that do not say so."""
-        update = "UPDATE vouched SET folder = ? WHERE resource = ? AND folder IS NULL"
-        with self._backend.writing() as db:
-            db.executemany(update, [(folder, resource) for resource in resources])
-
-    def unlisted(self) -> list[Attestation]:
-        """Return the decisions that do not count, because their folder is none of the `trusted_folders`."""
-        folders = self._backend.trusted_folders()
-        if folders is None:
-            return []
-        with self._backend.reading() as db:
-            named = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
-            return [one for one in _vouched(db, named, None) if not one.counts(folders)]
-
-    def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
-        """Note who made these versions (resource, version), learned after they were made; the first note stays."""
-        rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
-        with self._backend.writing() as db:
-            db.executemany("INSERT OR IGNORE INTO attribution VALUES (?, ?, ?, ?, ?)", rows)
-
-    def needs_reread(self) -> bool:
-        """Return whether the library has operations of versions before 0.2 and was not re-read since."""
-        with self._backend.reading() as db:
-            return bool(db.execute(_NEEDS_REREAD).fetchone()[0])
-
-    def note_reread(self, at: str) -> None:
-        """Note that the library was re-read."""
-        self.attribute([(0, 0)], at, Identity(Principal.UNKNOWN, "reread"))
-
-    def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
-        """Return what differs when any answer of `untrusted` may differ."""
-        with self._backend.reading() as db:
-            row = db.execute(_STAMP).fetchone()
-        return int(row[0]), int(row[1]), int(row[2]), self._backend.trusted_folders()
-
-
-def untrusted_resources(backend: SqliteBackend, resources: Sequence[int] | None = None) -> set[int]:
-    """Return those of the resources (None: of all) whose newest version is a repository's, or was built on one.
-
-    Not where a person made the same content, or vouches for it.
-    """
-    folders = backend.trusted_folders()
-    with backend.reading() as db:
-        suspects = [row[0] for row in db.execute(_BROUGHT).fetchall()]
-        if resources is not None:
-            wanted = set(resources)
-            suspects = [resource for resource in suspects if resource in wanted]
-        return {resource for resource in suspects if _is_untrusted(db, resource, folders)}
 
 
 def _vouched(db: "Connection", resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
@@ -229,66 +125,10 @@ class Baseline:
         return json.dumps(["evolvable baseline", 1, self.operation, self.digest]).encode("ascii")
 
 
-class Signatures:
-    """The signatures of one library, under one key."""
-
-    def __init__(self, backend: SqliteBackend, key: str, verify: Verify) -> None:
-        """key: the public key in hexadecimal."""
-        self._backend, self._key, self._verify = backend, key, verify
-
-    def add_baseline(self, sign: Sign) -> Baseline:
-        """Sign that every decision made so far counts, and keep it; an older baseline under this key is replaced."""
-        with self._backend.writing() as db:
-            newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
-            drawn = Baseline(newest, _digest(db, newest), b"")
-            signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
-            row = (self._key, signed.operation, signed.digest, signed.signature)
-            db.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?, ?, ?)", row)
-        return signed
-
-    def baseline(self) -> int:
-        """Return the newest operation that needs no signature; 0 when no valid baseline says so."""
-        with self._backend.reading() as db:
-            row = db.execute("SELECT operation, digest, signature FROM baseline WHERE key = ?", (self._key,)).fetchone()
-            if row is None:
-                return 0
-            found = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
-            valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
-        return found.operation if valid else 0
-
-    def vouched(self, operations: Iterable[int]) -> set[int]:
-        """Return those of these operations that count: signed under this key, or not newer than the baseline."""
-        wanted, before = set(operations), self.baseline()
-        return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
-
-    def _signed(self, operations: Sequence[int]) -> set[int]:
-        query = """SELECT operation, signature FROM signature
-            WHERE key = ? AND operation IN (SELECT value FROM json_each(?))"""
-        with self._backend.reading() as db:
-            rows = db.execute(query, (self._key, json.dumps(operations))).fetchall() if operations else []
-        return {int(identity) for identity, signature in rows if self._is_valid(int(identity), bytes(signature))}
-
-    def _is_valid(self, identity: int, signature: bytes) -> bool:
-        operation = self._backend.operation(identity)
-        if operation is None:
-            return False
-        return self._verify(statement_of(operation.intent, _list_moved(self._backend, identity)), signature)
-
-
-def _list_moved(backend: SqliteBackend, operation: int) -> list[tuple[str, str, str, int | None, str]]:
-    query = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r ON r.id = c.resource
-        WHERE c.operation = ? ORDER BY c.sequence"""
-    with backend.reading() as db:
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in db.execute(query, (operation,)).fetchall()]
-
-
 def _digest(db: Any, newest: int) -> str:
     """Return the hash of the last change of an operation; the chain behind it covers the history of its resource."""
     row = db.execute("SELECT hash FROM change WHERE operation = ? ORDER BY sequence DESC LIMIT 1", (newest,)).fetchone()
     return str(row[0]) if row else ""
-
-
-"""Versions of a resource among which equal content is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,21 +148,6 @@ class Author:
     via: str = ""
 
 
-def list_authors(backend: SqliteBackend, resources: Iterable[int]) -> dict[int, list[Author]]:
-    """Returns by resource who made its newest version, newest first, with all who made the same content before."""
-    with backend.reading() as db:
-        rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _RECENT_VERSIONS)).fetchall()
-    found: dict[int, list[Author]] = {}
-    for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
-        proposed = any(
-            text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
-        )
-        known = Principal.IMPORT if arrived else Principal(principal) if principal else None
-        author = Author(Actor(actor), version, session, proposed, known, operation, via)
-        found.setdefault(resource, []).append(author)
-    return found
-
-
 _AUTHORS = """WITH newest AS (
         SELECT r.id, c.latest, c.tree FROM resource r JOIN change c ON c.sequence = (
             SELECT sequence FROM change WHERE resource = r.id ORDER BY latest DESC, sequence DESC LIMIT 1)
@@ -335,3 +160,148 @@ _AUTHORS = """WITH newest AS (
     JOIN operation o ON o.id = c.operation
     LEFT JOIN attribution a ON a.resource = c.resource AND a.version = c.latest
     ORDER BY c.sequence DESC"""
+
+
+class SqliteAttestations:
+    """The decisions of one library."""
+
+    def __init__(self, backend: "SqliteStorage") -> None:
+        self._backend = backend
+
+    def vouch(
+        self,
+        contents: Iterable[tuple[int, str]],
+        at: str,
+        identity: Identity,
+        signer: Signer | None = None,
+        folder: str = "",
+    ) -> None:
+        self._add(contents, at, identity, 0, signer, folder)
+
+    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
+        self._add(contents, at, identity, 1)
+
+    def _add(
+        self,
+        contents: Iterable[tuple[int, str]],
+        at: str,
+        identity: Identity,
+        withdrawn: int,
+        signer: Signer | None = None,
+        folder: str = "",
+    ) -> None:
+        who = identity.principal, identity.via
+        rows = []
+        for resource, tree in contents:
+            signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
+            rows.append((resource, tree, at, *who, withdrawn, signature, folder))
+        insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+        with self._backend.writing() as db:
+            db.executemany(insert, rows)
+
+    def of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
+        folders = None if unlisted else self._backend.trusted_folders()
+        with self._backend.reading() as db:
+            return _vouched(db, resources, folders)
+
+    def keep_folder(self, resources: Iterable[int], folder: str) -> None:
+        update = "UPDATE vouched SET folder = ? WHERE resource = ? AND folder IS NULL"
+        with self._backend.writing() as db:
+            db.executemany(update, [(folder, resource) for resource in resources])
+
+    def unlisted(self) -> list[Attestation]:
+        folders = self._backend.trusted_folders()
+        if folders is None:
+            return []
+        with self._backend.reading() as db:
+            named = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
+            return [one for one in _vouched(db, named, None) if not one.counts(folders)]
+
+    def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
+        rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
+        with self._backend.writing() as db:
+            db.executemany("INSERT OR IGNORE INTO attribution VALUES (?, ?, ?, ?, ?)", rows)
+
+    def needs_reread(self) -> bool:
+        with self._backend.reading() as db:
+            return bool(db.execute(_NEEDS_REREAD).fetchone()[0])
+
+    def note_reread(self, at: str) -> None:
+        self.attribute([(0, 0)], at, Identity(Principal.UNKNOWN, "reread"))
+
+    def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
+        with self._backend.reading() as db:
+            row = db.execute(_STAMP).fetchone()
+        return int(row[0]), int(row[1]), int(row[2]), self._backend.trusted_folders()
+
+    def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
+        folders = self._backend.trusted_folders()
+        with self._backend.reading() as db:
+            suspects = [row[0] for row in db.execute(_BROUGHT).fetchall()]
+            if resources is not None:
+                wanted = set(resources)
+                suspects = [resource for resource in suspects if resource in wanted]
+            return {resource for resource in suspects if _is_untrusted(db, resource, folders)}
+
+    def list_authors(self, resources: Iterable[int]) -> dict[int, list[Author]]:
+        with self._backend.reading() as db:
+            rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _RECENT_VERSIONS)).fetchall()
+        found: dict[int, list[Author]] = {}
+        for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
+            proposed = any(
+                text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence or "[]")
+            )
+            known = Principal.IMPORT if arrived else Principal(principal) if principal else None
+            author = Author(Actor(actor), version, session, proposed, known, operation, via)
+            found.setdefault(resource, []).append(author)
+        return found
+
+
+class SqliteSignatures:
+    """The signatures of one library, under one key."""
+
+    def __init__(self, backend: "SqliteStorage", key: str, verify: Verify) -> None:
+        """key: the public key in hexadecimal."""
+        self._backend, self._key, self._verify = backend, key, verify
+
+    def add_baseline(self, sign: Sign) -> Baseline:
+        with self._backend.writing() as db:
+            newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
+            drawn = Baseline(newest, _digest(db, newest), b"")
+            signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
+            row = (self._key, signed.operation, signed.digest, signed.signature)
+            db.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?, ?, ?)", row)
+        return signed
+
+    def baseline(self) -> int:
+        with self._backend.reading() as db:
+            row = db.execute("SELECT operation, digest, signature FROM baseline WHERE key = ?", (self._key,)).fetchone()
+            if row is None:
+                return 0
+            found = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
+            valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
+        return found.operation if valid else 0
+
+    def vouched(self, operations: Iterable[int]) -> set[int]:
+        wanted, before = set(operations), self.baseline()
+        return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
+
+    def _signed(self, operations: Sequence[int]) -> set[int]:
+        query = """SELECT operation, signature FROM signature
+            WHERE key = ? AND operation IN (SELECT value FROM json_each(?))"""
+        with self._backend.reading() as db:
+            rows = db.execute(query, (self._key, json.dumps(operations))).fetchall() if operations else []
+        return {int(identity) for identity, signature in rows if self._is_valid(int(identity), bytes(signature))}
+
+    def _is_valid(self, identity: int, signature: bytes) -> bool:
+        operation = self._backend.operation(identity)
+        if operation is None:
+            return False
+        return self._verify(statement_of(operation.intent, self._list_moved(identity)), signature)
+
+    def _list_moved(self, operation: int) -> list[tuple[str, str, str, int | None, str]]:
+        query = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r ON r.id = c.resource
+            WHERE c.operation = ? ORDER BY c.sequence"""
+        with self._backend.reading() as db:
+            return [(row[0], row[1], row[2], row[3], row[4]) for row in db.execute(query, (operation,)).fetchall()]

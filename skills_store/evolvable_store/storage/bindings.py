@@ -7,12 +7,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
-from evolvable_store.storage.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.sqlite import SqliteStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +45,18 @@ class Binding:
     conflict: str = ""
 
 
-class Bindings:
+class SqliteBindings:
     """The folders and bindings of one library."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
+    def __init__(self, backend: "SqliteStorage") -> None:
         self._backend = backend
 
     def folders(self) -> list[WatchedFolder]:
-        """Returns all folders, in the order they were added."""
         with self._backend.reading() as db:
             rows = db.execute("SELECT id, scope, kind, path FROM folder ORDER BY id").fetchall()
         return [_as_folder(row) for row in rows]
 
     def add_folder(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
-        """Returns the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
         path = path.resolve()
         if path == Path(path.anchor):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
@@ -72,53 +73,45 @@ class Bindings:
         return self.folder(path)
 
     def folder(self, path: Path) -> WatchedFolder:
-        """Returns the folder at this path. Raises NotFound."""
         for folder in self.folders():
             if folder.path == path.resolve():
                 return folder
         raise NotFound(f"{path} is not watched.", "`evolvable folders` shows those that are.")
 
     def drop_folder(self, folder: WatchedFolder) -> None:
-        """Forgets a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
             db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
             db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
             db.execute("DELETE FROM folder WHERE id = ?", (folder.id,))
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
-        """Returns the bindings of a folder by directory."""
         with self._backend.reading() as db:
             rows = db.execute(f"{_BINDING} WHERE folder = ?", (folder.id,)).fetchall()
         return {row[1]: _as_binding(row) for row in rows}
 
     def of_directories(self, folder: WatchedFolder, directories: Iterable[str]) -> dict[str, Binding]:
-        """Returns the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
         with self._backend.reading() as db:
             rows = db.execute(query, (folder.id, json.dumps(list(directories)))).fetchall()
         return {row[1]: _as_binding(row) for row in rows}
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
-        """Returns every binding of these resources."""
         with self._backend.reading() as db:
             query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
             rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
         return [_as_binding(row) for row in rows]
 
     def conflicts(self) -> list[Binding]:
-        """Returns the bindings with an open conflict."""
         with self._backend.reading() as db:
             return [_as_binding(row) for row in db.execute(f"{_BINDING} WHERE conflict <> ''").fetchall()]
 
     def bind(self, bindings: Iterable[Binding]) -> None:
-        """Keeps these bindings, each instead of the one its directory had."""
         rows = [(b.folder, b.directory, b.resource, b.version, b.signature, b.conflict) for b in bindings]
         if rows:
             with self._backend.writing() as db:
                 db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def unbind(self, binding: Binding) -> None:
-        """Forgets one binding."""
         with self._backend.writing() as db:
             query = "DELETE FROM binding WHERE folder = ? AND directory = ?"
             db.execute(query, (binding.folder, binding.directory))
@@ -162,18 +155,16 @@ class HeldDirectory:
         return self.state == APPROVED
 
 
-class HeldDirectories:
+class SqliteHeldDirectories:
     """The held directories of one library."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
+    def __init__(self, backend: "SqliteStorage") -> None:
         self._backend = backend
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:
-        """Return what is held in a folder, by directory."""
         return {held.directory: held for held in self.all() if held.folder == folder.id}
 
     def all(self) -> list[HeldDirectory]:
-        """Return everything that is held."""
         with self._backend.reading() as db:
             rows = db.execute(_HELD_DIRECTORY).fetchall()
         return [
@@ -182,7 +173,6 @@ class HeldDirectories:
         ]
 
     def hold(self, folder: WatchedFolder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
-        """Hold the content of a directory as a proposal, instead of what was held there; return the proposal's id."""
         adding = ProposalBatch(
             at, Actor.AGENT if identity.principal == "agent" else Actor.IMPORT, _folder_session(folder), [draft]
         )
@@ -196,7 +186,6 @@ class HeldDirectories:
         return proposal
 
     def release(self, folder: WatchedFolder, directories: Sequence[str]) -> None:
-        """Hold these directories no longer: their files changed, or are what the library has."""
         with self._backend.writing() as db:
             for directory in directories:
                 db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))

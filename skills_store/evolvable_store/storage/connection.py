@@ -1,7 +1,4 @@
-"""Which SQLite, and how it is opened: the one place that knows the bugs of some of its versions.
-
-Cuts a long write into pieces, so that other processes wait for one piece and not for all.
-"""
+"""Open SQLite, retry, translate errors: the one module that knows the bugs of some versions of SQLite."""
 
 import contextlib
 import os
@@ -9,11 +6,19 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryError, LibraryFull, LibraryReadOnly
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    LibraryBusy,
+    LibraryCorrupt,
+    LibraryError,
+    LibraryFull,
+    LibraryReadOnly,
+)
 
 if TYPE_CHECKING:
     Connection = sqlite3.Connection
@@ -279,6 +284,21 @@ def library_error(error: Exception, path: Path) -> LibraryError:
     return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")
 
 
+UNUSABLE = (*Errors, ValueError, TypeError, OverflowError)
+"""Errors of a statement, or of reading its rows, where the file or an argument is damaged."""
+
+
+def as_library_error(error: Exception, path: Path) -> EvolvableError:
+    """Return our error for what SQLite, or a value of unexpected type in a row, raised."""
+    if isinstance(error, Errors):
+        return library_error(error, path)
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
+    return LibraryCorrupt(
+        f"{path} holds what no Evolvable wrote: {error}.", "Run `evolvable fsck`; restore the last `evolvable backup`."
+    )
+
+
 def _is_full(path: Path) -> bool:
     import shutil
 
@@ -286,23 +306,3 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
-
-
-MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
-"""What is written under one lock: some 10 ms."""
-
-T = TypeVar("T")
-
-
-def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yields the items in lists of at most MAX_ITEMS and, but for a single large one, MAX_BYTES together."""
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch

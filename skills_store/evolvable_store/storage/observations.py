@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
-from evolvable_store.storage.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
+    from evolvable_store.storage.protocol import Storage
+    from evolvable_store.storage.sqlite import SqliteStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,83 +61,6 @@ class IngestedSession:
     model: str | None
     outcome: Outcome | None = None
     signals: tuple[OutcomeSignal, ...] = ()
-
-
-class ObservationLog:
-    """The sessions that one library has taken in."""
-
-    def __init__(self, backend: SqliteBackend) -> None:
-        self._backend = backend
-
-    def take(
-        self,
-        taken: IngestedSession,
-        sightings: Iterable[UsageObservation],
-        *,
-        uses: Sequence[str] = (),
-        searches: Sequence[str] = (),
-    ) -> bool:
-        """Keeps what a session showed instead of what it showed before; returns whether anything was kept.
-
-        A session that is known as it is, or known longer, is left as it stands. uses, searches: those that the
-        session made; where nobody knew whose they are, they become this session's. Its ends count only where the server
-        saw the session before.
-        """
-        with self._backend.writing() as db:
-            known = db.execute(
-                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
-            ).fetchone()
-            if known is not None and (known[0] == taken.digest or known[1] > taken.spans):
-                return False
-            link = _link(db, taken.session)
-            # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
-            witnessed = link is not None and (known is None or known[2] == 1)
-            t = taken
-            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals), witnessed)
-            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
-            for one in sightings:
-                grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
-                row = (*_row(taken.session, one), grade, link if witnessed else None)
-                db.execute(f"INSERT INTO sighting ({_SIGHTING}, grade, link) VALUES ({_MARKS})", row)
-            asked = "IN (SELECT value FROM json_each(?))"
-            for table, key, ids, more in (
-                *(("use", "id", uses, ""), ("shown", "search", searches, "")),
-                ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
-            ):
-                db.execute(
-                    f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
-                    (taken.session, json.dumps(list(ids))),
-                )
-            if uses:
-                recount_votes(db, taken.session)
-        return True
-
-    def taken(self, session: str) -> IngestedSession | None:
-        """Returns what was taken in of a session, None when nothing was."""
-        with self._backend.reading() as db:
-            row = db.execute(f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL", (session,)).fetchone()
-        if row is None:
-            return None
-        name, client, digest, spans, at, model, outcome, signals = row
-        return IngestedSession(name, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
-
-    def sightings(self, session: str) -> list[UsageObservation]:
-        """Returns what a session showed, by resource and version."""
-        with self._backend.reading() as db:
-            rows = db.execute(
-                f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
-                (session,),
-            ).fetchall()
-        return [_as_sighting(row) for row in rows]
-
-    def version_at(self, resource: int, at: str) -> int | None:
-        """Returns the version that was the head at a moment (ISO 8601 in UTC); None when it was not there."""
-        query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
-            WHERE c.resource = ? AND o.at <= ? ORDER BY c.sequence DESC LIMIT 1"""
-        with self._backend.reading() as db:
-            row: tuple[int | None] | None = db.execute(query, (resource, at)).fetchone()
-        return row[0] if row else None
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals"
@@ -188,35 +112,6 @@ def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
     )
 
 
-def check_evidence(backend: SqliteBackend) -> Iterator[tuple[str, str]]:
-    """Yields (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
-    for table, key in (("shown", "search"), ("use", "id"), ("outcome", "id"), ("sighting", "session")):
-        missing = f"""SELECT {key}, resource, version FROM {table} e WHERE version < 1 OR version > (
-            SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource)"""
-        with backend.reading() as db:
-            rows = db.execute(missing).fetchall()
-        yield from ((f"{table} {row[0]}", f"version {row[2]} of resource {row[1]} is missing") for row in rows)
-    for table, column, words in (
-        ("outcome", "outcome", Outcome),
-        ("outcome", "usage", Usage),
-        ("sighting", "outcome", Outcome),
-        ("taken", "outcome", Outcome),
-    ):
-        listed = ", ".join(f"'{word}'" for word in words)
-        with backend.reading() as db:
-            query = f"SELECT coalesce(session, ''), {column} FROM {table} WHERE {column} NOT IN ({listed})"
-            rows = db.execute(query).fetchall()
-        yield from ((f"{table} of session {row[0]}", f"there is no {column} {row[1]!r}") for row in rows)
-    for table in ("sighting", "taken"):
-        with backend.reading() as db:
-            rows = db.execute(f"SELECT session, signals FROM {table}").fetchall()
-        for session, signals in rows:
-            try:
-                parse_signals(signals)
-            except (ValueError, TypeError, KeyError):
-                yield f"{table} of session {session}", "its signals cannot be read"
-
-
 COLLECT_SECONDS = 0.2
 """How long rows are collected, so that they are written in one commit."""
 
@@ -250,10 +145,116 @@ class ClientSession:
     at: str
 
 
+class SqliteObservations:
+    """The sessions that one library has taken in."""
+
+    def __init__(self, backend: "SqliteStorage") -> None:
+        self._backend = backend
+
+    def take(
+        self,
+        taken: IngestedSession,
+        sightings: Iterable[UsageObservation],
+        *,
+        uses: Sequence[str] = (),
+        searches: Sequence[str] = (),
+    ) -> bool:
+        with self._backend.writing() as db:
+            known = db.execute(
+                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
+            ).fetchone()
+            if known is not None and (known[0] == taken.digest or known[1] > taken.spans):
+                return False
+            link = _link(db, taken.session)
+            # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
+            witnessed = link is not None and (known is None or known[2] == 1)
+            t = taken
+            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals), witnessed)
+            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
+            for one in sightings:
+                grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
+                row = (*_row(taken.session, one), grade, link if witnessed else None)
+                db.execute(f"INSERT INTO sighting ({_SIGHTING}, grade, link) VALUES ({_MARKS})", row)
+            asked = "IN (SELECT value FROM json_each(?))"
+            for table, key, ids, more in (
+                *(("use", "id", uses, ""), ("shown", "search", searches, "")),
+                ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
+            ):
+                db.execute(
+                    f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
+                    (taken.session, json.dumps(list(ids))),
+                )
+            if uses:
+                recount_votes(db, taken.session)
+        return True
+
+    def taken(self, session: str) -> IngestedSession | None:
+        with self._backend.reading() as db:
+            row = db.execute(f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL", (session,)).fetchone()
+        if row is None:
+            return None
+        name, client, digest, spans, at, model, outcome, signals = row
+        return IngestedSession(name, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
+
+    def sightings(self, session: str) -> list[UsageObservation]:
+        with self._backend.reading() as db:
+            rows = db.execute(
+                f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
+                (session,),
+            ).fetchall()
+        return [_as_sighting(row) for row in rows]
+
+    def version_at(self, resource: int, at: str) -> int | None:
+        query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
+            WHERE c.resource = ? AND o.at <= ? ORDER BY c.sequence DESC LIMIT 1"""
+        with self._backend.reading() as db:
+            row: tuple[int | None] | None = db.execute(query, (resource, at)).fetchone()
+        return row[0] if row else None
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        for table, key in (("shown", "search"), ("use", "id"), ("outcome", "id"), ("sighting", "session")):
+            missing = f"""SELECT {key}, resource, version FROM {table} e WHERE version < 1 OR version > (
+                SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource)"""
+            with self._backend.reading() as db:
+                rows = db.execute(missing).fetchall()
+            yield from ((f"{table} {row[0]}", f"version {row[2]} of resource {row[1]} is missing") for row in rows)
+        for table, column, words in (
+            ("outcome", "outcome", Outcome),
+            ("outcome", "usage", Usage),
+            ("sighting", "outcome", Outcome),
+            ("taken", "outcome", Outcome),
+        ):
+            listed = ", ".join(f"'{word}'" for word in words)
+            with self._backend.reading() as db:
+                query = f"SELECT coalesce(session, ''), {column} FROM {table} WHERE {column} NOT IN ({listed})"
+                rows = db.execute(query).fetchall()
+            yield from ((f"{table} of session {row[0]}", f"there is no {column} {row[1]!r}") for row in rows)
+        for table in ("sighting", "taken"):
+            with self._backend.reading() as db:
+                rows = db.execute(f"SELECT session, signals FROM {table}").fetchall()
+            for session, signals in rows:
+                try:
+                    parse_signals(signals)
+                except (ValueError, TypeError, KeyError):
+                    yield f"{table} of session {session}", "its signals cannot be read"
+
+    def unknown_sessions(self, sessions: Iterable[ClientSession]) -> list[ClientSession]:
+        query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
+        with self._backend.reading() as db:
+            return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
+
+    def add_impressions(self, rows: Iterable[Impression], sessions: Iterable[ClientSession]) -> None:
+        insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
+        with self._backend.writing() as db:
+            db.executemany("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", map(astuple, sessions))
+            db.executemany(insert, map(astuple, rows))
+
+
 class ImpressionLog:
     """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
+    def __init__(self, backend: "Storage") -> None:
         self._backend = backend
         self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
         self._known: set[tuple[str, str]] = set()
@@ -291,18 +292,10 @@ class ImpressionLog:
                     rows.append(row)
                 else:
                     sessions.append(row)
-            sessions = self._unknown(sessions)
+            # A hook is a new process each time: most of its sessions are stored, and that needs no write lock.
+            sessions = self._backend.observations.unknown_sessions(sessions)
             if rows or sessions:
-                values = [(row.search, row.resource, row.version, row.at, row.session) for row in rows]
-                with self._backend.writing() as db:
-                    db.executemany("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", map(astuple, sessions))
-                    db.executemany(f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)", values)
-
-    def _unknown(self, sessions: list["ClientSession"]) -> list["ClientSession"]:
-        # A hook's process is new each time, so most of these are written already, and no writer need wait for it.
-        query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
-        with self._backend.reading() as db:
-            return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
+                self._backend.observations.add_impressions(rows, sessions)
 
     def _start(self) -> None:
         with self._lock:

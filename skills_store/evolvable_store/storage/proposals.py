@@ -7,13 +7,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import NotFound
 from evolvable_store.objects import Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.sqlite import SqliteStorage
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
@@ -74,10 +76,10 @@ class Proposal:
         return Ref(self.kind, self.name, self.scope)
 
 
-class Proposals:
+class SqliteProposals:
     """The proposals of one library."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
+    def __init__(self, backend: "SqliteStorage") -> None:
         self._backend = backend
 
     def add(
@@ -91,11 +93,6 @@ class Proposals:
         session: str | None,
         findings: str | None = None,
     ) -> int:
-        """Keeps a proposal with its content and returns its id.
-
-        Where somebody other than a person proposes what waits already (the same content, made from the same version),
-        that is counted, and takes the new reason and session.
-        """
         adding = ProposalBatch(at, actor, session, [Draft(ref, base, files, reason, findings=findings)])
         like = (ref.kind, ref.scope, ref.name, base, make_manifest(files).to_json(), actor, OPEN)
         with self._backend.writing() as db:
@@ -106,7 +103,6 @@ class Proposals:
             return int(same[0])
 
     def get(self, identity: int) -> Proposal:
-        """Returns one proposal. Raises NotFound."""
         with self._backend.reading() as db:
             row = db.execute(f"{_PROPOSAL} WHERE id = ?", (identity,)).fetchone()
         if row is None:
@@ -114,30 +110,25 @@ class Proposals:
         return _as_proposal(row)
 
     def waiting(self, limit: int = 100) -> list[Proposal]:
-        """Returns up to `limit` open proposals, oldest first."""
         return self.in_state(OPEN, limit)
 
     def in_state(self, state: str, limit: int) -> list[Proposal]:
-        """Returns up to `limit` proposals in this state, oldest first of those that wait, else newest first."""
         order = "ASC" if state == OPEN else "DESC"
         with self._backend.reading() as db:
             rows = db.execute(f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", (state, limit)).fetchall()
         return [_as_proposal(row) for row in rows]
 
     def approved_in_session(self, session: str) -> list[Proposal]:
-        """Returns the approved proposals that a session led to."""
         query = f"{_PROPOSAL} WHERE session = ? AND state = ? AND operation IS NOT NULL ORDER BY id"
         with self._backend.reading() as db:
             return [_as_proposal(row) for row in db.execute(query, (session, APPROVED)).fetchall()]
 
     def expire(self, now: str) -> int:
-        """Closes the open proposals whose time is over; returns how many."""
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
         with self._backend.writing() as db:
             return int(db.execute(query, (EXPIRED, OPEN, now)).rowcount)
 
     def reject(self, identity: int, decision: str) -> bool:
-        """Closes an open proposal without a change; returns False when somebody else was first."""
         with self._backend.write() as writer:
             return writer.close_proposal(identity, REJECTED, decision, None)
 
@@ -234,14 +225,13 @@ class Spending:
     money: float = 0.0
 
 
-class Reviews:
+class SqliteReviews:
     """The reviews of one library."""
 
-    def __init__(self, backend: SqliteBackend) -> None:
+    def __init__(self, backend: "SqliteStorage") -> None:
         self._backend = backend
 
     def get(self, identity: str) -> Review:
-        """Returns one review. Raises NotFound."""
         with self._backend.reading() as db:
             row = db.execute(f"{_REVIEW} WHERE id = ?", (identity,)).fetchone()
         if row is None:
@@ -249,18 +239,15 @@ class Reviews:
         return _as_review(row)
 
     def of(self, session: str) -> list[Review]:
-        """Returns the reviews of a session, the oldest first."""
         with self._backend.reading() as db:
             rows = db.execute(f"{_REVIEW} WHERE session = ? ORDER BY at, id", (session,)).fetchall()
         return [_as_review(row) for row in rows]
 
     def newest(self, limit: int) -> list[Review]:
-        """Returns the newest reviews, newest first."""
         with self._backend.reading() as db:
             return [_as_review(row) for row in db.execute(f"{_REVIEW} ORDER BY at DESC LIMIT ?", (limit,)).fetchall()]
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
-        """Keeps a review with what its session showed, once; returns it as it is kept, however far it has come."""
         r = review
         shown = [(e.session, e.turn, e.at, e.signal, e.key, e.quote, e.origin, int(e.settled)) for e in episodes]
         with self._backend.writing() as db:
@@ -279,16 +266,11 @@ class Reviews:
         return self.get(r.id)
 
     def answered(self, identity: str, answer: str) -> None:
-        """Keeps the answer of a review that has none yet."""
         with self._backend.writing() as db:
             query = "UPDATE review SET state = ?, answer = ? WHERE id = ? AND state = ?"
             db.execute(query, (ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN))
 
     def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
-        """Keeps a review's proposals and its result together, once, and forgets its packet.
-
-        Returns the ids of the proposals, and whether it was this call that did it.
-        """
         adding = ProposalBatch(now, Actor.REVIEW, review.session, drafts)
         with self._backend.writing() as db:
             row = db.execute("SELECT state FROM review WHERE id = ?", (review.id,)).fetchone()
@@ -300,25 +282,21 @@ class Reviews:
         return ids, True
 
     def forget(self, before: str) -> int:
-        """Removes reviews that were begun before this moment and never answered; returns how many."""
         with self._backend.writing() as db:
             query = "DELETE FROM review WHERE state = ? AND at < ?"
             return int(db.execute(query, (ReviewState.BEGUN, before)).rowcount)
 
     def episodes(self, keys: Iterable[str], besides: str, limit: int = 40) -> list[Episode]:
-        """Returns what other sessions have shown of these keys, newest first."""
         query = f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? ORDER BY id DESC LIMIT ?"
         with self._backend.reading() as db:
             rows = db.execute(query, (json.dumps(list(keys)), besides, limit)).fetchall()
         return [_as_episode(*row) for row in rows]
 
     def spent(self, day: str) -> Spending:
-        """Returns what was spent on a day, what is reserved included."""
         with self._backend.reading() as db:
             return Spending(*db.execute(_SPENT, (day,)).fetchone())
 
     def reserve(self, day: str, review: str, thinker: str, cost: Spending, limit: Spending) -> int | None:
-        """Notes a call before it is made, if all of the day stays within the limit; returns its id, None if not."""
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
@@ -327,7 +305,6 @@ class Reviews:
             return db.execute(query, (day, review, thinker, cost.tokens, cost.money)).lastrowid
 
     def settle(self, reserved: int, cost: Spending) -> None:
-        """Replaces what was reserved for a call by what it cost."""
         with self._backend.writing() as db:
             db.execute("UPDATE spending SET tokens = ?, money = ? WHERE id = ?", (cost.tokens, cost.money, reserved))
 

@@ -1,4 +1,4 @@
-"""The default backend: one SQLite file that many processes read and write at once."""
+"""The default storage: one SQLite file that many processes read and write at once."""
 
 import contextlib
 import json
@@ -8,33 +8,43 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evolvable_store.errors import (
-    EvolvableError,
-    InvalidArgument,
-    LibraryBusy,
     LibraryCorrupt,
     LibraryReadOnly,
     NoLibrary,
 )
 from evolvable_store.objects import TOMBSTONES, Manifest, Version, blob_hash, unpack
 from evolvable_store.operation import Actor, Change, Head, Intent, Operation, Principal
-from evolvable_store.paths import Registered, TrustedFolders, check_home, every_folder, no_homes
+from evolvable_store.paths import LIBRARY_FILE, Registered, TrustedFolders, check_home, every_folder, no_homes
 from evolvable_store.resource import Kind
 from evolvable_store.storage import connection as driver
-from evolvable_store.storage import migrations, protocol
+from evolvable_store.storage import migrations
+from evolvable_store.storage.attestations import SqliteAttestations, SqliteSignatures, Verify
+from evolvable_store.storage.bindings import SqliteBindings, SqliteHeldDirectories
+from evolvable_store.storage.evidence import SqliteEvidence
+from evolvable_store.storage.maintenance import SqliteMaintenance, SqlitePurges, SqliteSecrets
+from evolvable_store.storage.observations import SqliteObservations
+from evolvable_store.storage.proposals import SqliteProposals, SqliteReviews
+from evolvable_store.storage.protocol import ChannelState, Maintenance, MoveNote, Purges, Secrets
+from evolvable_store.storage.release_channel import SqliteChannel, add_move, follow_policy
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
+    from evolvable_store.storage.repositories import (
+        Attestations,
+        Bindings,
+        Channel,
+        Evidence,
+        HeldDirectories,
+        Observations,
+        Proposals,
+        Reviews,
+        Signatures,
+    )
 
-FILE = "library.db"
-
-PAGE_SIZE = 2048
-"""Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a fifth smaller."""
-
-JOURNAL_SECONDS = 2.0
-"""How long opening tries to get the journal mode that is right; after that it goes on with the one there is."""
+_T = TypeVar("_T")
 
 # The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
 _LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
@@ -55,7 +65,7 @@ _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, princip
 _SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM change"
 
 
-class SqliteBackend:
+class SqliteStorage:
     """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
 
     def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
@@ -65,15 +75,24 @@ class SqliteBackend:
         LibraryReadOnly.
         """
         check_home(home, registered, create=create)
-        self.path = home / FILE
-        self.journal = ""
+        self.path = home / LIBRARY_FILE
         self.trusted_folders: TrustedFolders = every_folder
-        self._access: driver.Access = "write"
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
         self._write_lock = threading.RLock()
         # Which id a name has never changes, so it is looked up once.
         self._ids: dict[tuple[str, str, str], int] = {}
+        self.evidence: Evidence = SqliteEvidence(self)
+        self.observations: Observations = SqliteObservations(self)
+        self.proposals: Proposals = SqliteProposals(self)
+        self.reviews: Reviews = SqliteReviews(self)
+        self.channel: Channel = SqliteChannel(self)
+        self.bindings: Bindings = SqliteBindings(self)
+        self.held: HeldDirectories = SqliteHeldDirectories(self)
+        self.attestations: Attestations = SqliteAttestations(self)
+        self.secrets: Secrets = SqliteSecrets(self)
+        self.purges: Purges = SqlitePurges(self)
+        self.maintenance: Maintenance = SqliteMaintenance(self)
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
@@ -82,7 +101,8 @@ class SqliteBackend:
                 f"{self.path} is not a library: it is empty.",
                 "Restore the last `evolvable backup`; `evolvable init` makes a new one if there is none.",
             )
-        self._open_first()
+        opened, self._access, self.journal = migrations.open_library(self.path)
+        self._idle.append(opened)
         _open_backends.add(self)
 
     def _is_filled(self) -> bool:
@@ -94,59 +114,6 @@ class SqliteBackend:
         """Whether the library lies where it cannot be written."""
         return self._access in ("read", "immutable")
 
-    def _open_first(self) -> None:
-        if not self.path.exists() or _writable(self.path):
-            self._open_writable()
-            return
-        try:
-            self._open_as("read")
-        except LibraryReadOnly:
-            # Reading a log needs shared memory, which cannot be made here; a cleanly closed library has no log.
-            for log in (self.path.with_name(f"{FILE}-wal"), self.path.with_name(f"{FILE}-journal")):
-                if log.exists() and log.stat().st_size:
-                    raise LibraryReadOnly(
-                        f"{self.path} cannot be written, and its newest changes are still in {log.name}.",
-                        "Copy the whole folder to where it can be written, and open it there.",
-                    ) from None
-            self._open_as("immutable")
-
-    def _open_writable(self) -> None:
-        with self._in_turn():
-            for _ in driver.retry(JOURNAL_SECONDS, longest=0.02):
-                self._open_as("create")
-                if self.journal == driver.preferred_journal(self.path):
-                    return
-                self.close()  # an open connection, even an idle one, keeps others from leaving WAL mode too
-            self._open_as("create")
-
-    def _open_as(self, access: driver.Access) -> None:
-        connection = driver.connect(self.path, durable=True, access=access)
-        with contextlib.ExitStack() as unless_ready:
-            unless_ready.callback(connection.close)
-            migrations.schema_version(connection, self.path)  # what is not ours is refused before anything is written
-            if access == "create":
-                connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
-                self.journal = driver.set_journal(connection, self.path)
-            migrations.migrate(connection, self.path)
-            unless_ready.pop_all()
-        self._access = "write" if access == "create" else access
-        self._idle.append(connection)
-
-    @contextlib.contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        """Lets one process after another open the file where it may have to leave WAL mode."""
-        if driver.wal_is_safe():
-            yield
-            return
-        from filelock import FileLock, Timeout
-
-        try:
-            lock = self.path.with_name("opening.lock")
-            with FileLock(lock, timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005, mode=0o600):
-                yield
-        except Timeout as error:
-            raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
-
     @contextlib.contextmanager
     def reading(self) -> Iterator["Connection"]:
         """Lends a connection for a few statements; SQLite's errors come out as ours."""
@@ -156,8 +123,8 @@ class SqliteBackend:
             connection = driver.connect(self.path, durable=True, access=self._access)
         try:
             yield connection
-        except _UNUSABLE as error:
-            raise _as_library_error(error, self.path) from error
+        except driver.UNUSABLE as error:
+            raise driver.as_library_error(error, self.path) from error
         finally:
             # Many at once are opened and closed again: each keeps its pages in memory and two files open.
             if len(self._idle) < driver.MAX_IDLE:
@@ -181,8 +148,8 @@ class SqliteBackend:
             try:
                 with driver.ImmediateTransaction(writer, self.path):
                     yield writer
-            except _UNUSABLE as error:
-                raise _as_library_error(error, self.path) from error
+            except driver.UNUSABLE as error:
+                raise driver.as_library_error(error, self.path) from error
             finally:
                 if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
                     self._writer = None
@@ -214,27 +181,31 @@ class SqliteBackend:
             self._ids[(kind, scope, name)] = head.id
         return head
 
+    def signatures(self, key: str, verify: Verify) -> "Signatures":
+        return SqliteSignatures(self, key, verify)
+
+    def _each(self, make: Callable[[Any], _T], query: str, *values: Any) -> list[_T]:
+        # The rows are converted inside: what cannot be converted is damage, and is reported as such.
+        with self.reading() as db:
+            return [make(row) for row in db.execute(query, values).fetchall()]
+
+    def resource_ids(self) -> list[int]:
+        return self._each(lambda row: int(row[0]), "SELECT id FROM resource")
+
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
         where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
-        with self.reading() as db:
-            query = f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope"
-            return [_as_head(row) for row in db.execute(query, (kind, scope)).fetchall()]
+        return self._each(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
-        with self.reading() as db:
-            query = f"{_HEAD} WHERE r.id IN (SELECT value FROM json_each(?))"
-            return {row[0]: _as_head(row) for row in db.execute(query, (json.dumps(list(ids)),)).fetchall()}
+        query = f"{_HEAD} WHERE r.id IN (SELECT value FROM json_each(?))"
+        return {head.id: head for head in self._each(_as_head, query, json.dumps(list(ids)))}
 
     def version(self, resource: int, number: int) -> Version | None:
-        with self.reading() as db:
-            row = db.execute(f"{_VERSION} AND latest = ?", (resource, number)).fetchone()
-            return Version(*row) if row else None
+        return next(iter(self._each(_as_version, f"{_VERSION} AND latest = ?", resource, number)), None)
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
-        top = 2**40 if below is None else below
-        with self.reading() as db:
-            return [Version(*row) for row in db.execute(query, (resource, top, limit)).fetchall()]
+        return self._each(_as_version, query, resource, 2**40 if below is None else below, limit)
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         with self.reading() as db:
@@ -245,32 +216,24 @@ class SqliteBackend:
             return _blob(db, sha256, self.path)
 
     def operation(self, identity: int) -> Operation | None:
-        with self.reading() as db:
-            row = db.execute(f"{_OPERATION} WHERE id = ?", (identity,)).fetchone()
-            return _as_operation(row) if row else None
+        return next(iter(self._each(_as_operation, f"{_OPERATION} WHERE id = ?", identity)), None)
 
     def operations(self, limit: int, session: str | None = None) -> list[Operation]:
         where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
-        with self.reading() as db:
-            rows = db.execute(f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", (*values, limit)).fetchall()
-            return [_as_operation(row) for row in rows]
+        return self._each(_as_operation, f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", *values, limit)
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        query = f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?"
-        with self.reading() as db:
-            return [_as_change(row) for row in db.execute(query, (after, limit)).fetchall()]
+        return self._each(_as_change, f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?", after, limit)
 
     def changes_of(self, operations: Sequence[int]) -> list[Change]:
-        # An operation's changes stand in a row in the log.
+        # The changes of an operation are consecutive in the log.
         query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last
             WHERE o.id IN (SELECT value FROM json_each(?)) ORDER BY c.sequence"""
-        with self.reading() as db:
-            return [_as_change(row) for row in db.execute(query, (json.dumps(list(operations)),)).fetchall()]
+        return self._each(_as_change, query, json.dumps(list(operations)))
 
     def changes_to(self, resource: int, after: int) -> list[Change]:
         query = f"{_CHANGE} WHERE c.resource = ? AND c.sequence > ? ORDER BY c.sequence"
-        with self.reading() as db:
-            return [_as_change(row) for row in db.execute(query, (resource, after)).fetchall()]
+        return self._each(_as_change, query, resource, after)
 
     def sequence(self) -> int:
         with self.reading() as db:
@@ -359,29 +322,15 @@ class SqliteWriter:
         query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
         return bool(self.db.execute(query, (state, decision, operation, proposal)).rowcount)
 
-    def add_move(self, note: protocol.MoveNote, stands: Mapping[int, protocol.ChannelState]) -> int | None:
-        return protocol.add_move(self.db, note, stands)
+    def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
+        return add_move(self.db, note, stands)
 
-    def follow(self, note: protocol.MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-        protocol.follow_policy(self.db, note, moved)
-
-
-_UNUSABLE = (*driver.Errors, ValueError, TypeError, OverflowError)
-"""What comes of a statement or of reading its rows when the file, or an argument, is not as it should be."""
+    def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+        follow_policy(self.db, note, moved)
 
 
-def _as_library_error(error: Exception, path: Path) -> EvolvableError:
-    if isinstance(error, driver.Errors):
-        return driver.library_error(error, path)
-    if isinstance(error, UnicodeEncodeError | OverflowError):
-        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
-    return LibraryCorrupt(
-        f"{path} holds what no Evolvable wrote: {error}.", "Run `evolvable fsck`; restore the last `evolvable backup`."
-    )
-
-
-_open_backends: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-_forking_backends: list[SqliteBackend] = []
+_open_backends: weakref.WeakSet[SqliteStorage] = weakref.WeakSet()
+_forking_backends: list[SqliteStorage] = []
 
 
 def _before_fork() -> None:
@@ -397,10 +346,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
@@ -444,6 +389,10 @@ def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
 def _as_head(row: Any) -> Head:
     identity, kind, scope, name, version, latest, tree, hash_, frozen, sequence = row
     return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
+
+
+def _as_version(row: Any) -> Version:
+    return Version(*row)
 
 
 def _as_operation(row: Any) -> Operation:

@@ -26,9 +26,10 @@ from pathlib import Path, PurePosixPath
 
 from evolvable_store.errors import InvalidArgument, NotFound
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, File, Files
+from evolvable_store.paths import is_disposable
 from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, PathAt, copy_file, move, open_real, rename, rename_new
 from evolvable_store.workingcopy.staging_dir import RecoveryNote, Slot, is_inside, sync_folder
-from evolvable_store.workingcopy.tree_reader import is_disposable, tracked_paths, untracked_paths
+from evolvable_store.workingcopy.tree_reader import tracked_paths, untracked_paths
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from evolvable_store.errors import EvolvableError
 from evolvable_store.operation import Head, Identity
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.bindings import Bindings, WatchedFolder
+from evolvable_store.storage.bindings import WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.workingcopy.atomic_dir import unknown_entries
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport
@@ -20,7 +20,7 @@ class WorkingCopies:
     def __init__(self, store: Store, *, grace: float = 0.0, gate: HoldPolicy | None = None) -> None:
         """grace, gate: as for WorkingCopy."""
         self._store, self._grace, self._gate = store, grace, gate
-        self.bindings = Bindings(store.backend)
+        self.bindings = store.backend.bindings
         self._copies: dict[int, WorkingCopy] = {}
 
     def folders(self) -> list[WatchedFolder]:

@@ -24,15 +24,17 @@ from pathlib import Path
 
 from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
+from evolvable_store.paths import is_ignored
 from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_file, slugify
-from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
+from evolvable_store.storage.bindings import Binding, WatchedFolder
+from evolvable_store.storage.repositories import Bindings
 from evolvable_store.store import Store
+from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE
 from evolvable_store.workingcopy.openat import first_link, is_link
 from evolvable_store.workingcopy.tree_reader import (
     FolderContents,
     Signature,
-    is_ignored,
     read_folder,
     read_single,
     signature,
@@ -69,6 +71,16 @@ def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
     found = DiscoveredResources()
     _search(folder, kind, prefix, found)
     return found
+
+
+def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
+    """Return why an existing main file was not read; '' when it was read or does not exist."""
+    if main_path(kind, name, reading.files):
+        return ""
+    if "." in reading.left_out:
+        return f"it is {reading.left_out['.']}"
+    expected = main_file(kind, name).casefold()
+    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
 
 
 def is_single(kind: Kind, directory: str) -> bool:

@@ -1,27 +1,21 @@
-"""Keeps one folder on disk and the library in step, in both directions, without ever losing a person's edit.
+"""Synchronise one folder on disk with the library, in both directions, without losing a person's edit.
 
-Every sync starts by looking at what the folder holds now. What differs from the version it was known to hold is a
-person's edit and becomes a version before anything is written. Contents are compared by hash, so our own writes are
-recognised whichever process made them, and what a crash left half done is mended by the next look.
+A difference from the last known version is a person's edit, and becomes a version before anything is written. Contents
+are compared by hash: the writes of every process are recognised, and the next sync repairs what a crash left.
 """
 
 import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import EvolvableError, Invalid, LibraryBusy, Refused, VersionConflict
-from evolvable_store.merge import MergeResult, merge_files
-from evolvable_store.objects import Files, Manifest, make_manifest
+from evolvable_store.objects import Files
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
-from evolvable_store.storage.bindings import Binding, Bindings, HeldDirectories, HeldDirectory, WatchedFolder
-from evolvable_store.storage.proposals import Draft
+from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
-from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path, unread_main
 from evolvable_store.workingcopy.atomic_dir import (
     SINGLE,
     RecoveredDirectory,
@@ -40,12 +34,8 @@ from evolvable_store.workingcopy.atomic_dir import (
 from evolvable_store.workingcopy.file_moves import Trash
 from evolvable_store.workingcopy.incoming import (
     DirectoryIssue,
-    HeldContent,
-    HoldDecision,
     HoldPolicy,
     ImportedDirectory,
-    IncomingDirectory,
-    OriginResolver,
     SyncReport,
 )
 from evolvable_store.workingcopy.openat import PathAt, first_link
@@ -54,10 +44,10 @@ from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
     SyncStep,
-    decide_step,
     is_single,
     single_name,
 )
+from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, change_reason, edit_kind, merge_resource
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -69,27 +59,6 @@ KEEP_SECONDS = 60.0
 """How long a replaced directory is kept, for readers that still have it open."""
 
 _MAX_TRIES = 8
-
-_ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
-"""Which actor a principal's operations name; every other change on disk counts as a human's."""
-
-_TEMPORARY = ("unreadable", "it keeps changing")
-"""How reasons begin for which a file was left out that is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """A directory whose content is to become a version of `ref`. how: as in Taken. identity: who answers for it."""
-
-    look: DirectoryState
-    ref: Ref
-    how: str
-    identity: Identity
-
-    @property
-    def expected(self) -> int:
-        head = self.look.head
-        return (head.version if head is not None and head.ref == self.ref else None) or 0
 
 
 class WorkingCopy:
@@ -111,11 +80,10 @@ class WorkingCopy:
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._identity = identity or Identity(Principal.UNKNOWN, "file")
-        self._gate, self._origins = gate, OriginResolver(folder)
-        self._held_files = HeldDirectories(store.backend)
-        self._held: dict[str, HeldDirectory] = {}
-        self._bindings = Bindings(store.backend)
+        self._held_files = store.backend.held
+        self._bindings = store.backend.bindings
         self._looker = StatusReader(store, self._bindings, folder)
+        self._plan = SyncPlan(store, folder, self._looker, self._identity, gate)
         self._removals = True
         self._trash = Trash(store.home)
 
@@ -148,7 +116,7 @@ class WorkingCopy:
             return sync
         with self._lock():
             self._recover(sync)
-            self._held = self._held_files.of_folder(self.folder)
+            self._plan.held = self._held_files.of_folder(self.folder)
             if directories is None:
                 survey = self._looker.everything()
                 directories, sync.stale = survey.directories, survey.gone
@@ -228,8 +196,6 @@ class WorkingCopy:
                 "Try again; `evolvable doctor` shows who has the library open.",
             ) from None
 
-    # Stepping
-
     def _sync_batch(self, directories: Sequence[str], sync: SyncReport) -> None:
         for _ in range(_MAX_TRIES):
             try:
@@ -244,25 +210,27 @@ class WorkingCopy:
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
         """Takes one step for each directory; returns those that have to be looked at again after the others."""
-        edits: list[_Edit] = []
+        edits: list[Edit] = []
         bound: list[Binding] = []
         later: list[tuple[DirectoryState, SyncStep]] = []
         again: list[str] = []
         names: set[str] = set()
         for look in self._looker.looks(directories):
-            step = self._decide_held(look, sync) or self._decide(look)
-            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._fit(look, sync):
+            step = self._plan.decide_held(look, sync) or self._plan.decide(look)
+            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
                 continue
             if step is SyncStep.BIND:
                 bound.append(self._binding(look, look.head, look.tree, sync))
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
-                ref = self._ref_for(look, step, names)
+                ref = self._plan.choose_ref(look, step, names)
                 if ref.name in names:
                     again.append(look.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                edit = _Edit(look, ref, "new" if step is SyncStep.RENAME else _edit_kind(look), self._origin(look, ref))
-                if not self._hold(edit, sync):
+                edit = Edit(
+                    look, ref, "new" if step is SyncStep.RENAME else edit_kind(look), self._plan.origin(look, ref)
+                )
+                if not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
                 later.append((look, step))
@@ -273,161 +241,11 @@ class WorkingCopy:
             self._one(look, step, sync)
         return again
 
-    def _decide(self, look: DirectoryState) -> SyncStep:
-        head = look.head
-
-        def tree_of(number: int) -> str:
-            assert head is not None
-            return head.tree if number == head.latest else self.store.version(head, number).tree
-
-        return decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
-
-    def _decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
-        """Return the step for a directory that is held, None for one that is not, or no longer."""
-        held = self._held.get(look.directory)
-        if held is None:
-            return None
-        living = look.head is not None and look.head.version is not None
-        if look.tree != held.tree or living and look.head is not None and look.head.tree == look.tree:
-            # It was edited, taken away, or is what the library has: it is decided on as any other directory.
-            self._release(look.directory)
-            return None
-        if held.approved:
-            self._release(look.directory)
-            return SyncStep.CHECKOUT if living else None
-        sync.held.append(HeldContent(look.directory, self._ref_of(look), held.proposal))
-        return SyncStep.NOTHING
-
-    def _release(self, directory: str) -> None:
-        self._held_files.release(self.folder, [directory])
-        self._held.pop(directory, None)
-
-    def _ref_of(self, look: DirectoryState) -> Ref:
-        return look.head.ref if look.head is not None else Ref(self.folder.kind, look.name, self.folder.scope)
-
-    def _origin(self, look: DirectoryState, ref: Ref) -> Identity:
-        """Return who answers for what a directory holds."""
-        assert look.reading is not None
-        known = self.store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
-        return self._origins.identity(look.directory, known, look.reading.files, self._identity)
-
-    def _hold(self, edit: _Edit, sync: SyncReport) -> bool:
-        """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
-        look, head = edit.look, edit.look.head
-        if edit.identity.principal not in _ACTORS:
-            return False
-        assert look.reading is not None and look.tree is not None
-        before = self.store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
-        arrival = IncomingDirectory(
-            self.folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity
-        )
-        holding = self._gate(arrival) if self._gate else None
-        if head is not None and head.frozen and head.ref == edit.ref:
-            holding = holding or HoldDecision("a person froze it")
-        if holding is None:
-            return False
-        self._hold_back(arrival, edit.expected, look.tree, holding, sync)
-        return True
-
-    def _hold_back(
-        self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport
-    ) -> None:
-        draft = Draft(arrival.ref, base, arrival.files, holding.reason, findings=holding.findings)
-        proposal = self._held_files.hold(
-            self.folder, arrival.directory, tree, draft, self.store.now(), arrival.identity
-        )
-        sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
-
-    def _is_taken(self, look: DirectoryState) -> bool:
-        """Returns whether a directory other than this one, in any folder, holds the resource of this name."""
-        if look.head is None or (look.binding is not None and look.binding.version is not None):
-            return False
-        return any(
-            b.version is not None and (b.folder, b.directory) != (self.folder.id, look.directory) and self._is_there(b)
-            for b in self._bindings.of_resources([look.head.id])
-        )
-
-    def _is_there(self, binding: Binding) -> bool:
-        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
-        return binding.folder != self.folder.id or os.path.lexists(self.folder.path / binding.directory)
-
-    def _fit(self, look: DirectoryState, sync: SyncReport) -> bool:
-        """Returns whether the directory may be taken in; reports every problem it has, stopping or not."""
-        assert look.reading is not None
-        kind, name = self.folder.kind, Path(look.directory).name
-        if not look.name:
-            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {ascii(name)}",)))
-            return False
-        main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
-        if main not in look.reading.files:
-            # In the middle of a save, or no resource at all: what is known stays as it is.
-            why = unread_main(kind, look.name, look.reading)
-            if why:
-                self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-                sync.refused.append(DirectoryIssue(look.directory, (why,)))
-            elif look.binding is not None and look.binding.version is not None:
-                sync.refused.append(DirectoryIssue(look.directory, (f"{main}: is missing",)))
-            return False
-        if cut := look.reading.cut_short:
-            # A part of a resource is no version of it: what is known stays as it is.
-            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-            sync.refused.append(DirectoryIssue(look.directory, (cut,)))
-            return False
-        unread = self._unread(look)
-        if unread:
-            sync.refused.append(DirectoryIssue(look.directory, unread))
-            return False
-        found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
-        stops = blocking_problems(found, strict=False)
-        if stops:
-            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-            sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
-            return False
-        self._warn(look, found, sync)
-        return True
-
-    def _unread(self, look: DirectoryState) -> tuple[str, ...]:
-        """Returns why files of the known version cannot be read now; a file that is not read is not deleted."""
-        assert look.reading is not None
-        failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_TEMPORARY)}
-        if not failed or look.head is None or not look.head.latest:
-            return ()
-        known = self.store.manifest(look.head)
-        return tuple(
-            f"{path}: {why}; the directory is taken in when it can be read"
-            for path, why in failed.items()
-            if path in known
-        )
-
-    def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
-        assert look.reading is not None
-        texts = [str(problem) for problem in found]
-        texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
-        linked = "it has another name by a hard link, and may be a private file"
-        texts += [f"{path}: {linked}" for path in look.reading.linked]
-        if texts:
-            sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
-
-    def _ref_for(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
-        kind, scope = self.folder.kind, self.folder.scope
-        if look.binding is not None and look.head is not None and step is SyncStep.SNAPSHOT:
-            return look.head.ref
-        name, number = look.name, 1
-        taken = step is SyncStep.RENAME or look.head is None and name in names
-        while taken:
-            number += 1
-            name = f"{look.name[: MAX_NAME - 4].rstrip('-')}-{number}"
-            taken = name in names or self._exists(Ref(kind, name, scope))
-        return Ref(kind, name, scope)
-
-    def _exists(self, ref: Ref) -> bool:
-        return self.store.head_or_none(ref) is not None
-
-    def _snapshot(self, edits: Sequence[_Edit], sync: SyncReport) -> None:
+    def _snapshot(self, edits: Sequence[Edit], sync: SyncReport) -> None:
         if not edits:
             return
         try:
-            with self._transaction(_reason(self.folder, edits), identity=edits[0].identity) as tx:
+            with self._transaction(change_reason(self.folder, edits), identity=edits[0].identity) as tx:
                 for edit in edits:
                     assert edit.look.reading is not None
                     tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
@@ -450,7 +268,7 @@ class WorkingCopy:
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
         who = identity or self._identity
-        actor = _ACTORS.get(who.principal, Actor.HUMAN)
+        actor = ACTORS.get(who.principal, Actor.HUMAN)
         return self.store.transaction(actor, reason, evidence=evidence, identity=who)
 
     def _one(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
@@ -498,22 +316,13 @@ class WorkingCopy:
 
     def _remove_directory(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head is not None and look.tree is not None
-        place, believed = self.folder.path / look.directory, self._believed(look)
-        remove = remove_single if self._is_single(look.directory) else remove_folder
+        place, believed = self.folder.path / look.directory, self._plan.believed_tree(look)
+        remove = remove_single if is_single(self.folder.kind, look.directory) else remove_folder
         replaced = remove(place, self._staging(), believed=believed, now=time.time())
         self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
         sync.removed.append(look.directory)
         if replaced is not None and not still_holds(replaced.old, believed):
             self._take_late(look.directory, look.head, believed, read_back(replaced.old).files, replaced.old, sync)
-
-    def _is_single(self, directory: str) -> bool:
-        return is_single(self.folder.kind, directory)
-
-    def _believed(self, look: DirectoryState) -> str:
-        """Returns the tree of what lies on the disk, as a swap knows it; '' for nothing."""
-        if look.tree is None or look.reading is None or not self._is_single(look.directory):
-            return look.tree or ""
-        return make_manifest({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
 
     def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
         place, staging = self.folder.path / look.directory, self._staging()
@@ -523,14 +332,14 @@ class WorkingCopy:
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable sync`.",
             )
-        believed, now = self._believed(look), time.time()
-        if self._is_single(look.directory):
+        believed, now = self._plan.believed_tree(look), time.time()
+        if is_single(self.folder.kind, look.directory):
             replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now)
         else:
             replaced = write_folder(place, files, staging, believed=believed, now=now)
         self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
         sync.written.append(look.directory)
-        if look.tree is None and not self._is_single(look.directory):
+        if look.tree is None and not is_single(self.folder.kind, look.directory):
             self._bring_back(look.directory)
         if replaced is not None and believed and not still_holds(replaced.old, believed):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
@@ -539,10 +348,10 @@ class WorkingCopy:
     def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
         assert look.head is not None and look.reading is not None and look.binding is not None
         assert look.binding.version is not None
-        if not self._fit(look, sync):
+        if not self._plan.is_fit(look, sync):
             return
-        identity = self._origin(look, look.head.ref)
-        if self._hold(_Edit(look, look.head.ref, "merged", identity), sync):
+        identity = self._plan.origin(look, look.head.ref)
+        if self._plan.hold(Edit(look, look.head.ref, "merged", identity), sync):
             return
         self._merge_in(look, look.head, look.binding.version, look.reading.files, sync, identity=identity)
 
@@ -560,7 +369,7 @@ class WorkingCopy:
 
         kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
-        merged = _merge_resource(head, self.store.files(head, base), self.store.files(head), theirs)
+        merged = merge_resource(head, self.store.files(head, base), self.store.files(head), theirs)
         conflict, outcome = "", "merged"
         if merged.conflicts:
             paths = ", ".join(merged.conflicts)
@@ -604,12 +413,12 @@ class WorkingCopy:
         assert head is not None
         head = self.store.head_or_none(head.ref)
         assert head is not None
-        base = self._version_of(head, believed, self._is_single(directory))
+        base = self._plan.find_version(head, believed, is_single(self.folder.kind, directory))
         taken_ns, now = time.time_ns(), self._looker.signature(directory)
         look = self._looker.look(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
             return False
-        if self._is_single(directory):
+        if is_single(self.folder.kind, directory):
             files = self._looker.whole(head, base, files)
         if head.version is None and look.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
@@ -623,16 +432,6 @@ class WorkingCopy:
             return False
         self._merge_in(look, head, base, files, sync, old)
         return True
-
-    def _version_of(self, head: Head, tree: str, single: bool) -> int | None:
-        for past in self.store.backend.versions(head.id, 50):
-            if tree == (self._single_tree(head, past.number) if single else past.tree):
-                return past.number
-        return None
-
-    def _single_tree(self, head: Head, number: int) -> str:
-        entries = self.store.manifest(head, number)
-        return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
 
     def _binding(self, look: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport) -> Binding:
         assert head is not None
@@ -648,31 +447,3 @@ class WorkingCopy:
 def recovery_notes(home: Path, folder: WatchedFolder) -> Path:
     """Return where the recovery notes of a watched folder lie."""
     return home / "recovery" / f"folder-{folder.id}"
-
-
-def _edit_kind(look: DirectoryState) -> str:
-    if look.binding is None and (look.head is None or look.head.version is None):
-        return "new" if look.head is None else "returned"
-    return "returned" if look.head is not None and look.head.version is None else "edited"
-
-
-def _merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
-    """Returns the merge; where it would make the resource wrong that was right on both sides, a conflict."""
-    merged = merge_files(base, ours, theirs)
-    main = main_path(head.kind, head.name, merged.files)
-    if main in merged.conflicts or not main:
-        return merged
-    wrong = [
-        bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
-        for files in (merged.files, ours, theirs)
-    ]
-    if wrong != [True, False, False]:
-        return merged
-    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
-
-
-def _reason(folder: WatchedFolder, edits: Sequence[_Edit]) -> str:
-    hows = {edit.how for edit in edits}
-    what = {"new": "taken in from", "returned": "returned to", "edited": "edited in"}
-    verb = what[hows.pop()] if len(hows) == 1 else "changed in"
-    return f"{verb} {folder.path}"

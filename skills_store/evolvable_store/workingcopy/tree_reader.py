@@ -1,33 +1,18 @@
 """Reads one resource's folder from disk, where anything can lie and everything can change while it is read."""
 
 import errno
-import fnmatch
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File
-from evolvable_store.paths import MAX_DEPTH, path_problem
+from evolvable_store.paths import MAX_DEPTH, is_ignored, path_problem
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
-
-DISPOSABLE = (
-    *(".DS_Store", "Thumbs.db", "desktop.ini", "4913", "__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
-    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
-)
-"""Ignored names of things that a program makes again by itself."""
-
-IGNORED = (
-    *DISPOSABLE,
-    *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
-    *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".nfs*", ".fuse_hidden*", ".git", ".hg", ".svn"),
-)
-"""Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
 
 MAX_SEEN = 4 * MAX_FILES
 """Entries after which a walk stops; what lies behind is left out."""
@@ -77,25 +62,6 @@ class Signature:
     def trusted(self, taken_ns: int) -> bool:
         """Returns whether an equal digest later means equal content, when this was taken at `taken_ns`."""
         return self.newest < taken_ns - RACY_NS
-
-
-@lru_cache(maxsize=4096)
-def is_ignored(name: str) -> bool:
-    """Returns whether an entry of this name (one component of a path) is never part of a resource."""
-    return bool(_IGNORED_NAMES.match(name))
-
-
-@lru_cache(maxsize=4096)
-def is_disposable(name: str) -> bool:
-    """Returns whether an entry of this name is ignored, and no loss when its resource is removed."""
-    return bool(_DISPOSABLE_NAMES.match(name))
-
-
-def _names(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(fnmatch.translate, patterns)), re.IGNORECASE)
-
-
-_IGNORED_NAMES, _DISPOSABLE_NAMES = _names(IGNORED), _names(DISPOSABLE)
 
 
 def read_folder(folder: Path, before: Signature | None = None, *, real: bool = False) -> FolderContents:
@@ -248,8 +214,7 @@ class _WalkLimits:
         self.seen += 1
         if self.seen > MAX_SEEN:
             return _STOPPED
-        reason = _unfit(status) or _bad_path(path)
-        if reason:
+        if reason := _unfit(status) or _bad_path(path):
             return reason
         twin = self.folded.get(path.casefold())
         if twin:
@@ -344,8 +309,7 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits) -> Iterator[_Walk
             continue
     for entry in folders:
         path = prefix + entry.name
-        reason = tally.folder(path)
-        if reason:
+        if reason := tally.folder(path):
             yield _WalkEntry(path, reason, place, entry.name)
         else:
             yield from _walk_folder(place, entry.name, path, tally)
@@ -420,8 +384,7 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
         try:
             with open(place.open(name, _READ), "rb") as stream:
                 before = os.fstat(stream.fileno())
-                reason = _unfit(before)
-                if reason:
+                if reason := _unfit(before):
                     return reason
                 data = stream.read(MAX_FILE + 1)
                 after = os.fstat(stream.fileno())
@@ -454,8 +417,7 @@ def _error_reason(error: OSError) -> str:
 
 
 def _bad_path(path: str) -> str:
-    reason = path_problem(path)
-    return f"a bad path: {reason}" if reason else ""
+    return f"a bad path: {reason}" if (reason := path_problem(path)) else ""
 
 
 @lru_cache(maxsize=4096)

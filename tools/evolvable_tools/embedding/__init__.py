@@ -1,8 +1,7 @@
-"""Embedding: texts as vectors, kept by one process for each library that every server asks.
+"""Embedding: the protocol of an embedder, how one is named, and the results of the shared embedder.
 
-What the shared embedder answers. Light, for every server imports it.
-
-The plug point: what an embedder is, how one is named, and which can be used here.
+One process for each library computes and keeps the vectors, and every server asks it. Each server imports this module,
+so it imports no model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,12 +66,12 @@ class Embedder(Protocol):
     dimension: int
 
     def encode(self, texts: Sequence[str]) -> "Floats":
-        """Returns a float32 array of shape (len(texts), dimension), each row of length 1, in the order of the texts."""
+        """Return a float32 array of shape (len(texts), dimension), each row of length 1, in the order of the texts."""
         ...
 
 
 def parse_spec(spec: str) -> tuple[str, str]:
-    """Returns the kind of embedder and the model that "onnx", "onnx:MODEL" or "sentence-transformers:MODEL" name.
+    """Return the kind of embedder and the model that "onnx", "onnx:MODEL" or "sentence-transformers:MODEL" name.
 
     MODEL is an id of the Hugging Face hub or a folder. Raises InvalidArgument.
     """
@@ -86,19 +85,19 @@ def parse_spec(spec: str) -> tuple[str, str]:
 
 
 def absolute_spec(spec: str) -> str:
-    """Returns the spec so that it means the same from any working directory. Raises InvalidArgument."""
+    """Return the spec so that it means the same from any working directory. Raises InvalidArgument."""
     kind, model = parse_spec(spec)
     folder = Path(model)
     return f"{kind}:{folder.absolute() if folder.is_dir() else model}"
 
 
 def installed_spec() -> str | None:
-    """Returns the spec of the embedder whose packages are installed, the light one first; None without any."""
+    """Return the spec of the embedder whose packages are installed, the light one first; None without any."""
     return next((kind for kind in _NEEDS if not _missing(kind)), None)
 
 
 def open_embedder(spec: str) -> Embedder:
-    """Returns the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
+    """Return the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
 
     Raises InvalidArgument, EmbedderUnavailable.
     """

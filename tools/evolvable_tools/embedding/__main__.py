@@ -1,4 +1,4 @@
-"""Starts the process that embeds for one library.
+"""Start the process that embeds for one library.
 
 `python -m evolvable_tools.embedding HOME SPEC [IDLE_SECONDS] [--give-way]`; with --give-way only where none serves.
 """
@@ -12,7 +12,7 @@ _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
 def _save_memory() -> None:
-    """Has few threads, and few heaps for them. For this process alone, before anything else is loaded."""
+    """Have few threads, and few heaps for them. For this process alone, before anything else is loaded."""
     # A product of some megabytes gains nothing from several threads, and those of OpenBLAS burn time waiting for each
     # other on a busy machine. Those of the tokenizer would each keep a heap.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -24,7 +24,7 @@ def _save_memory() -> None:
 
 if __name__ == "__main__":
     _save_memory()
-    from evolvable_tools.embedding.vector_service import IDLE_SECONDS, serve_vectors
+    from evolvable_tools.embedding.vector_service import IDLE_SECONDS, serve_vectors  # after the limits are set
 
     home, spec, *idle = (word for word in sys.argv[1:] if word != "--give-way")
     seconds = float(idle[0]) if idle else IDLE_SECONDS

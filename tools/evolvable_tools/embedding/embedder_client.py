@@ -1,6 +1,6 @@
-"""The shared embedder as a server sees it: asked at once, waited for briefly, started when it is not there.
+"""The client of the shared embedder: asks at once, waits briefly, and starts the process where none runs.
 
-What talking to a process needs is imported by the thread that connects, so that no answer waits for it.
+The thread that connects imports what inter-process communication needs, so no answer waits for the import.
 """
 
 import os
@@ -39,7 +39,7 @@ _OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def truncate_task(task: str) -> str:
-    """Returns as much of the task as is embedded."""
+    """Return as much of the task as is embedded."""
     return task[:MAX_TASK]
 
 
@@ -68,7 +68,7 @@ class SharedEmbedder:
         self._trouble = _WARMING_UP
 
     def begin(self, task: str) -> "PendingEmbedding":
-        """Sends the task at once where there is a line; never waits and never raises. Ask what is returned."""
+        """Send the task at once where there is a line; never waits and never raises. Ask what is returned."""
         asked = PendingEmbedding(self, truncate_task(task))
         line = self.take(0)
         if line is not None:
@@ -76,7 +76,7 @@ class SharedEmbedder:
         return asked
 
     def close(self) -> None:
-        """Closes every line that is not in use; the process ends by itself when nobody is left."""
+        """Close every line that is not in use; the process ends by itself when nobody is left."""
         with self._changed:
             self._closed = True
             lines, self._idle, self._late = self._idle + self._late, [], []
@@ -92,7 +92,7 @@ class SharedEmbedder:
         return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> "EmbedderConnection | None":
-        """Returns a line that nobody uses, waiting for one so long; has one opened when there is none."""
+        """Return a line that nobody uses, waiting for one so long; has one opened when there is none."""
         with self._changed:
             self._look_after()
             if not self._idle:
@@ -101,7 +101,7 @@ class SharedEmbedder:
             return self._idle.pop() if self._idle else None
 
     def give_back(self, line: "EmbedderConnection") -> None:
-        """Takes a line back: for the next task, or to wait for the answer it owes."""
+        """Take a line back: for the next task, or to wait for the answer it owes."""
         with self._changed:
             if self._closed or line.is_lost:
                 self._drop(line)
@@ -110,7 +110,7 @@ class SharedEmbedder:
                 self._changed.notify()
 
     def _look_after(self) -> None:
-        """Sorts out which lines can be used: one that was late may have answered, an idle one may be lost."""
+        """Sort out which lines can be used: one that was late may have answered, an idle one may be lost."""
         lines, self._idle, self._late = self._idle + self._late, [], []
         for line in lines:
             line.drain()
@@ -150,8 +150,8 @@ class SharedEmbedder:
             self._start_process()
 
     def _connected(self) -> "tuple[EmbedderConnection | None, bool]":
-        """Returns a line if there is one to be had, and whether a process should be started."""
-        from evolvable_tools.embedding import ipc
+        """Return a line if there is one to be had, and whether a process should be started."""
+        from evolvable_tools.embedding import ipc  # start time: only this thread needs multiprocessing
         from evolvable_tools.embedding.ipc import EmbedderConnection
 
         serving = ipc.read_announcement(self._home)
@@ -160,13 +160,13 @@ class SharedEmbedder:
             failed = serving.error if serving is not None and serving.spec == self._spec else ""
             self._trouble = f"the embedder cannot start: {failed}" if failed else _WARMING_UP
             return None, True
-        # Proposed once only: who was started last decides, and two servers that differ do not take turns for ever.
+        # Proposed once only: the last one started decides, so two servers that differ do not alternate endlessly.
         differs = self._propose and not serving.offers(self._spec) and not self._proposed
         self._trouble, self._pause, self._proposed = _WARMING_UP, _START_AGAIN[0], True
         return EmbedderConnection(connection), differs
 
     def _start_process(self) -> None:
-        import subprocess
+        import subprocess  # start time: the process mostly runs already
 
         if not self._start:
             self._trouble = "no embedder is running"
@@ -198,7 +198,7 @@ class SharedEmbedder:
 
 
 def _harmless(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment without what are secrets by their names."""
+    """Return the environment without what are secrets by their names."""
     return {
         name: value for name, value in environment.items() if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
     }
@@ -218,7 +218,7 @@ class PendingEmbedding:
             self._embedder.give_back(line)
 
     def give(self, line: "EmbedderConnection") -> None:
-        """Sends the task over this line, and keeps the line until this object goes away."""
+        """Send the task over this line, and keeps the line until this object goes away."""
         self._number = line.begin(self._task)
         if line.is_lost:
             self._embedder.give_back(line)
@@ -231,7 +231,7 @@ class PendingEmbedding:
         return "" if self._line is not None else self._embedder.trouble
 
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
-        """Returns how near these resources are to the task, and the nearest there are; waits `patience` at most.
+        """Return how near these resources are to the task, and the nearest there are; waits `patience` at most.
 
         Never raises: without an answer `said` tells why.
         """
@@ -249,7 +249,7 @@ class PendingEmbedding:
             return SimilarResources(said="the embedder's answer cannot be read")
 
     def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
-        """Returns the resource whose description alone is nearest to the task, as `similar` does."""
+        """Return the resource whose description alone is nearest to the task, as `similar` does."""
         answer = self._ask({"op": "described"}, kind, scopes)
         if isinstance(answer, str):
             return NearestDescription(said=answer)
@@ -261,7 +261,7 @@ class PendingEmbedding:
             return NearestDescription(said="the embedder's answer cannot be read")
 
     def _ask(self, question: dict[str, Any], kind: Kind, scopes: Sequence[str] | None) -> dict[str, Any] | str:
-        """Returns the answer, or one line that says why there is none."""
+        """Return the answer, or one line that says why there is none."""
         deadline = time.monotonic() + self._embedder.patience
         if self._line is None:
             line = self._embedder.take(self._embedder.patience)

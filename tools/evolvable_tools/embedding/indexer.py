@@ -1,11 +1,7 @@
-"""The vectors in memory: exact cosines of a task to every resource that is seen.
+"""The vectors of a library: the texts that are embedded, the matrix in memory, and the indexer that keeps it in sync.
 
-What a resource says, as the texts that are embedded.
-
-Keeping the vectors in step with the library, a little at a time.
-
-While a changed model is being prepared the one before answers, where it can still be opened. The vectors of both are
-kept, so that going back needs only what changed since; those of all other models are deleted.
+While the indexer prepares a changed model, the model before answers where it can still be opened. The vectors of both
+stay, so going back needs only what changed since. The indexer deletes those of all other models.
 """
 
 import threading
@@ -50,7 +46,7 @@ class VectorTable:
         return self._rows[: self._used]
 
     def put(self, row: int, vector: Floats) -> None:
-        """Puts a vector in a row; makes room where there is none."""
+        """Put a vector in a row; makes room where there is none."""
         if row >= len(self._rows):
             grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
             rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
@@ -60,12 +56,12 @@ class VectorTable:
         self._used = max(self._used, row + 1)
 
     def clear(self, row: int) -> None:
-        """Takes the vector out of a row."""
+        """Take the vector out of a row."""
         if row < self._used:
             self._rows[row], self.filled[row] = 0, False
 
     def among(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns for each of these rows whether it has a vector."""
+        """Return for each of these rows whether it has a vector."""
         inside = rows < len(self.filled)
         inside[inside] = self.filled[rows[inside]]
         return inside
@@ -96,7 +92,7 @@ class VectorMatrix:
         self._generation = 0
 
     def place(self, place: VectorResource) -> None:
-        """Makes a resource known, without any vector."""
+        """Make a resource known, without any vector."""
         with self._lock:
             self._drop(place.id)
             self._generation += 1
@@ -105,7 +101,7 @@ class VectorMatrix:
             self._views.clear()
 
     def drop(self, resource: int) -> None:
-        """Forgets a resource."""
+        """Forget a resource."""
         with self._lock:
             self._drop(resource)
             self._generation += 1
@@ -120,28 +116,28 @@ class VectorMatrix:
         self._places.pop(resource, None)
 
     def put(self, role: TextRole, resource: int, vector: Floats) -> None:
-        """Gives a resource, when it is known, its vector of one role."""
+        """Give a resource, when it is known, its vector of one role."""
         with self._lock:
             if resource in self._row:
                 self._generation += 1
                 self._tables[role].put(self._row[resource], vector)
 
     def counted(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
-        """Returns how many resources have their vector of this role, and how many there are."""
+        """Return how many resources have their vector of this role, and how many there are."""
         with self._lock:
             return int(self._tables[role].filled.sum()), len(self._row)
 
     def product(self, task: Floats) -> Product:
-        """Returns the part of `similar` that does not depend on what is asked about the task."""
+        """Return the part of `similar` that does not depend on what is asked about the task."""
         with self._lock:
             return Product(self._generation, self._tables[TextRole.WHOLE].rows @ task)
 
     def similar(
         self, task: Floats, ids: Sequence[int], kind: str, scopes: Sequence[str] | None, limit: int, ready: Product
     ) -> SimilarResources:
-        """Returns the cosines to the ids asked and to the nearest there are.
+        """Return the cosines to the ids asked and to the nearest there are.
 
-        ready: the product with this task; made anew when the matrix has changed since.
+        ready: the product with this task; computed again when the matrix has changed since.
         """
         with self._lock:
             whole = self._tables[TextRole.WHOLE]
@@ -156,7 +152,7 @@ class VectorMatrix:
         return SimilarResources(near | known, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
 
     def described(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
-        """Returns the resource whose description is nearest, the first by id of equals; None when none is above 0."""
+        """Return the resource whose description is nearest, the first by id of equals; None when none is above 0."""
         with self._lock:
             table = self._tables[TextRole.DESCRIPTION]
             seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
@@ -168,7 +164,7 @@ class VectorMatrix:
     def _cosines(
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:
-        """Returns the ids that are seen and have a vector in the table, in order, with their cosines."""
+        """Return the ids that are seen and have a vector in the table, in order, with their cosines."""
         ids, rows = self._seen(kind, scopes)
         has = table.among(rows)
         if has.all():
@@ -176,7 +172,7 @@ class VectorMatrix:
         return _where(ids, has), every[rows[has]]
 
     def _seen(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
-        """Returns the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
+        """Return the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
         key = (kind, None if scopes is None else tuple(scopes))
         if key not in self._views:
             if len(self._views) >= _VIEWS:
@@ -208,7 +204,7 @@ MAX_DESCRIPTION = 8_192
 
 
 def document_texts(store: Store, head: Head) -> dict[TextRole, str]:
-    """Returns the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
+    """Return the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
     description = frontmatter.summarize(_document(store, head)).description[:MAX_DESCRIPTION]
     texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
     if description.strip():
@@ -231,7 +227,7 @@ BATCH, BATCH_CHARACTERS = 32, 8_000
 """Texts embedded at once in the background, and about how long they are together: half a second's work, after which
 changes are looked at."""
 
-_CHANGES = 100  # taken in at once
+_CHANGES = 100  # in one batch
 
 _NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # states: names of models
 
@@ -254,7 +250,7 @@ class IndexingState:
         return not any(self.waiting.values())
 
     def batch(self) -> tuple[TextRole, list[int]] | None:
-        """Returns a role and resources that wait for it, enough for a batch; None when nothing waits.
+        """Return a role and resources that wait for it, enough for a batch; None when nothing waits.
 
         The shortest of all: texts of about one length need the least padding.
         """
@@ -269,14 +265,14 @@ class VectorIndexer:
     """The one writer of a library's vectors. `step` belongs to one thread; `serving` may be read by all."""
 
     def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
-        """Loads what is kept. Raises Damaged, LibraryError."""
+        """Load the stored vectors. Raises Damaged, LibraryError."""
         self._store, self._vectors, self._say = store, vectors, say
         self._served = [vectors.state(_IN_SERVICE), vectors.state(_BEFORE)]
         self._check_origin()
         self._describing = bool(vectors.state(WITH_DESCRIPTIONS))
         self._swept = False
         self.wants_descriptions = self._describing
-        """Set to True by whoever asks for descriptions; they are embedded from then on."""
+        """Set to True by the first query of descriptions; they are embedded from then on."""
         newest = self._service(embedder, vectors.model(embedder.model, spec))
         before = None if newest.is_complete and newest.matrix.counted()[1] else self._before(newest)
         self.serving = before or newest
@@ -287,7 +283,7 @@ class VectorIndexer:
         self._note_service()
 
     def step(self) -> bool:
-        """Does a little of what there is to do; returns whether there was anything. Raises Damaged, LibraryError."""
+        """Do a little of what there is to do; returns whether there was anything. Raises Damaged, LibraryError."""
         if self.wants_descriptions and not self._describing:
             self._describe()
         if self._take_in():
@@ -309,13 +305,13 @@ class VectorIndexer:
     # Starting
 
     def _check_origin(self) -> None:
-        """Forgets whose texts are whose when that was noted of another history; the vectors stay, by their texts."""
+        """Forget whose texts are whose when that was noted of another history; the vectors stay, by their texts."""
         applied = int(self._vectors.state("applied") or 0)
         if applied and self._vectors.state("mark") != self._mark(applied):
             self._vectors.forget_texts()
 
     def _mark(self, sequence: int) -> str:
-        """Returns what tells the history up to this change from every other."""
+        """Return what tells the history up to this change from every other."""
         changes = self._store.changes(sequence - 1, 1)
         if not changes or changes[0].sequence != sequence:
             return ""
@@ -340,7 +336,7 @@ class VectorIndexer:
         service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
 
     def _before(self, newest: IndexingState) -> IndexingState | None:
-        """Returns the model that was in service before, if it has vectors and can still be opened."""
+        """Return the model that was in service before, if it has vectors and can still be opened."""
         kept = {model.name: model for model in reversed(self._vectors.models())}
         for name in dict.fromkeys([*self._served, *kept]):
             model = kept.get(name, newest.model)
@@ -389,7 +385,7 @@ class VectorIndexer:
             waiting.pop(resource, None)
 
     def _fill(self, service: IndexingState, resource: int, texts: Mapping[TextRole, TextDigest]) -> None:
-        """Gives a resource the vectors that its texts have already, and has the others wait."""
+        """Give a resource the vectors that its texts have already, and has the others wait."""
         known = self._vectors.known(service.model, [text.hash for text in texts.values()])
         for role, text in texts.items():
             if text.hash in known:
@@ -423,14 +419,14 @@ class VectorIndexer:
             self._load(service, TextRole.DESCRIPTION)
 
     def _note_service(self) -> None:
-        """Notes which model is in service and which was before."""
+        """Note which model is in service and which was before."""
         name = self.serving.model.name
         self._served = [name, *(other for other in self._served if other != name)][:2]
         for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
             self._vectors.note(key, served)
 
     def _settle(self) -> None:
-        """Puts a changed model in service once it is complete, and deletes all models but it and the one before."""
+        """Put a changed model in service once it is complete, and deletes all models but it and the one before."""
         if self.coming is not None and self.coming.is_complete:
             self._say(f"{self.coming.model.name} is complete and in service")
             self.serving, self.coming, self._swept = self.coming, None, False

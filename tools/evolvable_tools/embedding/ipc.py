@@ -1,6 +1,6 @@
-"""How servers and the embedder's process find each other and talk: JSON over a local connection with a shared key.
+"""The connection between a server and the embedder's process: JSON over a local connection with a shared key.
 
-One connection to the embedder's process, used for one task at a time; late answers are told by their numbers.
+A connection serves one task at a time. The number of an answer shows to which task it belongs.
 """
 
 import contextlib
@@ -48,12 +48,12 @@ class Announcement:
     protocol: int = PROTOCOL
 
     def offers(self, spec: str) -> bool:
-        """Returns whether this process is what somebody who names this spec would start."""
+        """Return whether this process is what somebody who names this spec would start."""
         return (self.spec, self.protocol) == (spec, PROTOCOL)
 
 
 def announce(home: Path, announcement: Announcement) -> None:
-    """Writes the announcement, whole or not at all. Raises OSError."""
+    """Write the announcement, whole or not at all. Raises OSError."""
     new = home / f"{ADDRESS}.new"
     with open(new, "w", encoding="utf-8", opener=private_file) as file:
         json.dump(asdict(announcement), file)
@@ -61,7 +61,7 @@ def announce(home: Path, announcement: Announcement) -> None:
 
 
 def read_announcement(home: Path) -> Announcement | None:
-    """Returns the announcement, None when there is none that can be read."""
+    """Return the announcement, None when there is none that can be read."""
     try:
         said = json.loads((home / ADDRESS).read_bytes())
         return Announcement(
@@ -72,7 +72,7 @@ def read_announcement(home: Path) -> Announcement | None:
 
 
 def remove_announcement(home: Path) -> None:
-    """Removes this process's own announcement."""
+    """Remove this process's own announcement."""
     said = read_announcement(home)
     if said is not None and said.pid == os.getpid():
         with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def remove_announcement(home: Path) -> None:
 
 
 def listen(home: Path) -> Listener:
-    """Returns a listener on a local address; for whoever holds the lock. Raises OSError."""
+    """Return a listener on a local address; for the holder of the lock. Raises OSError."""
     path = home / _SOCKET
     if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
         with contextlib.suppress(OSError):  # some file systems have no sockets
@@ -92,7 +92,7 @@ def listen(home: Path) -> Listener:
 
 
 def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
-    """Returns an open line to the process; None when it does not listen, or not to somebody with our key."""
+    """Return an open line to the process; None when it does not listen, or not to somebody with our key."""
     address = announcement.address
     try:
         key = (home / _KEY).read_bytes()
@@ -106,7 +106,7 @@ def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None
 
 
 def new_key(home: Path) -> bytes:
-    """Makes the key that both sides must know, readable by this user only, and returns it. Raises OSError."""
+    """Make the key that both sides must know, readable by this user only, and returns it. Raises OSError."""
     key = secrets.token_bytes(32)
     new = home / f"{_KEY}.new"
     new.unlink(missing_ok=True)
@@ -117,12 +117,12 @@ def new_key(home: Path) -> bytes:
 
 
 def send(line: "Connection[Any, Any]", message: dict[str, Any]) -> None:
-    """Sends a message. Raises OSError or ValueError (too long)."""
+    """Send a message. Raises OSError or ValueError (too long)."""
     line.send_bytes(json.dumps(message).encode("ascii"))
 
 
 def receive(line: "Connection[Any, Any]") -> dict[str, Any]:
-    """Returns the next message. Raises EOFError, OSError or Garbled."""
+    """Return the next message. Raises EOFError, OSError or Garbled."""
     try:
         message = json.loads(line.recv_bytes(MAX_MESSAGE))
     except (ValueError, RecursionError) as error:
@@ -144,7 +144,7 @@ class EmbedderConnection:
         self.owes = self.is_lost = False
 
     def begin(self, task: str) -> int:
-        """Sends a task; returns its number. It may turn out that the line is lost."""
+        """Send a task; returns its number. It may turn out that the line is lost."""
         self._number += 1
         self._unanswered += 1
         if self._unanswered > _MOST_UNANSWERED:
@@ -154,7 +154,7 @@ class EmbedderConnection:
         return self._number
 
     def ask(self, number: int, question: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Returns the answer to a question about the task of this number; None when none comes in time or at all."""
+        """Return the answer to a question about the task of this number; None when none comes in time or at all."""
         self._send(question | {"number": number})
         self.owes = True
         deadline = time.monotonic() + seconds
@@ -165,12 +165,12 @@ class EmbedderConnection:
         return None
 
     def drain(self) -> None:
-        """Throws away what has come meanwhile, and notes when the process has gone; never waits."""
+        """Throw away what has come meanwhile, and notes when the process has gone; never waits."""
         while self._next(0) is not None:
             pass
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _send(self, message: dict[str, Any]) -> None:

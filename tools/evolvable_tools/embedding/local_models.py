@@ -1,9 +1,4 @@
-"""What the modules that work with vectors share: the types of arrays, and rows of length 1.
-
-The light embedder: an ONNX model and its tokenizer, without torch.
-
-The other embedder: any model of sentence-transformers.
-"""
+"""The local embedders: an ONNX model with its tokenizer and without torch, and any model of sentence-transformers."""
 
 import hashlib
 import json
@@ -24,7 +19,7 @@ Floats: TypeAlias = NDArray[np.float32]
 
 
 def normalize_rows(rows: Floats) -> Floats:
-    """Returns the rows brought to length 1; a row of nothing but zeros, or of no numbers, becomes zeros."""
+    """Return the rows brought to length 1; a row of nothing but zeros, or of no numbers, becomes zeros."""
     rows = np.nan_to_num(rows.astype(np.float32, copy=False), nan=0.0, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
@@ -64,7 +59,7 @@ class OnnxEmbedder:
 
     @classmethod
     def open(cls, model: str) -> Self:
-        """Returns the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
+        """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
         files = _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
         try:
             return cls(files.name, _session(files.weights), _tokenizer(files.tokenizer), _by_first_token(files.pooling))
@@ -75,7 +70,7 @@ class OnnxEmbedder:
             ) from error
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Returns one row for each text; see Embedder."""
+        """Return one row for each text; see Embedder."""
         encoded = self._tokenizer.encode_batch([_plain(text) for text in texts])
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
@@ -103,7 +98,7 @@ class OnnxEmbedder:
 
 
 def _plain(text: str) -> str:
-    """Returns the text without what is no Unicode, which the tokenizer would refuse."""
+    """Return the text without what is no Unicode, which the tokenizer would refuse."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -112,7 +107,7 @@ def _session(weights: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     # The calls of several threads run side by side, each on its own. The arena would keep the memory of the largest
-    # batch for ever, measured at 130 MB.
+    # batch until the process ends, measured at 130 MB.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
@@ -174,7 +169,7 @@ def _from_hub(model: str) -> _Files:
 
 
 def _fetched(model: str, names: Sequence[str]) -> Path | None:
-    """Returns the first of these files that the model has; None when it is known to have none of them.
+    """Return the first of these files that the model has; None when it is known to have none of them.
 
     Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
     """
@@ -211,7 +206,7 @@ class TorchEmbedder:
 
     @classmethod
     def open(cls, model: str) -> Self:
-        """Returns the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
+        """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
         folder = Path(model) if Path(model).is_dir() else _packaged() if model == DEFAULT_MODEL else None
         try:
             from sentence_transformers import SentenceTransformer
@@ -225,7 +220,7 @@ class TorchEmbedder:
             ) from error
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Returns one row for each text; see Embedder."""
+        """Return one row for each text; see Embedder."""
         rows = [self._encoded(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
@@ -244,7 +239,7 @@ def _packaged() -> Path | None:
 
 
 def _named(folder: Path) -> str:
-    """Returns a folder's name with a hash of its weights."""
+    """Return a folder's name with a hash of its weights."""
     digest = hashlib.sha256()
     for weights in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         with weights.open("rb") as file:

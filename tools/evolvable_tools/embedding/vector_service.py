@@ -1,6 +1,6 @@
-"""Answering: what a message of a client asks, and what it is told.
+"""The process that embeds for one library, shared by all its servers: its lock, its threads and its answers.
 
-The process that embeds for one library: started by whoever asks first, shared by all, gone when nobody asks.
+The first server that asks starts it. It ends when it is idle.
 """
 
 import contextlib
@@ -51,13 +51,13 @@ class RequestHandler:
         self._tasks: OrderedDict[tuple[str, str], Floats] = OrderedDict()
 
     def prepare(self, task: str) -> Prepared:
-        """Embeds a task with the model that serves."""
+        """Embed a task with the model that serves."""
         service = self._keeper.serving
         vector = self._vector(service, task)
         return Prepared(task, service, vector, service.matrix.product(vector))
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
-        """Returns the answer to a question about a task, ready to send. Raises Garbled."""
+        """Return the answer to a question about a task, ready to send. Raises Garbled."""
         if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
@@ -132,7 +132,7 @@ _NICE = 10
 
 
 def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False) -> int:
-    """Embeds for the library in `home` until there is no reason to; returns the exit status.
+    """Embed for the library in `home` until there is no reason to; returns the exit status.
 
     0 when another process does it already, with the same spec. One with another spec is asked to end first; with
     `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
@@ -143,13 +143,13 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         embedder = _take_over(home, spec, lock, give_way)
         if embedder is None:
             return 0
-        # Whoever started this process has opened the library.
+        # The server that started this process has opened the library.
         with Store.open(home, registered=lambda: [home]) as store, Vectors.open(home) as vectors:
             keeper = VectorIndexer(store, vectors, embedder, spec, _say)
             _Office(home, spec, keeper, idle).open()
         return 0
     except DamagedVectors as error:
-        _say(f"{kept.FILE} is damaged ({error}) and made anew")
+        _say(f"{kept.FILE} is damaged ({error}) and is rebuilt")
         kept.set_aside(home)
         return 0
     except EvolvableError as error:
@@ -164,7 +164,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
 
 
 def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedder | None:
-    """Takes the lock and returns the embedder; None when the library is served already.
+    """Take the lock and returns the embedder; None when the library is served already.
 
     While another model is served the new one is loaded first, so that the time between them is short; one that gives
     way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
@@ -191,7 +191,7 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
 
 
 class _Office:
-    """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in step."""
+    """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in sync."""
 
     def __init__(self, home: Path, spec: str, keeper: VectorIndexer, idle: float) -> None:
         self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
@@ -202,7 +202,7 @@ class _Office:
         self._left = time.monotonic()
 
     def open(self) -> None:
-        """Serves until there is no reason to. Raises Damaged, LibraryError."""
+        """Serve until there is no reason to. Raises Damaged, LibraryError."""
         key = ipc.new_key(self._home)
         listener = ipc.listen(self._home)
         background = threading.Thread(target=self._keep, name="keeper", daemon=True)
@@ -230,7 +230,7 @@ class _Office:
         return not self._clients and time.monotonic() - self._left > self._idle
 
     def _keep(self) -> None:
-        """Keeps the vectors in step, at a lower priority than answers where threads have one of their own."""
+        """Keep the vectors in sync, at a lower priority than answers where threads have one of their own."""
         with contextlib.suppress(OSError, AttributeError):
             if sys.platform == "linux":
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
@@ -258,7 +258,7 @@ class _Office:
             threading.Thread(target=self._attend, args=(line, key), name="client", daemon=True).start()
 
     def _attend(self, line: "Connection[Any, Any]", key: bytes) -> None:
-        """Answers one client until it goes away or talks nonsense."""
+        """Answer one client until it goes away or talks nonsense."""
         me = threading.get_ident()
         with contextlib.suppress(OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError), line:
             deliver_challenge(line, key)
@@ -298,7 +298,7 @@ def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 
 
 def _identities(home: Path) -> list[tuple[int, int] | None]:
-    """Returns what tells the files of this process from others put in their place."""
+    """Return what tells the files of this process from others put in their place."""
     found: list[tuple[int, int] | None] = []
     for name in (ipc.LOCK, kept.FILE, ipc.ADDRESS):
         try:
@@ -310,7 +310,7 @@ def _identities(home: Path) -> list[tuple[int, int] | None]:
 
 
 def _say(text: str) -> None:
-    """Writes a line to the log, which starts again when it is too long."""
+    """Write a line to the log, which starts again when it is too long."""
     with contextlib.suppress(OSError, ValueError):
         if os.fstat(sys.stderr.fileno()).st_size > _MOST_LOG:
             os.ftruncate(sys.stderr.fileno(), 0)

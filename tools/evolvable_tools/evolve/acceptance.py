@@ -1,11 +1,4 @@
-"""The operator Evaluate: everything a candidate has to pass before it may be committed, and the paired measurement.
-
-The operator Commit of a run: what Evaluate found is offered to the frontier, and what came of it is written down.
-
-What a run will take, before most of it is spent: from a few trials of its own, never from a constant.
-
-Before the search: a pilot that says what the run will take, and the base measured against itself.
-"""
+"""The operators Evaluate and Commit of a run, its cost estimate, and its calibration before the search."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,17 +7,26 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.candidates.static_gate import find_executable_change
+from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
 from evolvable_tools.evolve.optimizers.reflection import training_batch
 from evolvable_tools.evolve.optimizers.selection import Admission, AdmissionResult, Frontier, FrontierMember
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
+from evolvable_tools.evolve.run_context import QUESTION_TOKENS, NeedsPerson, RunContext
+from evolvable_tools.evolve.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeSetup,
+    check_calibration,
+    family_warning,
+    rubric_digest,
+    run_judge_calibration,
+    samples_digest,
+)
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import pair_scores
-from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
-from evolvable_tools.evolve.trials.budget import BudgetLimits
+from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
@@ -44,7 +46,7 @@ class Evaluator:
         self._run = run
 
     async def __call__(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Returns what was found. Raises BudgetSpent, Stopped."""
+        """Return what was found. Raises BudgetSpent, RunStopped."""
         why, decision = self._static(candidate, against)
         if decision is None:
             why, decision = self._allowed(candidate)
@@ -69,8 +71,6 @@ class Evaluator:
         run, state = self._run, self._run.state
         record = state.step.get("checked")
         if record is None:
-            from evolvable_tools.evolve.candidates.static_gate import check_candidate
-
             known = {one.digest for one in state.candidates.values() if one.decision is not None}
             report = check_candidate(
                 against, candidate, tasks=[*run.train, *run.val], judge_texts=run.judge_texts, known=known
@@ -91,7 +91,9 @@ class Evaluator:
     def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
         """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
         run, state = self._run, self._run.state
-        why = "" if run.apart else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
+        why = (
+            "" if run.sandboxed else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
+        )
         if not why:
             return "", None
         said = state.allowed.get(candidate.digest)
@@ -144,13 +146,13 @@ class Evaluator:
 
 
 def tampering_reason(trials: Sequence[Trial]) -> str:
-    """Returns why these trials are worth nothing, '' when nothing was tampered with."""
+    """Return why these trials are worth nothing, '' when nothing was tampered with."""
     why = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
     return why and f"discarded: while it was measured, {why}"
 
 
 def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
-    """Returns the mean score of each task over the repeats that counted; tasks without any are left out."""
+    """Return the mean score of each task over the repeats that counted; tasks without any are left out."""
     scores: dict[str, list[float]] = {}
     for trial in trials:
         if trial.score is not None and trial.outcome.counts and program in (None, trial.program):
@@ -169,7 +171,7 @@ def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: flo
 
 
 def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
-    """Returns the one with the highest validation score; of equals the smaller, then the older."""
+    """Return the one with the highest validation score; of equals the smaller, then the older."""
     measured = [one for one in candidates if one.mean is not None]
     return min(measured, key=lambda one: (-(one.mean or 0.0), one.size, one.iteration), default=None)
 
@@ -188,7 +190,7 @@ class FrontierCommit:
         self._run, self._capacity, self._admission = run, capacity, admission
 
     def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Returns whether the candidate was admitted, and writes down why."""
+        """Return whether the candidate was admitted, and write down why."""
         run, state = self._run, self._run.state
         digest = evaluated.candidate.digest
         said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
@@ -211,7 +213,7 @@ class SingleCommit:
         self._run = run
 
     def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Returns the better one, and writes down why."""
+        """Return the better one, and write down why."""
         committed = commit_if_better(evaluated)
         said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
         decision = CandidateDecision.ADMITTED if committed.accepted else said or CandidateDecision.REJECTED
@@ -222,7 +224,7 @@ class SingleCommit:
 def record_decision(
     run: RunContext, decision: CandidateDecision, why: str, candidate: str = "", frontier: tuple[str, ...] | None = None
 ) -> None:
-    """Ends an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
+    """End an iteration: what became of it, the frontier after it, the best, and how long there was no new one."""
     state = run.state
     members = state.frontier if frontier is None else frontier
     now = select_best([state.candidates[digest] for digest in {*members, state.best}])
@@ -241,7 +243,7 @@ def record_decision(
 
 
 def to_member(candidate: RunCandidate) -> FrontierMember:
-    """Returns a candidate as the frontier has it."""
+    """Return a candidate as the frontier has it."""
     return FrontierMember(
         candidate.name, candidate.digest, candidate.mean or 0.0, candidate.size, scores=dict(candidate.scores)
     )
@@ -281,12 +283,12 @@ class CostEstimate:
 
 
 def test_repeat_count(settings: RunSettings, tasks: int) -> int:
-    """Returns how often each test task is run under each arm."""
+    """Return how often each test task is run under each arm."""
     return settings.test_repeats or (1 if tasks >= SINGLE_REPEAT_TASKS else 3)
 
 
 def estimate_cost(settings: RunSettings, sizes: RunSizes, pilot: Sequence[Trial]) -> CostEstimate:
-    """Returns the estimate from these trials, whichever of them counted."""
+    """Return the estimate from these trials, whichever of them counted."""
     low, high = (
         _count_evaluations(settings, sizes, rounds) for rounds in (min(1, settings.iterations), settings.iterations)
     )
@@ -305,8 +307,8 @@ def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> i
     return calibration + search + last
 
 
-def check_budget_floor(limits: BudgetLimits, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
-    """Raises BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
+def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
+    """Raise BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
     if not pilot:
         return
     each = len(pilot)
@@ -337,7 +339,7 @@ class ExecutorFailing(EvolvableError):
 
 
 async def calibrate_run(run: RunContext) -> None:
-    """Takes the run to CALIBRATED. Raises ExecutorFails, BudgetTooSmall, BudgetSpent, Stopped."""
+    """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
     if run.state.phase is RunPhase.NEW:
         await _run_pilot(run)
     settings, base = run.settings, run.base
@@ -372,11 +374,60 @@ async def _run_pilot(run: RunContext) -> None:
     if not counted:
         why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
         run.note("pilot", why=why)
-        hint = "Mend it, then continue the run, or start another where the task set or the program has to change."
+        hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     guess = estimate_cost(settings, RunSizes(len(tasks), len(run.val), run.sealed.size), counted)
-    check_budget_floor(BudgetLimits(**asdict(settings.limit)), guess, counted)
+    check_budget_floor(settings.limit, guess, counted)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
+
+
+async def calibrate_judge(run: RunContext, judging: JudgeSetup, model: ProposerModel, label: str) -> None:
+    """Have the judge score the known answers of each rubric, and record how often it was right.
+
+    model: the judge, as it is asked now. label: of the executor that runs the tasks.
+    Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
+    """
+    for rubric, samples in judging.samples.items():
+        known = samples_digest(samples)
+        kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
+        if kept:
+            found = JudgeCalibration.from_record(kept[-1])
+        else:
+            found = await run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            run.note(
+                "judge",
+                by=model.name,
+                label=model.label,
+                known=known,
+                calibration=asdict(found),
+                agreement=found.agreement,
+                passed=found.passes,
+                about=rubric[:200],
+                warning=family_warning(run.settings.executor, model.name, label),
+            )
+        check_calibration(found)
+        judging.calibrations[rubric_digest(rubric)] = found
+
+
+class _PaidJudge:
+    """A judge whose questions are reserved in the run's budget and recorded."""
+
+    def __init__(self, run: RunContext, model: ProposerModel) -> None:
+        self._run, self._model = run, model
+        self.name, self.label = model.name, model.label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        self._run.check()
+        with self._run.budget.reserving(ModelUsage(QUESTION_TOKENS, 0, 1)) as settle:
+            try:
+                answer = await self._model.ask(question)
+            except NoAnswer as error:
+                settle(error.usage)
+                self._run.paid("", "judge", error.usage, self.name)
+                raise
+            settle(answer.usage)
+            self._run.paid("", "judge", answer.usage, self.name)
+            return answer

@@ -1,7 +1,4 @@
-"""Adoption: what a run promoted becomes the library's, in one operation, where nothing changed meanwhile.
-
-The canary watch: whether what was adopted does as well in real sessions as what it replaced.
-"""
+"""Adopt what a run promoted, in one operation, and watch whether it does as well in real sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +8,12 @@ from evolvable_store.errors import Conflict, InvalidArgument, Refused
 from evolvable_store.objects import PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage.evidence import Outcome, list_attempts
+from evolvable_store.storage.evidence import Outcome
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.candidates.static_gate import review_change
-from evolvable_tools.evolve.driver import iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, find_run, translate_damage
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
 from evolvable_tools.evolve.ledger.run_state import RunState
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
@@ -64,7 +61,7 @@ class Adoption:
 
 @dataclass(frozen=True)
 class AdoptionPreview:
-    """What an adoption would make live, for whoever decides. diff: all of it."""
+    """What an adoption would make live, for the person who decides. diff: all of it."""
 
     run: str
     verdict: str
@@ -108,7 +105,7 @@ def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> 
 
 @translate_damage
 def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *, unproven: bool = False) -> Adoption:
-    """Makes the finalist of a run live: one operation by the person who adopts, or nothing.
+    """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
     unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
     Drifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person.
@@ -140,7 +137,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
 
 @translate_damage
 def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "") -> AdoptionUndone:
-    """Takes an adoption back: a new operation, which leaves alone what somebody changed since.
+    """Take an adoption back: a new operation, which leaves alone what somebody changed since.
 
     Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
     """
@@ -157,7 +154,7 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
 
 
 def _is_live(library: Library, state: RunState) -> bool:
-    """Returns whether what was adopted is there still; anybody may have undone it by its operation."""
+    """Return whether what was adopted is there still; anybody may have undone it by its operation."""
     heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
     return all((head.version if head else None) == after for head, after in heads)
 
@@ -185,7 +182,7 @@ class _Put:
 
 
 def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
-    """Returns what is to be written. Raises Drifted when something is not as it was evaluated."""
+    """Return what is to be written. Raises Drifted when something is not as it was evaluated."""
     pins = {pin["ref"]: pin for pin in state.settings["program"]}
     refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
     by_part = {f"{ref.kind}:{ref.name}": ref for ref in refs}
@@ -268,7 +265,7 @@ def _publish_puts(
 
 
 def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
-    """Returns the files of a part; those that were there keep their mode."""
+    """Return the files of a part; those that were there keep their mode."""
     if part is None:
         return {}
     modes = {path: file.mode for path, file in before.items()}
@@ -283,7 +280,7 @@ _KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class SuccessRate:
-    """So many successes among n known ends, with Wilson's 95 % interval."""
+    """So many successes among n rated uses, with Wilson's 95 % interval."""
 
     successes: int
     n: int
@@ -317,7 +314,7 @@ class MonitoredAdoption:
 
 @translate_damage
 def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True) -> list[MonitoredAdoption]:
-    """Compares every adoption with what was there before, and proposes to take back what is surely worse, once.
+    """Compare every adoption with what was there before, and proposes to take back what is surely worse, once.
 
     Worse is what lies wholly below, by the intervals of both. Raises LedgerBusy.
     """
@@ -341,7 +338,7 @@ def _compare_versions(library: Library, ref: Ref, before: int | None, after: int
     head = library.store.head_or_none(ref)
     if head is None or before is None or after is None:
         return None  # what is new is compared with nothing, and what is gone is not used
-    every = list_attempts(library.store.backend, [head.id], versions=True)
+    every = library.store.backend.evidence.list_attempts([head.id], versions=True)
     ends = {
         version: [one.outcome for one in every if one.used and one.version == version and one.outcome in _KNOWN_ENDS]
         for version in (before, after)

@@ -1,357 +1,198 @@
-"""What a run is driven with, by its settings: who runs the tasks, and who thinks."""
+"""Make the parts of a run that its settings name, and check before that everything they need is here."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evolvable_store.errors import InvalidArgument, Refused
+from evolvable_store.errors import InvalidArgument
+from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.executors.base import Executor
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.proposers.proposer_model import HandOffModel, ProposerModel
-from evolvable_tools.evolve.run_config import RunSettings
-from evolvable_tools.evolve.task import Price, Task
-from evolvable_tools.llm import NamedCommands
-from evolvable_tools.llm.command_model import command_of
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
+from evolvable_tools.evolve.executors.command_executor import check_named_executor
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
+from evolvable_tools.evolve.ledger.run_reducer import load_run_state
+from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.proposers.proposer_model import (
+    JUDGE_ROLES,
+    PROPOSER_ROLES,
+    HandOffModel,
+    ModelSpec,
+    command_words,
+    make_proposer_model,
+)
+from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSettings
+from evolvable_tools.evolve.run_context import RunTampered
+from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
+from evolvable_tools.evolve.scorers.registry import known_samples
+from evolvable_tools.evolve.task import TaskSet
+from evolvable_tools.evolve.tasks.locate import IntegrityGuard, load_taskset, needs_commands
+from evolvable_tools.evolve.tasks.reader import scorer_files
+from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer, refuse_changed, registered_scorers
+from evolvable_tools.library import Caller, Library
 
-if TYPE_CHECKING:
-    from evolvable_tools.evolve.proposers.proposer_model import ModelSpec
-
-EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
-
-CLIENTS = ("claude", "codex")
-"""Clients that only answer, by a command line of ours."""
-
-JUDGE_ROLES = ("judges", "proposers")
-"""The roles in which a judge is named: whoever thinks may judge as well."""
+EXECUTOR_DIR = "executor"
+"""The directory of a run in which a command finds the files of the task set."""
 
 
-@dataclass(frozen=True)
-class HostContext:
-    """What this machine has for runs. environment: all of it that children get. key, address: of the Anthropic
-    API, proxy: through which it is asked.
+@dataclass(frozen=True, slots=True)
+class ExecutorKind:
+    """A kind of executor.
 
-    credentials: of a client's own sign-in, by the client's name. redactor: takes secrets out of what leaves. sandbox:
-    what a sandbox for trials is chosen by. hidden: folders that no trial may see, the library's above all. commands:
-    those that the person named, by role (executors, proposers, judges, scorers); no other runs. None: the caller names
-    commands itself, as a test does.
+    target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to show first that a
+    program reaches its model.
     """
 
-    environment: Mapping[str, str]
-    key: str | None = None
-    address: str | None = None
-    credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
-    redactor: Redactor = field(default_factory=Redactor)
-    sandbox: SandboxChoice = SandboxChoice()
-    hidden: tuple[Path, ...] = ()
-    commands: Mapping[str, NamedCommands] | None = None
-    proxy: str | None = None
-
-    @property
-    def scorers(self) -> NamedCommands | None:
-        """Return the scorers that the person registered."""
-        return self.commands["scorers"] if self.commands is not None else None
-
-    @property
-    def apart(self) -> Sandbox | None:
-        """Return the sandbox that works here, None where there is none."""
-        return sandbox_of(self.sandbox).sandbox
+    target: str
+    runs_commands: bool = False
+    uses_taskset_files: bool = False
+    needs_canary: bool = False
 
 
-class SubmittedAnswers(Mapping[str, Mapping[str, Any]]):
-    """The answers that other processes left in a run's folder, by their question's id."""
-
-    def __init__(self, folder: RunDirectory) -> None:
-        self._folder = folder
-
-    def __getitem__(self, question: str) -> Mapping[str, Any]:
-        answer = self._folder.answer(question)
-        if not isinstance(answer, dict):
-            raise KeyError(question)
-        return answer
-
-    def __iter__(self) -> Any:
-        return iter(path.stem for path in sorted((self._folder.path / "answers").glob("*.json")))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def parse_executor_spec(text: str, named: NamedCommands | None = None, **more: Any) -> dict[str, Any]:
-    """Returns the executor that a text names: claude, codex or anthropic with a model behind a colon, simulated, or a
-    command that the person named. Without `named` it is a command as a shell reads it, in which {python} is this
-    interpreter.
-
-    more: what else that kind needs; None is left out. Raises InvalidArgument, Refused for what nobody named.
-    """
-    given = {name: value for name, value in more.items() if value is not None}
-    kind, _, rest = text.partition(":")
-    if kind in ("claude", "codex", "anthropic"):
-        if not rest:
-            raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
-        return {"kind": kind, "model": rest, **given}
-    if text == "simulated":
-        return {"kind": "simulated", **given}
-    if named is not None:
-        return {"kind": "command", "name": text, "command": list(named.get(text).words), **given}
-    command = command_of(text)
-    if not command:
-        raise InvalidArgument("Nobody is named who runs the tasks.", f"It is one of {', '.join(EXECUTORS)}.")
-    return {"kind": "command", "command": list(command), **given}
-
-
-def _check_executor_named(spec: Mapping[str, Any], means: HostContext) -> None:
-    """Raises Refused when the command of an executor is not what the person named."""
-    if means.commands is None:
-        return
-    named, name = means.commands["executors"], str(spec.get("name") or "")
-    if not name:
-        text = "The executor of this run is a command line, and commands are named by a person."
-        raise Refused(text, f"{named.hint} Then start a new run with that name.")
-    if list(named.get(name).words) != list(spec["command"]):
-        hint = "Start a new run, or have the person name the command as it was."
-        raise Refused(f"The executor {name} is another command now than when the run began.", hint)
-
-
-def make_executor(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    """Returns the executor that a run's settings name.
-
-    tasks: those that a simulation knows the truth of. files: of the task set, among which a command finds its own;
-    they are written to `place`. Raises InvalidArgument, ClientTrouble.
-    """
-    kind = str(spec.get("kind"))
-    if kind not in _MAKERS:
-        raise InvalidArgument(f"{ascii(kind[:40])} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
-    return _MAKERS[kind](spec, means, tasks, files, place)
-
-
-def _make_command(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-
-    _check_executor_named(spec, means)
-    for path, data in files.items():
-        target = place / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists() or target.read_bytes() != data:
-            target.write_bytes(data)
-    return CommandExecutor(
-        spec["command"],
-        folder=place,
-        environment=means.environment,
-        label=spec.get("label")
-        or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
-        or (f"command {spec['name']}" if spec.get("name") else ""),
-        version=spec.get("version", ""),
-        free=bool(spec.get("free")),
-        sandbox=means.apart,
-        helpers=[path for path in spec.get("helpers", ()) if path in files],
-        hidden=means.hidden,
-    )
-
-
-def _make_claude(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
-
-    return ClaudeExecutor(_client_settings("claude", spec, means))
-
-
-def _make_codex(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
-
-    return CodexExecutor(_client_settings("codex", spec, means))
-
-
-def _client_settings(name: str, spec: Mapping[str, Any], means: HostContext) -> Any:
-    from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
-
-    if not spec.get("model"):
-        raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
-    binary = spec.get("binary") or shutil.which(name, path=means.environment.get("PATH")) or name
-    return ClientSettings(
-        binary,
-        read_client_version(binary, means.environment),
-        spec["model"],
-        means.environment,
-        credentials=means.credentials.get(name),
-        tools=tuple(spec.get("tools", ())),
-        config=spec.get("config", ""),
-        price=_parse_price(spec),
-        scripted=bool(spec.get("scripted")),
-        sandbox=means.apart,
-        hidden=means.hidden,
-    )
-
-
-def _make_anthropic(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-    from evolvable_tools.llm.anthropic_model import ADDRESS
-
-    if not means.key:
-        raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
-    return AnthropicExecutor(
-        ApiSettings(
-            means.key,
-            spec["model"],
-            base_url=means.address or ADDRESS,
-            proxy=means.proxy,
-            price=_parse_price(spec),
-            scripted=bool(spec.get("scripted")),
-            sandbox=means.apart,
-            hidden=means.hidden,
-        )
-    )
-
-
-def _make_simulated(
-    spec: Mapping[str, Any], means: HostContext, tasks: Sequence[Task], files: Mapping[str, bytes], place: Path
-) -> Executor:
-    from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
-
-    return SimulatedExecutor(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
-
-
-_MAKERS: Mapping[str, Callable[..., Executor]] = {
-    "command": _make_command,
-    "claude": _make_claude,
-    "codex": _make_codex,
-    "anthropic": _make_anthropic,
-    "simulated": _make_simulated,
+EXECUTOR_KINDS = {
+    "command": ExecutorKind("command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True),
+    "claude": ExecutorKind("claude_cli:ClaudeExecutor", runs_commands=True, needs_canary=True),
+    "codex": ExecutorKind("codex_cli:CodexExecutor", runs_commands=True, needs_canary=True),
+    "anthropic": ExecutorKind("anthropic_api:AnthropicExecutor", needs_canary=True),
+    "simulated": ExecutorKind("simulated:SimulatedExecutor"),
 }
 
 
-def make_proposer_model(settings: RunSettings, means: HostContext, folder: RunDirectory) -> ProposerModel:
-    """Returns who thinks: whoever submits answers, the Anthropic API, or a command. Raises InvalidArgument, Refused."""
-    who, _, model = settings.brain.partition(":")
-    if who == "handoff":
-        return HandOffModel(SubmittedAnswers(folder), model)
-    return make_model_spec(settings.brain, ("proposers",), settings, means, folder)
+def executor_kind(spec: Mapping[str, Any]) -> ExecutorKind:
+    """Return the kind of the executor that a run's settings name; one without a target is unknown."""
+    return EXECUTOR_KINDS.get(str(spec.get("kind")), ExecutorKind(""))
 
 
-def command_words(who: str, roles: Sequence[str], means: HostContext) -> tuple[str, ...]:
-    """Returns the command of somebody who thinks: a client that only answers, or what the person named in one of these
-    roles. Raises Refused, InvalidArgument."""
-    if means.commands is None or who in CLIENTS:
-        return command_of(who)
-    for role in roles:
-        if who in means.commands[role].commands:
-            return means.commands[role].get(who).words
-    return means.commands[roles[0]].get(who).words
+def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, directory: Path) -> Executor:
+    """Return the executor that a run's settings name.
 
-
-def make_model_spec(
-    who: str, roles: Sequence[str], settings: RunSettings, means: HostContext, folder: RunDirectory
-) -> "ModelSpec":
-    """Returns the Anthropic API or a command, as a brain that can be pickled. roles: in which a command is named.
-
-    Raises InvalidArgument, Refused.
+    directory: where a command finds the files of the task set. Raises InvalidArgument, Refused, ClientError.
     """
-    from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, model_name
+    module, _, name = executor_kind(spec).target.partition(":")
+    if not module:
+        kind = ascii(str(spec.get("kind"))[:40])
+        raise InvalidArgument(f"{kind} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
+    # Imported by name: a run needs one of them, and each starts slower than this module.
+    cls, files = getattr(import_module(f"evolvable_tools.evolve.executors.{module}"), name), scorer_files(taskset)
+    executor: Executor = cls.from_spec(spec, host, tasks=taskset.tasks, files=files, directory=directory)
+    return executor
 
-    opening = ModelSpec(
-        who,
-        folder.path.parents[1],
-        means.key,
-        means.address,
-        tuple(sorted(means.environment.items())),
-        model_price(settings.executor, model_name(who)),
-        bool(settings.executor.get("scripted")),
-        means.redactor,
-        () if who.partition(":")[0] == "anthropic" else command_words(who, roles, means),
-        means.proxy,
+
+def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, taskset: TaskSet) -> JudgeSetup | None:
+    """Return the judge of a run, None when no task needs one. Raises InvalidArgument, Refused."""
+    if not any(task.scorer.type == "judge" for task in taskset.tasks):
+        return None
+    spec = ModelSpec.from_settings(settings.judge, JUDGE_ROLES, settings, host, folder)
+    calibrations: dict[str, JudgeCalibration] = {}
+    return JudgeSetup(JudgeScorer(spec, calibrations), calibrations, known_samples(taskset.tasks))
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What the settings of a run name, opened. runs_commands: whether any of it starts a command."""
+
+    settings: RunSettings
+    taskset: TaskSet
+    executor: Executor
+    judging: JudgeSetup | None
+    brain: HandOffModel | ModelSpec
+    guard: IntegrityGuard
+    registered: Mapping[str, RegisteredScorer]
+    runs_commands: bool
+
+
+def make_run_parts(
+    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, state: RunState
+) -> RunParts:
+    """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
+    settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
+    taskset, ref = _open_taskset(library, caller, settings)
+    registered = registered_scorers(taskset.tasks, host.scorers)
+    refuse_changed(registered, settings.scorers)
+    kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
+    if kind.uses_taskset_files:
+        own = [word for word in settings.executor["command"] if Path(word).is_absolute() and Path(word).is_file()]
+        guarded = {**scorer_files(taskset), **{word: Path(word).read_bytes() for word in own}}
+    for scorer in registered.values():
+        guarded |= scorer.files
+    executor = make_executor(settings.executor, host, taskset, directory)
+    if executor.fingerprint != state.fingerprint:
+        raise RunTampered(
+            f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}.",
+            "Figures of both cannot stand beside each other: start a new run.",
+        )
+    return RunParts(
+        settings,
+        taskset,
+        executor,
+        make_judge(settings, host, folder, taskset),
+        make_proposer_model(settings, host, folder),
+        IntegrityGuard(library, caller, ref, guarded, directory),
+        registered,
+        kind.runs_commands or any(_is_command(who) for who, *_ in _models(settings)) or needs_commands(taskset),
     )
-    if not opening.name:  # a command that cannot be read is found now
-        raise InvalidArgument("Nobody is named who thinks.", "It is handoff, anthropic[:MODEL], or a command.")
-    return opening
 
 
-def starts_commands(settings: RunSettings) -> bool:
-    """Returns whether who runs the tasks, who judges or who thinks is a command, or a client that is one."""
-    thinking = {who.partition(":")[0] for who in (settings.brain, settings.judge)}
-    return settings.executor.get("kind") in ("command", "claude", "codex") or bool(
-        thinking - {"", "handoff", "anthropic"}
-    )
+def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tuple[TaskSet, Ref]:
+    """Return the task set that the run began with, and its ref. Raises RunTampered when its content differs now."""
+    named = Ref.parse(settings.task_set)
+    ref = named.within(named.scope or USER_SCOPE).at(settings.task_set_version)
+    taskset, _ = load_taskset(library, caller, ref)
+    if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
+        raise RunTampered(f"{ref} is not the task set that the run began with.")
+    return taskset, ref
 
 
-def check_commands_named(settings: RunSettings, means: HostContext) -> None:
-    """Raises Refused when a run needs a command that the person did not name, or named otherwise than it began with."""
-    if uses_taskset_files(settings.executor):
-        _check_executor_named(settings.executor, means)
-    if means.scorers is not None:
+def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield who proposes and who judges, with the verb, and the roles in which the person may have named it."""
+    yield settings.brain, "think", PROPOSER_ROLES
+    yield settings.judge, "judge", JUDGE_ROLES
+
+
+def _is_command(who: str) -> bool:
+    return who.partition(":")[0] not in ("", "anthropic", "handoff")
+
+
+@translate_damage
+def check_runnable(folder: RunDirectory, host: HostContext) -> None:
+    """Raise Refused when a run needs a command that the person did not name. Changes nothing."""
+    settings = load_run_state(folder).settings
+    if settings:
+        check_commands_named(RunSettings.from_json(settings), host)
+
+
+def check_commands_named(settings: RunSettings, host: HostContext) -> None:
+    """Raise Refused when a run needs a command that the person did not name, or names otherwise than at its start."""
+    if executor_kind(settings.executor).uses_taskset_files:
+        check_named_executor(settings.executor, host)
+    if host.scorers is not None:
         for name in settings.scorers:
-            means.scorers.get(name)
-    for who, roles in ((settings.brain, ("proposers",)), (settings.judge, JUDGE_ROLES)):
-        if who.partition(":")[0] not in ("", "anthropic", "handoff"):
-            command_words(who, roles, means)
+            host.scorers.get(name)
+    for who, _, roles in _models(settings):
+        if _is_command(who):
+            command_words(who, roles, host)
 
 
-def check_available(settings: RunSettings, means: HostContext, files: Mapping[str, bytes]) -> None:
-    """Raises InvalidArgument when somebody that a run needs is not here: a command, or a key. Nobody is asked yet.
+def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
+    """Raise InvalidArgument when a command or a key that a run needs is missing here. Asks no model.
 
-    files: of the task set, one of which may be the command that does the tasks.
+    files: of the task set; the executor's command may be one of them.
     """
-    for who, does, roles in (
-        (settings.brain, "think", ("proposers",)),
-        (settings.judge, "judge", JUDGE_ROLES),
-    ):
-        kind = who.partition(":")[0]
-        if kind == "anthropic" and not means.key:
-            raise InvalidArgument(
-                f"There is no key for the Anthropic API, which is to {does}.", "Set ANTHROPIC_API_KEY."
-            )
-        if kind not in ("", "anthropic", "handoff"):
-            _check_on_path(command_words(who, roles, means)[:1], f"to {does}", means)
-    check_commands_named(settings, means)
-    if uses_taskset_files(settings.executor):
+    for who, verb, roles in _models(settings):
+        if who.partition(":")[0] == "anthropic" and not host.key:
+            text = f"There is no key for the Anthropic API, which is to {verb}."
+            raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
+        if _is_command(who):
+            _check_on_path(command_words(who, roles, host)[:1], verb, host)
+    check_commands_named(settings, host)
+    if executor_kind(settings.executor).uses_taskset_files:
         first = [word for word in settings.executor["command"][:1] if word not in files and word != "{python}"]
-        _check_on_path(first, "to do the tasks", means)
+        _check_on_path(first, "do the tasks", host)
 
 
-def _check_on_path(words: Sequence[str], what: str, means: HostContext) -> None:
+def _check_on_path(words: Sequence[str], verb: str, host: HostContext) -> None:
     for word in words:
-        if not Path(word).parent.name and shutil.which(word, path=means.environment.get("PATH")) is None:
+        if not Path(word).parent.name and shutil.which(word, path=host.environment.get("PATH")) is None:
             hint = "Install it, give its whole path, or name another."
-            raise InvalidArgument(f"{ascii(word[:80])}, which is {what}, is not on the PATH.", hint)
-
-
-def uses_taskset_files(spec: Mapping[str, Any]) -> bool:
-    """Returns whether the files of the task set stand beside the executor, which may run them."""
-    return spec.get("kind") == "command"
-
-
-def executor_files(spec: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns what an executor's command runs: the files of the task set, and those that it names by whole paths."""
-    if not uses_taskset_files(spec):
-        return {}
-    own = [word for word in spec["command"] if Path(word).is_absolute() and Path(word).is_file()]
-    return {**files, **{word: Path(word).read_bytes() for word in own}}
-
-
-def needs_canary(spec: Mapping[str, Any]) -> bool:
-    """Returns whether it has to be shown first that a program reaches the model."""
-    return spec.get("kind") in ("claude", "codex", "anthropic")
-
-
-def model_price(spec: Mapping[str, Any], model: str) -> Price | None:
-    """Returns the price that a run was given, where it is that of this model: of the executor's, or of the only one
-    that has a name. '' is a model that nobody knows.
-    """
-    return _parse_price(spec) if model and spec.get("model", model) == model else None
-
-
-def _parse_price(spec: Mapping[str, Any]) -> Price | None:
-    price = spec.get("price")
-    return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None
+            raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)

@@ -1,9 +1,7 @@
-"""Canary tasks of a sealed test: their answers can only be had from where the expected answers are kept.
+"""The final test of a run: one finalist against the base and against no skill, on the sealed test.
 
-Each looks like a task of the test, and expects a value that was made up for it. That value is written to places that a
-trial must not read and nowhere else. A candidate that gives it has read one of them.
-
-The end of a run: one finalist against the base and against nothing, on the sealed test, by one exact test.
+Canary tasks among it look like tasks of the test and expect a made-up value. That value is written only to places that
+a trial must not read, so a candidate that answers it has read one of them.
 """
 
 import json
@@ -128,9 +126,9 @@ REMEASURED_BEST = 2
 
 
 async def run_final_test(run: RunContext) -> None:
-    """Takes the run to its verdict; the test is opened only for a finalist that is still better when measured anew.
+    """Take the run to its verdict; the test is opened only for a finalist that is still better when measured again.
 
-    Raises BudgetSpent when the budget ends before the test, and Stopped.
+    Raises BudgetSpent when the budget ends before the test, and RunStopped.
     """
     state = run.state
     if state.exploratory:
@@ -149,7 +147,7 @@ async def run_final_test(run: RunContext) -> None:
 
 
 async def _choose_finalist(run: RunContext) -> RunCandidate | None:
-    """Returns the best of those that are better than the base, over all that was measured of them and fresh runs."""
+    """Return the best of those that are better than the base, over all that was measured of them and fresh runs."""
     state = run.state
     base = state.candidates[state.base]
     better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
@@ -190,16 +188,15 @@ async def _measure_test(run: RunContext, finalist: RunCandidate) -> None:
         if short:
             _record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
             return
-    tasks, look, measures = run.sealed.opened(run.folder.id, finalist.digest)
+    tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     if not state.looks:
         run.note("look", look=look, test_digest=settings.test_digest, candidate=finalist.digest)
     requests: list[TrialRequest] = [(arm, task, r) for r in range(repeats) for task in tasks for arm in arms]
-    canaries = make_canary_tasks(run.folder, tasks, run.plant)
+    canaries = make_canary_tasks(run.folder, tasks, run.plant_canary)
     for at, canary in enumerate(canaries, 1):  # among the others: nothing tells that it is none of them
         requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
-    run.check()
     try:
-        trials = await run.measured(measures, requests, "test/verdict")
+        trials = await run.measure(requests, "test/verdict", runner)
     except BudgetSpent as error:
         _record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
@@ -269,7 +266,7 @@ def _record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = 
 
 
 def _budget_shortfall(run: RunContext, evaluations: int) -> str:
-    """Returns why the rest of the budget does not reach for so many evaluations, '' when it does.
+    """Return why the rest of the budget does not reach for so many evaluations, '' when it does.
 
     A look is not spent on a test that cannot be finished.
     """

@@ -1,7 +1,7 @@
 """The loop: calibrate, search, and finalise; each step once, however often it is stopped or killed in between.
 
-A run has no other memory than its ledger. Whoever drives it takes the step that the state asks for, and its record
-makes the next state; so a continued run goes on exactly where it was.
+A run has no other memory than its ledger. The driver takes the step that the state asks for, and its record makes the
+next state. A continued run therefore goes on exactly where it was.
 """
 
 from collections.abc import Sequence
@@ -52,14 +52,14 @@ class Optimizer:
 
 
 def evoskill_optimizer(run: RunContext) -> Optimizer:
-    """Returns EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
+    """Return EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
     settings = run.settings
     commit = FrontierCommit(run, settings.frontier, Admission(settings.admit))
     return Optimizer(_make_step(run, commit), selection.ParentStrategy(settings.parent), False)
 
 
 def reflection_optimizer(run: RunContext) -> Optimizer:
-    """Returns the reflection optimizer: one program, the best that was committed, executed anew when it changed."""
+    """Return the reflection optimizer: one program, the best that was committed, executed again when it changed."""
     return Optimizer(_make_step(run, SingleCommit(run)), selection.ParentStrategy.BEST, True)
 
 
@@ -69,7 +69,7 @@ def _make_step(run: RunContext, commit: FrontierCommit | SingleCommit) -> Eviden
 
 
 async def run_phases(run: RunContext) -> None:
-    """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, Stopped; then it can be continued."""
+    """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
         await calibrate_run(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
@@ -79,7 +79,7 @@ async def run_phases(run: RunContext) -> None:
 
 
 async def run_search(run: RunContext) -> None:
-    """Proposes and evaluates until a budget, a plateau or the target is reached. Raises as `drive`."""
+    """Propose and evaluates until a budget, a plateau or the target is reached. Raises as `run_phases`."""
     optimizer = reflection_optimizer(run) if run.settings.optimizer == "reflection" else evoskill_optimizer(run)
     why = ""
     while not why:
@@ -93,7 +93,7 @@ async def run_search(run: RunContext) -> None:
 
 
 async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
-    """Makes one iteration, or what is left of it. Raises as `drive`, and BudgetSpent."""
+    """Make one iteration, or what is left of it. Raises as `run_phases`, and BudgetSpent."""
     if "selected" not in run.state.step:
         _select_parent(run, optimizer)
     record = run.state.step["selected"]
@@ -130,7 +130,7 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
 
 
 def _stop_reason(run: RunContext) -> str:
-    """Returns why no further iteration begins, '' when one does."""
+    """Return why no further iteration begins, '' when one does."""
     state, settings = run.state, run.settings
     if run.merged and not state.iterations:
         return ""

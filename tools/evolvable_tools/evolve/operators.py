@@ -43,7 +43,7 @@ class Mask:
     fixed: frozenset[str] = frozenset()
 
     def check(self, before: Program, after: Program) -> None:
-        """Raises Masked when `after` differs from `before` where nothing may."""
+        """Raise Masked when `after` differs from `before` where nothing may."""
         parts = {part.ref: part for program in (before, after) for part in program.parts}
         for ref in changed_parts(before, after):
             if parts[ref].kind not in self.kinds:
@@ -54,7 +54,7 @@ class Mask:
 
 
 def make_mask(mode: str, program: Program) -> Mask:
-    """Returns the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
+    """Return the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
     fixed = frozenset(part.ref for part in program.parts if _is_fixed(part))
     return Mask(MODES[mode], fixed | {"memory:SOUL"})
 
@@ -126,14 +126,14 @@ class Improve(Generic[Change]):
     mask: Mask
 
     async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
-        """Returns the changed program. Raises Masked when something changed that may not."""
+        """Return the changed program. Raises Masked when something changed that may not."""
         after = await self.builder(program, changes)
         self.mask.check(program, after)
         return after
 
 
 def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
-    """Accepts what is safe and better on paired validation; equal only when it is smaller."""
+    """Accept what is safe and better on paired validation; equal only when it is smaller."""
     if not evaluated.safe:
         return CommitResult(evaluated.against, False, evaluated.why or "it is not safe")
     if evaluated.delta is None:
@@ -160,7 +160,7 @@ class OptimizerStep(Generic[Traces, Hypothesis, Change]):
     commit: Commit
 
     async def __call__(self, traces: Traces, program: Program) -> CommitResult:
-        """Returns what was committed, which is `program` itself when nothing better came of it."""
+        """Return what was committed, which is `program` itself when nothing better came of it."""
         changes = await self.select(program, await self.reflect(traces, program))
         if not changes:
             return CommitResult(program, False, "nothing was proposed")

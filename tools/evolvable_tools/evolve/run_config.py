@@ -1,13 +1,21 @@
-"""What a run is started with, all of it: two runs with equal settings and equal answers come to the same end."""
+"""What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import ProgramPin
 from evolvable_tools.evolve.operators import MODES
+from evolvable_tools.evolve.task import Price, TaskSet
+from evolvable_tools.llm import NamedCommands
+from evolvable_tools.llm.command_model import command_of
+from evolvable_tools.redaction.redactor import Redactor
+from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
+
+EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
 OPTIMIZERS = ("evoskill", "reflection")
 PARENT_STRATEGIES = ("round_robin", "best", "random", "pareto")
@@ -30,8 +38,8 @@ class RunSettings:
 
     task_set: the environment's ref, with its version and what the run found there: the digests of all and of the
     test. program: where the base's parts were taken from.
-    executor: its kind and what that kind needs, brain: handoff, anthropic with an optional model, or a command. judge:
-    the same without handoff, for task sets that need one; '' names the brain.
+    executor: its kind and what that kind needs. brain: handoff, anthropic with an optional model, or a command. judge:
+    the same without handoff, for task sets that need one; '' for the proposer model.
     batch: categories and tasks of each. repeats: of validation; test_repeats 0: 1 from 100 test tasks on, else 3.
     fail_below: the score under which a training task counts as a failure. coverage: the share of tasks that must have
     counted on both sides. screen_above: validation tasks from which on a small sample comes first. edits: at most so
@@ -81,12 +89,12 @@ class RunSettings:
                     raise InvalidArgument(f"{name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the settings as they stand in the ledger."""
+        """Return the settings as they stand in the ledger."""
         return asdict(self) | {"executor": dict(self.executor), "scorers": {**self.scorers}}
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
-        """Returns the settings that `to_json` wrote; what it does not know is left out."""
+        """Return the settings that `to_json` wrote; what it does not know is left out."""
         known = {one.name for one in fields(cls)}
         given = {name: value for name, value in said.items() if name in known}
         given["program"] = tuple(ProgramPin(**pin) for pin in said["program"])
@@ -115,3 +123,86 @@ _RANGES = (
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidArgument(f"{name} is {ascii(value[:40])}.", f"It is one of {', '.join(allowed)}.")
+
+
+@dataclass(frozen=True)
+class HostContext:
+    """What this machine offers to runs.
+
+    environment: the whole environment of child processes. key, address, proxy: how the Anthropic API is reached.
+    credentials: sign-in files by client name. redactor: removes secrets from text that leaves. sandbox: the choice of
+    sandboxes. hidden: directories that no trial may read, such as the library. commands: commands that the person
+    named, by role (executors, proposers, judges, scorers); no other command runs. None: the caller names commands.
+    """
+
+    environment: Mapping[str, str]
+    key: str | None = None
+    address: str | None = None
+    credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    redactor: Redactor = field(default_factory=Redactor)
+    sandbox: SandboxChoice = SandboxChoice()
+    hidden: tuple[Path, ...] = ()
+    commands: Mapping[str, NamedCommands] | None = None
+    proxy: str | None = None
+
+    @property
+    def scorers(self) -> NamedCommands | None:
+        """Return the scorers that the person registered."""
+        return self.commands["scorers"] if self.commands is not None else None
+
+    @property
+    def working_sandbox(self) -> Sandbox | None:
+        """Return the sandbox that works here, None without one."""
+        return sandbox_of(self.sandbox).sandbox
+
+
+def parse_executor_spec(text: str, named: NamedCommands | None = None, **more: Any) -> dict[str, Any]:
+    """Return the executor that a text names.
+
+    The text is claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or the name of a command.
+
+    Args:
+        named: the commands that the person named. Without it the text is a shell command; {python} is this interpreter.
+        more: further fields of the kind; None values are left out.
+
+    Raises:
+        InvalidArgument: the text is empty or a model is missing.
+        Refused: the person named no such command.
+    """
+    given = {name: value for name, value in more.items() if value is not None}
+    kind, _, rest = text.partition(":")
+    if kind in ("claude", "codex", "anthropic"):
+        if not rest:
+            raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
+        return {"kind": kind, "model": rest, **given}
+    if text == "simulated":
+        return {"kind": "simulated", **given}
+    if named is not None:
+        return {"kind": "command", "name": text, "command": list(named.get(text).words), **given}
+    command = command_of(text)
+    if not command:
+        raise InvalidArgument("No executor is named.", f"It is one of {', '.join(EXECUTORS)}.")
+    return {"kind": "command", "command": list(command), **given}
+
+
+def parse_price(spec: Mapping[str, Any]) -> Price | None:
+    """Return the price of a million tokens that an executor's spec gives, None without one."""
+    price = spec.get("price")
+    return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None
+
+
+def judge_name(settings: RunSettings, taskset: TaskSet) -> str:
+    """Return the name of the run's judge, by default the proposer model; '' when no task needs a judge.
+
+    Raises InvalidArgument when a judge is needed and the proposer model is a hand-off.
+    """
+    if not any(task.scorer.type == "judge" for task in taskset.tasks):
+        return ""
+    who = settings.judge or settings.brain
+    if who.partition(":")[0] == "handoff":
+        raise InvalidArgument(
+            f"{taskset.name} has tasks that a judge scores, and a judge cannot be a hand-off: it is asked for every"
+            " answer, and is the only one to know what was expected.",
+            "Name one by --judge (settings.judge): anthropic[:MODEL], claude, codex, or the name of a judge.",
+        )
+    return who

@@ -1,7 +1,4 @@
-"""Which resources deserve work, and why: from what sessions showed, and from what runs came to.
-
-The verb that begins a run: everything is checked before anything is spent.
-"""
+"""Begin a run, after every check that costs nothing; name the resources that deserve one."""
 
 import asyncio
 import shutil
@@ -13,12 +10,12 @@ from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.evolve.candidates.programs import Program, load_program, program_size
-from evolvable_tools.evolve.driver import iter_run_states
-from evolvable_tools.evolve.factory import HostContext, check_available, make_executor
-from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR, Ledger, RunDirectory, create_run, find_run
+from evolvable_tools.evolve.factory import EXECUTOR_DIR, check_available, make_executor
+from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run, find_run
+from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
 from evolvable_tools.evolve.operators import MODES
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.run_context import family_warning, judge_name
+from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
+from evolvable_tools.evolve.scorers.external_scorers import family_warning
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
@@ -64,7 +61,7 @@ class Opportunities:
 
 
 def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
-    """Returns which resources deserve work and why; changes nothing. Raises InvalidArgument."""
+    """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
     told = stats(library, caller, days=days)
     known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
     harmed = {ref for ref, reason, _ in known if reason == "harms"}
@@ -117,29 +114,29 @@ class StartedRun:
 def start_run(
     library: Library,
     caller: Caller,
-    means: HostContext,
+    host: HostContext,
     task_set: Ref,
     program: Sequence[Ref],
     executor: Mapping[str, Any],
     options: Mapping[str, Any],
     merge: Sequence[str] = (),
 ) -> StartedRun:
-    """Checks the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
+    """Check the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
 
     executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
-    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientTrouble.
+    finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
     taskset, version = load_taskset(library, caller, task_set)
     refuse_untrusted(library, caller, task_set, taskset)
-    registered = registered_scorers(taskset.tasks, means.scorers)
-    looks = TestAccessLog(library.store.home / EVOLVE_DIR / "looks.jsonl").of(taskset.test_digest)
+    registered = registered_scorers(taskset.tasks, host.scorers)
+    looks = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
     checking = check_taskset(
         taskset,
         looks=len(looks),
-        environment=means.environment,
-        sandbox=means.apart,
+        environment=host.environment,
+        sandbox=host.working_sandbox,
         registered=registered,
-        hidden=means.hidden,
+        hidden=host.hidden,
     )
     checked = asyncio.run(checking)
     if not checked.passes:
@@ -159,11 +156,11 @@ def start_run(
         scorers={name: one.to_json() for name, one in registered.items()},
     )
     _check_program(settings, base)
-    check_available(settings, means, taskset.files)
+    check_available(settings, host, taskset.files)
     finalists = [_finalist(library, run) for run in merge]
     folder = create_run(library.store.home, library.store.clock())
     try:
-        label = _write_first_record(folder, settings, taskset, base, means, finalists, exploratory=checked.exploratory)
+        label = _write_first_record(folder, settings, taskset, base, host, finalists, exploratory=checked.exploratory)
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
@@ -174,7 +171,7 @@ def start_run(
         settings.brain,
         [f"{pin.ref}@{pin.version}" for pin in pins],
         sizes,
-        [*_warnings(checked), *filter(None, [family_warning(settings, settings.judge, label)])],
+        [*_warnings(checked), *filter(None, [family_warning(settings.executor, settings.judge, label)])],
         settings.judge,
     )
 
@@ -217,8 +214,6 @@ def _check_program(settings: RunSettings, base: Program) -> None:
 
 
 def _finalist(library: Library, run: str) -> tuple[str, Program, float]:
-    from evolvable_tools.evolve.driver import load_run_state
-
     folder = find_run(library.store.home, run)
     state = load_run_state(folder)
     digest = state.verdict.get("candidate") or (state.best if state.best != state.base else "")
@@ -232,11 +227,11 @@ def _write_first_record(
     settings: RunSettings,
     taskset: TaskSet,
     base: Program,
-    means: HostContext,
+    host: HostContext,
     finalists: Sequence[tuple[str, Program, float]],
     exploratory: bool,
 ) -> str:
-    executor = make_executor(settings.executor, means, taskset.tasks, scorer_files(taskset), folder.path / "executor")
+    executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
     best_first = sorted(finalists, key=lambda one: -one[2])
     for program in (base, *(program for _, program, _ in best_first)):
         folder.keep_program(program)

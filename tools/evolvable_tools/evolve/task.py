@@ -1,12 +1,6 @@
-"""A task, how its answer is scored, and the set it belongs to.
+"""Tasks, task sets and their splits, and the results of running a task: rollout, score, outcome and usage.
 
-Dealing tasks out to train, val and test: by a stable hash, every category in its share.
-
-What comes of running a task: the rollout, its score, and the outcome that is counted.
-
-What tokens cost, where somebody has said so. An unknown price is None and never 0.
-
-What a scorer raises when it cannot say anything about an answer.
+An unknown price is None and never 0.
 """
 
 import hashlib
@@ -75,7 +69,7 @@ class TaskSet:
     test_digest: str
 
     def of(self, split: Split) -> tuple[Task, ...]:
-        """Returns the tasks of one split in the order of the set."""
+        """Return the tasks of one split in the order of the set."""
         return tuple(task for task in self.tasks if task.split is split)
 
 
@@ -93,7 +87,7 @@ class SplitRatios:
     val: float = 0.25
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgument when they leave nothing, or are none."""
+        """Raise InvalidArgument when they leave nothing, or are none."""
         if not (0 <= self.train <= 1 and 0 <= self.val <= 1 and self.train + self.val <= 1):
             raise InvalidArgument(
                 f"{self.train:g} for train and {self.val:g} for val are no shares of one whole.",
@@ -113,7 +107,7 @@ class SplitRequest:
 
 
 def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[str, Split]:
-    """Returns the split of every task by its id.
+    """Return the split of every task by its id.
 
     Splits that are given stay, and count. Of all tasks the floor of each share goes to train and to val, over the
     categories by largest remainder, at least one of each category of two or more; the rest is the test. Categories of
@@ -137,7 +131,7 @@ def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[st
 
 
 def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitRequest]]:
-    """Returns the tasks of each category in the order of their hashes, open single ones put together."""
+    """Return the tasks of each category in the order of their hashes, open single ones put together."""
     by_category: dict[str, list[SplitRequest]] = defaultdict(list)
     for task in tasks:
         by_category[task.category].append(task)
@@ -151,7 +145,7 @@ def _hash_rank(task: SplitRequest) -> str:
 
 
 def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many of each category go to a split, those already given counted in."""
+    """Return how many of each category go to a split, those already given counted in."""
     if ratio == 0:
         return dict(given)
     target = floor(sum(sizes.values()) * ratio + 1e-9)
@@ -280,6 +274,17 @@ class Trial:
     judging: ModelUsage = ModelUsage()
 
 
+def task_fixtures(task: Task, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what a fresh workspace of the task begins with: path inside the workspace -> bytes.
+
+    files: those of the task set.
+    """
+    if task.files is None:
+        return {}
+    top = task.files.rstrip("/") + "/"
+    return {path.removeprefix(top): data for path, data in files.items() if path.startswith(top)}
+
+
 _MILLION = 1_000_000
 
 
@@ -291,18 +296,18 @@ class Price:
     output: float
 
     def of(self, given: int, got: int) -> float:
-        """Returns what so many tokens cost."""
+        """Return what so many tokens cost."""
         return (given * self.input + got * self.output) / _MILLION
 
 
 def make_usage(given: int, got: int, calls: int, price: Price | None, told: float | None = None) -> ModelUsage:
-    """Returns a usage with its cost: as whoever was asked told it, else by the price, else unknown."""
+    """Return a usage with its cost: as the model told it, else by the price, else unknown."""
     cost = told if told is not None else price.of(given, got) if price is not None else None
     return ModelUsage(given, got, calls, cost)
 
 
 def add_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
-    """Returns two usages as one. The cost is unknown as soon as one of two that asked somebody is."""
+    """Return two usages as one. The cost is unknown as soon as one of two that asked somebody is."""
     if not other.calls and other.cost is None:
         return one
     if not one.calls and one.cost is None:

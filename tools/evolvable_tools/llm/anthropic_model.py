@@ -1,4 +1,4 @@
-"""The Anthropic API as a thinker, through its own SDK (extra `anthropic`), which takes a second to import."""
+"""The Anthropic API as a language model, through its own SDK (extra `anthropic`), which takes a second to import."""
 
 import json
 import threading
@@ -56,12 +56,12 @@ class AnthropicModel:
         self._making = threading.Lock()
 
     def think(self, request: Request) -> dict[str, Any]:
-        """Returns the model's answer. Raises ProviderError, at once when there is no key or no SDK."""
+        """Return the model's answer. Raises ProviderError, at once when there is no key or no SDK."""
         with self._making:
             self._client = self._client or self._connect()
         message, retries = self._ask(self._client, request)
         if request.spent is not None and (usage := getattr(message, "usage", None)) is not None:
-            # What is put into the cache costs a quarter more; what is read from it costs less, and is not told apart.
+            # What is put into the cache costs a quarter more; what is read from it costs less, and counts the same.
             cached = (usage.cache_creation_input_tokens or 0) * 5 // 4 + (usage.cache_read_input_tokens or 0)
             request.spent(usage.input_tokens + cached, usage.output_tokens)
             for _ in range(retries):  # what became of those before it is not known, so they cost the most
@@ -70,7 +70,7 @@ class AnthropicModel:
         return parse_answer([text], request.schema, self.name)
 
     def close(self) -> None:
-        """Closes the connections. The next question opens new ones."""
+        """Close the connections. The next question opens new ones."""
         with self._making:
             if self._client is not None:
                 self._client.close()
@@ -106,8 +106,8 @@ class AnthropicModel:
             raise ProviderError(f"{self.name} was given an address that is none.", hint) from None
 
     def _ask(self, client: "Anthropic", request: Request) -> tuple["Message", int]:
-        """Returns the answer, and how often it was asked again before."""
-        import anthropic
+        """Return the answer, and how often it was asked again before."""
+        import anthropic  # an optional extra that takes a second to import
         from anthropic.types import TextBlockParam
 
         instructions: TextBlockParam = {
@@ -145,7 +145,7 @@ class AnthropicModel:
         return ProviderError(f"{self.name} answered {code}{f': {said}' if said else '.'}{asks}", hint)
 
     def _text(self, message: "Message") -> str:
-        """Returns the text of a whole answer; thoughts before it are passed over."""
+        """Return the text of a whole answer; thoughts before it are passed over."""
         stop = getattr(message, "stop_reason", None)
         if stop == "refusal":
             details = getattr(message, "stop_details", None)
@@ -164,7 +164,7 @@ class AnthropicModel:
 
 
 def _host(address: str) -> str:
-    """Returns the host of an address and its port. All else may be a secret, and so may a host that is in doubt."""
+    """Return the host of an address and its port. All else may be a secret, and so may a host that is in doubt."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -175,7 +175,7 @@ def _host(address: str) -> str:
 
 
 def _no_long_wait(response: "Response") -> None:
-    """Tells the SDK not to retry where it would have to wait long."""
+    """Tell the SDK not to retry where it would have to wait long."""
     headers = response.headers
     try:
         in_ms = headers.get("retry-after-ms")

@@ -1,6 +1,6 @@
-"""A command run for its output, within a time and a size, leaving nobody behind.
+"""A command as a language model: an agent's command line without its terminal, or any script of the user.
 
-A command as a thinker: an agent's command line without its terminal, or any script of the user's.
+The command runs within limits of time and output, and none of its processes outlives it.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class ProcessResult:
 
 
 class _Reader(threading.Thread):
-    """Takes in one stream to its end: the first `keep` bytes of it and no more, or only the last."""
+    """Reads one stream to its end, and keeps the first or the last `keep` bytes of it."""
 
     def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
         super().__init__(daemon=True)
@@ -84,7 +84,7 @@ class ChildProcesses:
         environment: Mapping[str, str] | None = None,
         most: int = MAX_OUTPUT,
     ) -> ProcessResult:
-        """Runs a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
+        """Run a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
 
         folder: where it runs, by default here. environment: all of it, by default ours. most: bytes of its output, at
         which it is stopped; what it wrote until then comes back. Raises OSError when it cannot be started. On Windows
@@ -111,7 +111,7 @@ class ChildProcesses:
         return ProcessResult(code, out.data, err.data, out.too_long)
 
     def stop(self) -> None:
-        """Kills what is running, each with its process group; whoever waits for it is told its exit code."""
+        """Kill what is running, each with its process group; its caller gets the exit code."""
         for process in list(self._running):
             if process.poll() is None:
                 _kill(process)
@@ -159,7 +159,7 @@ def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
 
 
 def _ended(readers: Sequence[_Reader]) -> None:
-    """Waits for the ends of the streams, but not long: somebody else may hold them open."""
+    """Wait for the ends of the streams, but not long: somebody else may hold them open."""
     until = monotonic() + _GRACE
     for reader in readers:
         reader.join(max(0.0, until - monotonic()))
@@ -197,7 +197,7 @@ BEYOND = 30_000
 
 
 def command_of(text: str) -> tuple[str, ...]:
-    """Returns the command that a text names: `claude` and `codex` as they only answer, any other as a shell reads it.
+    """Return the command that a text names: `claude` and `codex` as they only answer, any other as a shell reads it.
 
     Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the text, which may hold
     a secret, is not shown.
@@ -240,7 +240,7 @@ class CommandModel:
         self.name = f"command:{self._called}:{digest}"
 
     def think(self, request: Request) -> dict[str, Any]:
-        """Returns the command's answer. Raises ProviderError."""
+        """Return the command's answer. Raises ProviderError."""
         if not self._called:
             raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
         given = (MARK + prompt_text(request)).encode("utf-8", "replace")
@@ -260,7 +260,7 @@ class CommandModel:
         return parse_answer(texts, request.schema, self._called)
 
     def close(self) -> None:
-        """Kills what is running. To be called when the process ends, which would leave it behind."""
+        """Kill what is running. To be called when the process ends, which would leave it behind."""
         self._children.stop()
 
     def _check(self, ran: ProcessResult) -> None:
@@ -279,14 +279,14 @@ class CommandModel:
 
 
 def _answers(out: str, who: str) -> Iterator[str]:
-    """Yields the texts that may hold the answer, in order: what an envelope holds, or else all the output."""
+    """Yield the texts that may hold the answer, in order: what an envelope holds, or else all the output."""
     events = list(_events(out))
     texts = [text for event in events if (text := _unwrapped(event, who)) is not None]
     yield from texts or [out]
 
 
 def _events(out: str) -> Iterator[dict[str, Any]]:
-    """Yields the JSON objects of the output: it is one, a list of them, or has one in each line."""
+    """Yield the JSON objects of the output: it is one, a list of them, or has one in each line."""
     whole = parse_json(out)
     parts = (
         [whole] if isinstance(whole, dict) else whole if isinstance(whole, list) else map(parse_json, out.split("\n"))
@@ -295,7 +295,7 @@ def _events(out: str) -> Iterator[dict[str, Any]]:
 
 
 def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
-    """Returns what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
+    """Return what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
     kind, item = event.get("type"), event.get("item")
     if kind == "result" and ("result" in event or "is_error" in event):
         if event.get("is_error"):
@@ -314,7 +314,7 @@ def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
 
 
 def _tell(request: Request, out: str) -> None:
-    """Tells the tokens and the money that the envelope of Claude Code or Codex names, of a failure too."""
+    """Tell the tokens and the money that the envelope of Claude Code or Codex names, of a failure too."""
     for event in _events(out):
         usage = event.get("usage")
         if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):

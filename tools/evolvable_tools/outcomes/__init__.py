@@ -1,1 +1,1 @@
-"""From what was done to what helped: uses and outcomes in finished sessions, and what they add up to."""
+"""Outcomes of finished sessions: which versions they used, how the uses ended, and reports over both."""

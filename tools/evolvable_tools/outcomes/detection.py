@@ -1,17 +1,8 @@
-"""What a person's own words say of the work that was done: that it works, or that it does not. English only.
+"""Signals of how work ended: a person's words, tests that pass or fail, commits. English only; no model is asked.
 
-A clause counts only as a whole: "it works" does, "make sure it works" and "does it work?" do not, and neither does
-what stands in quotes, in code or in a quoted line.
-
-What a person's words say of the work so far, read off plain phrases: no model is asked.
-
-A phrase counts where it is said of the work. "Nothing wrong with that" is no complaint, and text in a code block or in
-quotation marks is somebody else's.
-
-What in a session tells how its work ended: a failing test that passes later, a commit, a person's own word.
-
-Nothing is guessed: a test's end counts only where its exit code or its own summary says it, and a session in which
-none of these happened has no outcome.
+`classify_verdict` counts whole clauses, for evidence: "it works" does, "make sure it works" does not. `corrects`,
+`accepts` and `states` search anywhere, for reviews. Both read a message without its quotes, code and pasted texts. The
+end of a test counts only where its exit code or its own summary shows it.
 """
 
 import math
@@ -25,14 +16,18 @@ from typing import TYPE_CHECKING
 
 from evolvable_store.storage.evidence import Outcome
 from evolvable_store.storage.observations import OutcomeSignal
-from evolvable_tools.outcomes.shell_commands import SimpleCommand, simple_commands
+from evolvable_tools.outcomes.shell_commands import COMMAND_TOOLS, SimpleCommand, git_command, simple_commands
+from evolvable_tools.sessions.taint import command_line
 
 if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
 
 
+MAX_READ = 2_000
+"""Characters of a message that are read: feedback comes first, and what follows is often pasted."""
+
 MAX_WORDS = 600
-"""Characters of a message that are looked at: a verdict stands at its beginning."""
+"""Characters of a message in which a verdict counts."""
 
 _QUOTED = (
     re.compile(r"```.*?(?:```|\Z)", re.DOTALL),
@@ -43,7 +38,13 @@ _QUOTED = (
     re.compile(r'"[^"]*"|“[^”]*”|«[^»]*»|‘[^\'\n]*\''),
     re.compile(r"(?<!\w)'[^'\n]*'(?!\w)"),
     re.compile(r"<(\w[\w-]*)[^>]*>.*?</\1>", re.DOTALL),
+    re.compile(r"https?://\S+"),
 )
+_PRAISE = r"perfect|excellent|lgtm|looks\s+(?:good|great|perfect)|well\s+done|(?:good|great)\s+job"
+_NOT_WANTED = r"not\s+what\s+i\s+(?:asked|meant|wanted|needed|said)"
+_UNDO = r"(?:undo|revert|roll\s+back)\s+(?:it|that|this|the|your)"
+_STILL = r"(?:fails|failing|broken|wrong|doesn'?t|does\s+not)"
+_WRONG = r"(?:wrong|broken|incorrect|worse)"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE = re.compile(r"\s*(?:[,;:.!()]|\s[-–—]+\s|\bbut\b|\bhowever\b|\bthough\b|\bexcept\b)\s*")
 _LEAD = (
@@ -62,8 +63,8 @@ _GOOD = re.compile(
         {_IT}\s+(?:all\s+)?(?:now\s+)?(?:works|worked|passes|fixed\s+(?:it|that)|solved\s+(?:it|that)|did\s+it|helped)
       | {_IT}(?:'s|\s+is|\s+was)\s+(?:all\s+)?(?:now\s+)?(?:working|fixed|solved|perfect|correct|right|good)
       | {_IT}\s+looks\s+(?:good|great|right|perfect|correct)
-      | (?:works|worked|fixed|solved|perfect|excellent|lgtm|looks\s+(?:good|great|perfect))
-      | (?:well\s+done|good\s+job|great\s+(?:job|work)|nice\s+work|exactly\s+what\s+i\s+(?:wanted|needed|asked\s+for))
+      | (?:works|worked|fixed|solved|{_PRAISE})
+      | (?:(?:great|nice)\s+work|exactly\s+what\s+i\s+(?:wanted|needed|asked\s+for))
     ){_TAIL}""",
     re.VERBOSE,
 )
@@ -75,11 +76,11 @@ _BAD = re.compile(
       | (?:{_IT}(?:'s|\s+is)?\s+)?still\s+(?:
             fails|failing|broken|wrong|not\s+(?:working|fixed|right)|doesn'?t\s+work
             |(?:(?:get|getting|see|seeing|shows?)\s+)?the\s+same\s+error)\b.*
-      | {_IT}(?:'s|\s+is|\s+was)\s+(?:wrong|broken|incorrect|worse)(?:\s+(?:now|again|too))*
+      | {_IT}(?:'s|\s+is|\s+was)\s+{_WRONG}(?:\s+(?:now|again|too))*
       | you\s+broke\s+(?:it|that|this|the\s+\w+)
       | (?:please\s+)?(?:undo|revert|roll\s+back)\s+(?:it|that|this|your\s+changes?|all\s+of\s+(?:it|that))
             (?:\s+please)?
-      | not\s+what\s+i\s+(?:asked\s+for|asked|wanted|meant|needed)
+      | {_NOT_WANTED}(?:\s+for)?
     )""",
     re.VERBOSE,
 )
@@ -94,11 +95,12 @@ _HINT = re.compile(
 
 
 def classify_verdict(text: str) -> Outcome | None:
-    """Returns SUCCEEDED or FAILED where a message says so, UNKNOWN where it says both, None where it says neither."""
+    """Return SUCCEEDED or FAILED by a message's clauses, UNKNOWN for both, None for neither."""
     if not _HINT.search(text, 0, 10 * MAX_WORDS):
         return None
     found = set()
-    for sentence in _SENTENCE.split(_own_words(text)):
+    own = re.sub(r"[^\S\n]+", " ", _without_quotes(text)).casefold().strip()[:MAX_WORDS]
+    for sentence in _SENTENCE.split(own):
         if not sentence.rstrip().endswith("?"):
             for clause in _CLAUSE.split(sentence):
                 found.add(_of(clause.strip(" .!")))
@@ -114,19 +116,6 @@ def _of(clause: str) -> Outcome | None:
     return Outcome.SUCCEEDED if _GOOD.fullmatch(clause) else None
 
 
-def _own_words(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text[: 10 * MAX_WORDS]).replace("’", "'")
-    for quoted in _QUOTED:
-        text = quoted.sub(" … ", text)
-    return re.sub(r"[^\S\n]+", " ", text).casefold().strip()[:MAX_WORDS]
-
-
-MAX_READ = 2_000
-"""Characters of a message that are read: feedback stands at its beginning, what follows is often pasted."""
-
-_PASTED = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"\n]{0,400}\"|“[^”]{0,400}”|^>.*$|https?://\S+", re.DOTALL | re.MULTILINE
-)
 _ANNOUNCED = re.compile(
     r"\b(?:this|these|the|that|following|an?|his|her|their)\s+(?:\w+\s+){0,2}(?:e?-?mail|message|letter|text|log|output|error|"
     r"article|post|comment|ticket|issue|traceback)s?\b[^\n:.]{0,40}:[ \t]*\n(?P<pasted>.*)",
@@ -149,18 +138,20 @@ _CORRECTION = re.compile(
     r"^\W*(?:no|nope|nein|non|wrong|incorrect|undo|revert)\b[\s,.!:;–—-]"
     r"|^\W*stop\b(?:\s*(?:[,.!:;–—-]|$)|\s+(?:it|that|this|there|right|\w+ing)\b)|\bi(?:'d|\s+would)\s+(?:rather|prefer)\b"
     r"|\bthat(?:'s| is| was)\s+(?:not\s+(?:what|right|correct|how)|wrong|incorrect)"
-    r"|\bnot\s+what\s+i\s+(?:asked|meant|wanted|said)|\bi\s+(?:said|told\s+you|asked\s+(?:you\s+)?(?:for|not))\b"
+    rf"|\b{_NOT_WANTED}"
+    r"|\bi\s+(?:said|told\s+you|asked\s+(?:you\s+)?(?:for|not))\b"
     r"|\byou\s+(?:should(?:n't| not)?\s+have|forgot|missed|broke|ignored|keep\s+\w+ing)\b"
     r"|\b(?:don't|do\s+not|never|stop)\s+(?:use|do|add|edit|touch|change|run|write|put|remove|delete|commit|create|call|mock|skip|rename|push)\w*\b"
-    r"|\binstead\s+of\b|\buse\s+[\w./@-]+\s*,?\s*not\s+\w|\b(?:still|again)\s+(?:fails|failing|broken|wrong|doesn't|does\s+not)\b"
-    r"|\b(?:please\s+)?(?:revert|undo)\s+(?:that|this|it|the|your)\b|\bthat\s+(?:doesn't|does\s+not|didn't)\s+work\b"
+    r"|\binstead\s+of\b|\buse\s+[\w./@-]+\s*,?\s*not\s+\w|\b(?:still|again)\s+"
+    rf"{_STILL}\b|\b{_UNDO}\b"
+    r"|\bthat\s+(?:doesn't|does\s+not|didn't)\s+work\b"
     r"|\b(?:could|can|would)\s+you\s+(?:please\s+)?(?:keep|leave|restore|revert|undo|go\s+back|(?:put|change)\s+\w+\s+back)\b",
     re.IGNORECASE,
 )
 _ANSWER = re.compile(r"^\W*(?:no|nope|nein|non)\b\W*", re.IGNORECASE)
 _ACCEPTANCE = re.compile(
-    r"^\W*(?:thanks|thank\s+you|thx|danke|merci|gracias|perfect|great|excellent|awesome|nice|lgtm|looks\s+good|good\s+job|"
-    r"well\s+done|exactly|yes,?\s+(?:that|perfect|great|works)|that\s+works|it\s+works|works\s+(?:now|great|for\s+me)|"
+    rf"^\W*(?:{_PRAISE}|thanks|thank\s+you|thx|danke|merci|gracias|great|awesome|nice|"
+    r"exactly|yes,?\s+(?:that|perfect|great|works)|that\s+works|it\s+works|works\s+(?:now|great|for\s+me)|"
     r"all\s+good|ship\s+it|approved)\b|\b(?:that|it|this|everything)\s+works\s+(?:now|perfectly|great)\b"
     r"|\blooks\s+good\s+to\s+me\b|\bthanks,?\s+that\b",
     re.IGNORECASE,
@@ -183,16 +174,23 @@ _SKILL_WISH = re.compile(
 
 
 @lru_cache(8)
-def unquoted_text(text: str) -> str:
-    """Returns the beginning of a message without what is quoted or pasted in it."""
-    text = text[: MAX_READ * 2]
+def _without_quotes(text: str) -> str:
+    """Return the beginning of a message in its lines, with a mark for each quote, without what is pasted below."""
+    text = unicodedata.normalize("NFKC", text[: 3 * MAX_READ]).replace("’", "'")
     announced = _ANNOUNCED.search(text)
-    own = text[: announced.start("pasted")] if announced else text
-    return " ".join(_PASTED.sub(" ", own)[:MAX_READ].split())
+    text = text[: announced.start("pasted")] if announced else text
+    for quoted in _QUOTED:
+        text = quoted.sub(" … ", text)
+    return text
+
+
+def unquoted_text(text: str) -> str:
+    """Return the beginning of a message on one line, without quotes and pasted texts."""
+    return " ".join(_without_quotes(text).replace("…", " ")[:MAX_READ].split())
 
 
 def corrects(text: str, asked: bool = False) -> bool:
-    """Returns whether the words say that something was done wrong. asked: they answer a question of the agent's."""
+    """Return whether the words correct the work. asked: they answer a question of the agent's."""
     said = _ASKS.sub(" ", unquoted_text(text))
     if asked:
         said = _ANSWER.sub("", said)
@@ -200,12 +198,12 @@ def corrects(text: str, asked: bool = False) -> bool:
 
 
 def accepts(text: str) -> bool:
-    """Returns whether the words say that the work is good; never when they correct something too."""
+    """Return whether the words accept the work, and correct nothing."""
     return bool(_ACCEPTANCE.search(unquoted_text(text))) and not corrects(text)
 
 
 def states(text: str) -> bool:
-    """Returns whether the words state something that is to hold beyond this task."""
+    """Return whether the words state something that holds beyond this task."""
     said = unquoted_text(text)
     if wishes_skill(text) or said.rstrip().endswith("?"):
         return False
@@ -213,14 +211,12 @@ def states(text: str) -> bool:
 
 
 def wishes_skill(text: str) -> bool:
-    """Returns whether the words ask for a skill to be made."""
+    """Return whether the words ask for a new skill."""
     return bool(_SKILL_WISH.search(unquoted_text(text)))
 
 
-COMMAND_TOOLS = frozenset(("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec"))
-
 MAX_PRINTED = 4_000
-"""Characters at the end of what tests printed that are looked at: their summary stands there."""
+"""Characters at the end of the output of tests that are read: their summary comes last."""
 
 _TESTS = frozenset(
     ("pytest", "py.test", "tox", "nox", "jest", "vitest", "mocha", "ava", "rspec", "phpunit", "ctest", "gotestsum")
@@ -249,9 +245,9 @@ _COMMITTED = re.compile(r"^\[[^\]\n]+ [0-9a-f]{7,40}\]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool and what it answered. result: None when the session ended before it.
+    """A call of a tool and its result, None when the session ended before.
 
-    commands: what the line of shell runs that it was given; none for another tool.
+    commands: those of the line of shell that it runs; none for another tool.
     """
 
     span: "Span"
@@ -260,7 +256,7 @@ class ToolCall:
 
     @property
     def failed(self) -> bool:
-        """Whether the tool said that it failed, or never answered."""
+        """Whether the tool reported a failure, or never answered."""
         return self.result is None or self.result.is_error or bool(self.exit_code)
 
     @property
@@ -283,7 +279,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnds:
-    """Everything in one session that tells of an end, to be asked for parts of it."""
+    """Every signal of an end in one session."""
 
     runs: tuple[_Run, ...]
     commits: tuple[OutcomeSignal, ...]
@@ -292,7 +288,7 @@ class SessionEnds:
     worked: tuple[int, ...]
 
     def between(self, first: int, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
-        """Returns the signals behind the span `first`, in turns up to `last_turn`; of each kind the last counts."""
+        """Return the signals after the span `first`, in turns up to `last_turn`; of each kind the last counts."""
         within = [run for run in self.runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
         runs: dict[str, list[_Run]] = {run.test: [] for run in within}
         for run in self.runs:
@@ -312,8 +308,10 @@ class SessionEnds:
 
 
 def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> OutcomeSignal | None:
-    """Returns what the runs of one test tell: it failed and passes now, or passed before and fails now, or was
-    tried again behind the span `first` and still fails."""
+    """Return the signal of the runs of one test.
+
+    It failed and passes now, or passed and fails now, or ran again after the span `first` and still fails.
+    """
     within = [run for run in runs if run.span > first and (last_turn is None or run.turn <= last_turn)]
     last = within[-1]
     before = [run for run in runs if run.span < last.span]
@@ -325,7 +323,7 @@ def _tested(runs: Sequence[_Run], first: int, last_turn: int | None) -> OutcomeS
 
 
 def outcome_of(signals: Iterable[OutcomeSignal]) -> Outcome | None:
-    """Returns what the signals say together: UNKNOWN where they contradict each other, None where there are none."""
+    """Return the outcome of all signals: UNKNOWN where they contradict each other, None without any."""
     ends = {signal.outcome for signal in signals}
     if not ends:
         return None
@@ -333,32 +331,24 @@ def outcome_of(signals: Iterable[OutcomeSignal]) -> Outcome | None:
 
 
 def calls_of(session: "Session") -> list[ToolCall]:
-    """Returns the calls of tools in a session, in order, each with its answer."""
+    """Return the calls of tools in a session, in order, each with its result."""
     answers: dict[str, Span] = {}
     for span in session.spans:
         if span.call_id is not None and span.input is None:
             answers.setdefault(span.call_id, span)
     return [
-        ToolCall(span, answers.get(span.call_id) if span.call_id is not None else None, simple_commands(_line_of(span)))
+        ToolCall(
+            span,
+            answers.get(span.call_id) if span.call_id is not None else None,
+            simple_commands(command_line(span.input)) if span.tool in COMMAND_TOOLS else (),
+        )
         for span in session.spans
         if span.tool is not None and span.input is not None
     ]
 
 
-def _line_of(call: "Span") -> str:
-    """Returns the line of shell that a call runs, '' for another tool."""
-    given = call.input or {}
-    if call.tool not in COMMAND_TOOLS:
-        return ""
-    value = given.get("command", given.get("cmd", ""))
-    if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
-        # A shell that is given a line is called as a list of three words; the line is the last.
-        return value[-1] if len(value) > 2 and re.fullmatch(r"-[a-z]*c", value[-2]) else " ".join(value)
-    return value if isinstance(value, str) else ""
-
-
 def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
-    """Returns everything in a session that tells of an end."""
+    """Return every signal of an end in a session."""
     runs: list[_Run] = []
     commits: list[OutcomeSignal] = []
     undone: list[int] = []
@@ -382,7 +372,7 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
 
 
 def _test_of(simple: SimpleCommand) -> str | None:
-    """Returns what names a run of tests, the same for each run of them; None for another command."""
+    """Return the name of a run of tests, the same for each run of them; None for another command."""
     words = [simple.program, *simple.words[1:]]
     if words[0] in ("python", "python3") and words[1:3] in (["-m", "pytest"], ["-m", "unittest"]):
         words = words[2:]
@@ -409,12 +399,12 @@ def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
         return True
     if code and simple.blamed:
         return False
-    # The exit code is another command's: what the tests say of themselves counts.
+    # The exit code is another command's, so the summary of the tests counts.
     return None if failed == passed else passed
 
 
 def _is_commit(simple: SimpleCommand) -> bool:
-    return _git(simple) == "commit" and not {"--dry-run", "--help", "-h"} & set(simple.words)
+    return git_command(simple) == "commit" and not {"--dry-run", "--help", "-h"} & set(simple.words)
 
 
 def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
@@ -424,20 +414,7 @@ def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
 
 
 def _takes_back(simple: SimpleCommand) -> bool:
-    if _git(simple) == "revert":
+    if git_command(simple) == "revert":
         return True
     earlier = re.compile(r"(?:HEAD|@)[~^]|ORIG_HEAD|origin/|[0-9a-f]{7,40}$")
-    return _git(simple) == "reset" and any(earlier.match(word) for word in simple.words)
-
-
-def _git(simple: SimpleCommand) -> str | None:
-    """Returns git's command, None for another program."""
-    if simple.program != "git":
-        return None
-    words = iter(simple.words[1:])
-    for word in words:
-        if word in ("-C", "-c"):
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return None
+    return git_command(simple) == "reset" and any(earlier.match(word) for word in simple.words)

@@ -1,6 +1,6 @@
-"""The steps of a skill that can be recognised when somebody takes them: the commands that its document shows.
+"""Ingest finished sessions: which versions were loaded and used in them, and the outcomes of the uses.
 
-Takes finished sessions in: which versions were loaded and used in them, and what came of it.
+A use is recognised by the commands that the document of a skill shows.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import EvolvableError, NoSuchUse
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage.evidence import Outcome, Use
-from evolvable_store.storage.observations import IngestedSession, ObservationLog, UsageObservation
+from evolvable_store.storage.observations import IngestedSession, UsageObservation
 from evolvable_store.transaction import format_time
 from evolvable_tools.library import Library, SkillLocator
 from evolvable_tools.outcomes.detection import SessionEnds, ToolCall, calls_of, ends_of, outcome_of
@@ -35,7 +35,7 @@ Step = tuple[str, str]
 
 
 def steps_of(document: str) -> frozenset[Step]:
-    """Returns the steps in a document: program and first argument of each command that is shown as code.
+    """Return the steps in a document: program and first argument of each command that is shown as code.
 
     What a session does without any skill is none: programs that everybody uses, and a program without an argument.
     """
@@ -46,7 +46,7 @@ def steps_of(document: str) -> frozenset[Step]:
 
 
 def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
-    """Returns the steps that commands take."""
+    """Return the steps that commands take."""
     return [
         (simple.program, simple.words[1])
         for simple in commands
@@ -103,7 +103,7 @@ class _Seen:
 
 
 def record_uses(library: Library, session: "Session", *, home: Path | None = None) -> RecordedSession:
-    """Keeps what a session shows of the library's skills, and returns it.
+    """Keep what a session shows of the library's skills, and returns it.
 
     Taking a session in twice changes nothing; one that has grown replaces what was known of it. Each use is put down
     to the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
@@ -124,7 +124,7 @@ def record_uses(library: Library, session: "Session", *, home: Path | None = Non
     )
     kept = False
     if not library.store.read_only and not session.reviewing:
-        log = ObservationLog(library.store.backend)
+        log = library.store.backend.observations
         library.shown.flush()
         kept = log.take(taken, sightings, uses=list(reading.uses), searches=list(reading.searches))
     return RecordedSession(taken.session, kept, sightings, taken.outcome)
@@ -134,7 +134,7 @@ class _Reading:
     def __init__(self, library: Library, session: "Session", home: Path | None) -> None:
         self._library, self._session = library, session
         self._places = SkillLocator(library, session.project, home)
-        self._log = ObservationLog(library.store.backend)
+        self._log = library.store.backend.observations
         self._now = library.store.now()
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._steps: dict[tuple[int, int], frozenset[Step]] = {}
@@ -152,14 +152,14 @@ class _Reading:
                 self._read_call(call)
 
     def moment(self, at: datetime | None) -> str:
-        """Returns a time of the session as it is stored; the present where nobody says one."""
+        """Return a time of the session as it is stored; the present where nobody says one."""
         at = at or self._session.started
         if at is None:
             return self._now
         return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
 
     def sightings(self) -> Iterator[UsageObservation]:
-        """Yields what was seen of each version."""
+        """Yield what was seen of each version."""
         for seen in self._seen.values():
             used = seen.first_use is not None
             signals = self.ends.between(seen.first_use, seen.last_turn + TURNS) if seen.first_use is not None else ()

@@ -1,17 +1,15 @@
-"""What a line of shell runs: its simple commands, which files they read or run, and what its exit code says of each.
-
-Shell commands as they are compared: without what differs from one day to the next.
-"""
+"""Shell commands: parses a line into its simple commands, and classifies and normalises them."""
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 MAX_COMMAND = 20_000
-"""Characters of a line that are looked at; a longer one says nothing."""
+"""Characters of the longest line that is parsed."""
+
+COMMAND_TOOLS = frozenset(("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec"))
+"""Tools of clients that run a line of shell."""
 
 READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))
 RUNNERS = frozenset(("bash", "sh", "zsh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "Rscript"))
@@ -32,16 +30,17 @@ _ENDS = ("&&", "||", ";", "|", "|&", "&", "\n", "(", ")", "{", "}")
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """One simple command. words: without variables set before it and programs that only start it.
+    """One simple command. words: without assignments and programs that only start another.
 
-    writes: it is redirected into a file. alone: where the whole line succeeded, so did this; blamed: where it
-    failed, this did.
+    writes: its output goes into a file. alone: it succeeded if the whole line did. blamed: it failed if the line did.
+    piped: it reads the output of the command before.
     """
 
     words: tuple[str, ...]
     writes: bool = False
     alone: bool = True
     blamed: bool = True
+    piped: bool = False
 
     @property
     def program(self) -> str:
@@ -49,7 +48,7 @@ class SimpleCommand:
 
 
 def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
-    """Returns the simple commands of a line in order; none where it cannot be read."""
+    """Return the simple commands of a line in order; none where it cannot be parsed."""
     if len(line) > MAX_COMMAND:
         return ()
     if "<<" in line:
@@ -67,12 +66,13 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
         after = [end for _, _, end in parts[place:-1]]
         last = place == len(parts) - 1
         before = all(_is_quiet(words) for words, _, _ in parts[:place])
-        found.append(SimpleCommand(started, writes, all(end == "&&" for end in after), last and before))
+        piped = place > 0 and parts[place - 1][2] in ("|", "|&")
+        found.append(SimpleCommand(started, writes, all(end == "&&" for end in after), last and before, piped))
     return tuple(found)
 
 
 def _parts(line: str) -> list[tuple[list[str], bool, str]]:
-    """Returns (words, whether redirected into a file, what ends it) for each simple command."""
+    """Return (words, whether redirected into a file, what ends it) for each simple command."""
     try:
         tokens = list(_tokens(line.replace("\\\n", "")))
     except ValueError:
@@ -82,7 +82,7 @@ def _parts(line: str) -> list[tuple[list[str], bool, str]]:
     writes = skipping = False
     for token, is_sign in tokens:
         if is_sign and set(token) <= set("<>&") and ("<" in token or ">" in token):
-            # A number before it is the stream; what follows is the file, or the stream it joins.
+            # A number before it is the stream; the next word is the file, or the other stream.
             if words and words[-1].isdigit():
                 words.pop()
             writes, skipping = writes or token in (">", ">>", "&>"), True
@@ -103,7 +103,7 @@ def _parts(line: str) -> list[tuple[list[str], bool, str]]:
 
 
 def _tokens(line: str) -> Iterator[tuple[str, bool]]:
-    """Yields the words of a line without their quotes, and the signs between them, each with whether it is a sign.
+    """Yield the words of a line without their quotes, and the signs between them, each with whether it is a sign.
 
     Raises ValueError for a quote without an end.
     """
@@ -129,7 +129,7 @@ def _started(words: list[str]) -> tuple[str, ...]:
     while rest:
         if _ASSIGNMENT.match(rest[0]):
             rest = rest[1:]
-        elif rest[0] in _BEFORE:
+        elif len(rest) > _BEFORE.get(rest[0], len(rest)):
             rest = rest[_BEFORE[rest[0]] :]
         elif (rest[0] in _RUN_BY and rest[1:2] == ["run"]) or rest[:2] == ["bundle", "exec"]:
             rest = rest[2:]
@@ -139,7 +139,7 @@ def _started(words: list[str]) -> tuple[str, ...]:
 
 
 def _inner(words: tuple[str, ...]) -> str | None:
-    """Returns the line that a shell is given to run, None when this is no such command."""
+    """Return the line that a shell is given to run, None for another command."""
     if words[0].rpartition("/")[2] not in _SHELLS:
         return None
     for place, word in enumerate(words[1:], 1):
@@ -154,7 +154,7 @@ def _is_quiet(words: list[str]) -> bool:
 
 
 def read_files(commands: Sequence[SimpleCommand]) -> list[str]:
-    """Returns the paths that commands only read, as they are written there."""
+    """Return the paths that commands only read, as they are written there."""
     return [
         word
         for simple in commands
@@ -165,7 +165,7 @@ def read_files(commands: Sequence[SimpleCommand]) -> list[str]:
 
 
 def run_files(commands: Sequence[SimpleCommand]) -> list[str]:
-    """Returns the paths of the programs and scripts that commands run, as they are written there."""
+    """Return the paths of the programs and scripts that commands run, as they are written there."""
     found = []
     for simple in commands:
         if "/" in simple.words[0]:
@@ -179,10 +179,8 @@ def _edits(simple: SimpleCommand) -> bool:
     return simple.program == "sed" and any(word.startswith(("-i", "--in-place")) for word in simple.words[1:])
 
 
-_COMMANDS_MAX_COMMAND = 2_000
-"""Characters of a command that are read."""
-
-_COMMANDS_BEFORE = re.compile(
+_MAX_NORMALIZED = 2_000  # characters of a line
+_LINE_START = re.compile(
     r"^\s*(?:cd\s+\S+\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=\S*\s+)+|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
 )
 _TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
@@ -199,11 +197,13 @@ _CHECKS = re.compile(
     r"|^cargo\s+(?:test|check|build|clippy)\b|^go\s+(?:test|vet|build)\b|^make\s+(?:test|check|lint|build|ci)\b"
     r"|^(?:\./)?(?:gradlew?|mvn|mvnw)\s+.*\b(?:test|build|verify|check)\b|^(?:bundle\s+exec\s+)?(?:rspec|rake\s+test)\b"
     r"|^(?:phpunit|ctest|bats|shellcheck|dotnet\s+test|swift\s+test|mix\s+test|terraform\s+(?:validate|plan)|helm\s+lint)\b"
-    # Whatever says so by its name: a subcommand, a target, a script.
+    # By its name: a subcommand, a target, a script.
     r"|^[\w.-]+\s+(?:check|test|lint|verify|validate)\b(?!-)|^make\s+(?:\S+\s+)*?[\w-]*(?:test|check|lint|verify|integration|e2e)"
     r"|^(?:(?:bash|sh|node|ruby|python\S*)\s+)?\S*?(?:^|[/_.-])(?:tests?|checks?|verify|validate|lint)(?:[_.-]\S*)?(?=\s|$)"
 )
-_BETWEEN = re.compile(r"&&|\|\||;|\n")
+_VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
+"""Programs that show a part of what is piped into them."""
+
 _SEARCHES = re.compile(
     r"^(?:e?grep|rg|ag|git\s+grep|find|fd|which|command\s+-v|type|pgrep|test|\[|diff|cmp|git\s+diff)\b"
 )
@@ -219,8 +219,6 @@ _REFUSED = re.compile(
 _LOOKS = re.compile(
     r"^(?:ls|cat|pwd|echo|head|tail|grep|rg|find|sed\s+-n|wc|which|tree|stat|file|date|whoami|env|type|true|git\s+(?:status|diff|log|show|branch))\b"
 )
-_UNDOES = re.compile(r"\bgit\s+(?:checkout\s+(?:HEAD\s+)?--\s|restore\s|revert\s|reset\s+--hard)")
-_COMMIT = re.compile(r"\bgit\s+commit\b")
 _FAILED = re.compile(
     r"\bexit(?:ed)?(?:\s+with)?\s*(?:code|status)?:?\s*[1-9]\d*\b|\"exit_code\":\s*[1-9]|^=+ .*\b\d+ (?:failed|error)"
     r"|\bFAILED\b|\bTraceback \(most recent call last\)|^error(?:\[E\d+\])?:|^npm ERR!|\bBUILD FAIL",
@@ -228,85 +226,94 @@ _FAILED = re.compile(
 )
 
 
-def command_of(given: Mapping[str, Any] | None) -> str:
-    """Returns the shell command in a tool's input, '' when it has none."""
-    said = next((given[key] for key in ("command", "cmd", "script") if given and given.get(key)), "")
-    if isinstance(said, list):
-        words = [str(word) for word in said]
-        said = words[-1] if words[:1] and words[0].endswith(("bash", "sh", "zsh")) else " ".join(words)
-    return said[:_COMMANDS_MAX_COMMAND].strip() if isinstance(said, str) else ""
-
-
-def strip_command(command: str) -> str:
-    """Returns a command without the folder, the variables and the pipe that it runs with."""
-    first = command.strip().split("\n")[0]
-    return _TAIL.sub("", _COMMANDS_BEFORE.sub("", first)).strip()
-
-
 def normalize_command(command: str) -> str:
-    """Returns what two runs of the same step have in common: program, subcommand and options, no names or numbers."""
-    text = strip_command(command)
+    """Return what two runs of the same step have in common: program, subcommand and options, no names or numbers.
+
+    The result is a key of stored episodes, so it follows the text of the first line and not the parsed commands.
+    """
+    text = _TAIL.sub("", _LINE_START.sub("", command.strip().split("\n")[0][:_MAX_NORMALIZED])).strip()
     for pattern, sign in _VARYING:
         text = pattern.sub(sign, text)
     return " ".join(text.split())[:200]
 
 
 def is_check(command: str) -> bool:
-    """Returns whether a command tells by its end whether the work is right: tests, types, lint, build."""
-    return any(_CHECKS.search(part) for part in _parts_commands(command))
+    """Return whether the exit code of a command says if the work is right: tests, types, lint, build."""
+    return any(_CHECKS.search(text) for text in _command_texts(command))
 
 
 def only_looks(command: str) -> bool:
-    """Returns whether a command only shows something, which is no step of a procedure."""
-    parts = _parts_commands(command)
-    return bool(parts) and all(_LOOKS.search(part) for part in parts)
+    """Return whether a command only shows something, which is no step of a procedure."""
+    texts = _command_texts(command)
+    return bool(texts) and all(_LOOKS.search(text) for text in texts)
 
 
 @lru_cache(1_024)
-def _parts_commands(command: str) -> tuple[str, ...]:
-    """Returns the commands of a line, without the folder, the variables and the pipe that each runs with."""
-    first = strip_command(command)
-    if _BETWEEN.search(first) is None:
-        return (first,) if first else ()
-    return tuple(part for one in _BETWEEN.split(first) if (part := strip_command(one)))
+def _command_texts(command: str) -> tuple[str, ...]:
+    """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
+    found: list[str] = []
+    for simple in simple_commands(command):
+        if simple.program != "cd" and not (found and simple.piped and simple.program in _VIEWERS):
+            found.append(" ".join(simple.words))
+    return tuple(found)
 
 
 def undoes(command: str) -> bool:
-    """Returns whether a command takes changes of files back."""
-    return bool(_UNDOES.search(command))
+    """Return whether a command reverts changes of files."""
+    return any(
+        git == "restore"
+        or git == "revert"
+        or (git == "checkout" and "--" in simple.words)
+        or (git == "reset" and "--hard" in simple.words)
+        for simple in simple_commands(command)
+        if (git := git_command(simple)) is not None
+    )
 
 
 def commits(command: str) -> bool:
-    """Returns whether a command makes a commit."""
-    return bool(_COMMIT.search(command))
+    """Return whether a command makes a commit."""
+    return any(git_command(simple) == "commit" for simple in simple_commands(command))
+
+
+def git_command(simple: SimpleCommand) -> str | None:
+    """Return the subcommand of git, None for another program."""
+    if simple.program != "git":
+        return None
+    words = iter(simple.words[1:])
+    for word in words:
+        if word in ("-C", "-c"):
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
 
 
 def failed(text: str, is_error: bool) -> bool:
-    """Returns whether a command's output says that it failed."""
+    """Return whether the output of a command reports a failure."""
     return is_error or bool(_FAILED.search(text[:4_000]) or _FAILED.search(text[-4_000:]))
 
 
 def ended_badly(command: str, text: str, is_error: bool) -> bool:
-    """Returns whether a command failed. What only shows something may show failures, and may find nothing."""
+    """Return whether a command failed. One that only shows something may show failures, and may find nothing."""
     if not only_looks(command):
         return failed(text, is_error) and not (is_error and _found_nothing(command, text))
     return is_error and not _found_nothing(command, text)
 
 
 def _found_nothing(command: str, text: str) -> bool:
-    last = _parts_commands(command)[-1:]
+    last = _command_texts(command)[-1:]
     return bool(last and _SEARCHES.search(last[0])) and not _CLIENTS_OWN.sub("", text[:2_000]).strip()
 
 
 def was_refused(text: str) -> bool:
-    """Returns whether a result says that a person, or a setting, did not let the call happen."""
+    """Return whether a result says that a person or a setting refused the call."""
     return _REFUSED.search(text[:600]) is not None
 
 
-def named_files(command: str) -> set[str]:
-    """Returns the words of a command that look like files."""
+def named_files(text: str) -> set[str]:
+    """Return the words of a text that look like files."""
     try:
-        words = shlex.split(command[:_COMMANDS_MAX_COMMAND])
+        words = [word for word, is_sign in _tokens(text[:_MAX_NORMALIZED]) if not is_sign]
     except ValueError:
-        words = command[:_COMMANDS_MAX_COMMAND].split()
+        words = text[:_MAX_NORMALIZED].split()
     return {word for word in words if "." in word.rpartition("/")[2] and not word.startswith("-")}

@@ -1,4 +1,4 @@
-"""What the library's evidence says: what is used, what helps, what harms, what is dead, and where a review may look."""
+"""The report of the library's evidence: which resources are used, which help, harm or are dead, and what to review."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,9 +14,6 @@ from evolvable_store.storage.evidence import (
     Outcome,
     SuccessCounts,
     Tally,
-    baseline_successes,
-    count_impressions,
-    list_attempts,
     one_of_each_connection,
 )
 from evolvable_store.transaction import format_time
@@ -36,7 +33,7 @@ _KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many successes among n known ends, with Wilson's 95 % interval; without any ends it is (0, 1)."""
+    """Successes among n rated uses, with Wilson's 95 % interval, which is (0, 1) without any."""
 
     successes: int
     n: int
@@ -117,12 +114,12 @@ class Stats:
 
 
 def share_of(proof: SuccessCounts) -> Share:
-    """Returns a proof with its interval."""
+    """Return a proof with its interval."""
     return Share(proof.successes, proof.ends, *wilson_interval(proof.successes, proof.ends))
 
 
 def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int = 30) -> Stats:
-    """Returns the statistics of one resource, or of all that the caller sees.
+    """Return the statistics of one resource, or of all that the caller sees.
 
     Raises NoSuchResource, InvalidArgument.
     """
@@ -131,13 +128,13 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     library.shown.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
-    seen, whole = count_impressions(store.backend, since), list_attempts(store.backend)
+    seen, whole = store.backend.evidence.count_impressions(since), store.backend.evidence.list_attempts()
     if ref is not None:
         heads = [store.head(ref, caller.scopes)]
     else:
         heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
-    nobody = baseline_successes(store.backend)
-    by_version = _grouped(list_attempts(store.backend, [head.id for head in heads], versions=True))
+    nobody = store.backend.evidence.baseline_successes()
+    by_version = _grouped(store.backend.evidence.list_attempts([head.id for head in heads], versions=True))
     by_resource, tallies = _grouped(whole), library.evidence.tallies([head.id for head in heads])
     total = _proof(whole)
     lines, found, base = [], [], _base(nobody, total, None)
@@ -222,7 +219,7 @@ def _is_dead(seen: ImpressionCount, last: str | None, since: str) -> bool:
 
 
 def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[str, str]:
-    """Returns the verdict, and why it is that. dead: why it is dead, '' when it is not."""
+    """Return the verdict, and why it is that. dead: why it is dead, '' when it is not."""
     if base is not None and helped.n >= ENOUGH:
         compared = base.share.successes / base.share.n
         against = f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
@@ -264,7 +261,7 @@ def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
 
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
-    """Returns why a review may look at a resource: each with the numbers that say so."""
+    """Return why a review may look at a resource: each with the numbers that say so."""
     found = []
     if line.verdict == "dead":
         found.append(("shown-not-loaded", f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"))
@@ -279,7 +276,7 @@ def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
 
 
 def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
-    """Compares versions with each other, and models on one version: only where the intervals do not meet."""
+    """Compare versions with each other, and models on one version: only where the intervals do not meet."""
     found = []
     totals: dict[int, SuccessCounts] = {}
     for part in line.versions:

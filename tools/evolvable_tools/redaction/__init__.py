@@ -1,1 +1,1 @@
-"""Rules of others for secrets, as data: gitleaks' configuration (MIT, see gitleaks.LICENSE) and what runs it."""
+"""Redaction of secrets: gitleaks' rules as data (MIT, see gitleaks.LICENSE), and detectors of our own."""

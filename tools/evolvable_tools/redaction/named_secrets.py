@@ -1,8 +1,6 @@
-"""What a value has to be like to be a secret: no reference to one, no placeholder, no name of a type, no mask.
+"""Secrets that a name or a place marks: an assignment, an option, a header, an address, a cookie, a command.
 
-Secrets that are known by the name of one before them: in programs, environments, JSON, YAML, XML, options.
-
-Secrets that are known by where they stand: in a header, an address, a cookie, a file of logins, a command.
+A value that is a reference, a placeholder, the name of a type or a mask is no secret.
 """
 
 import base64
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Returns the words of a text, as a set."""
+    """Return the words of a text, as a set."""
     return frozenset(text.split())
 
 
@@ -36,7 +34,7 @@ _TYPE_NAME = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[A-Z][A-Z_]*")
 
 
 def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
-    """Returns whether a value is one to be hidden: no reference to one, no placeholder, no type, no word of a sentence.
+    """Return whether a value is one to be hidden: no reference to one, no placeholder, no type, no word of a sentence.
 
     strong: where it stands nothing but a value can stand, as in an environment or behind an option.
     """
@@ -70,7 +68,7 @@ def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
 
 
 def _is_placeholder(said: str) -> bool:
-    """Returns whether a value is made of the words that stand for one, with a number of two digits at most."""
+    """Return whether a value is made of the words that stand for one, with a number of two digits at most."""
     words = _WORD.findall(said[:100])
     return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
 
@@ -80,22 +78,22 @@ def _is_value(said: str) -> bool:
 
 
 def is_password(said: str) -> bool:
-    """Returns whether a value that stands where a password does is one."""
+    """Return whether a value that stands where a password does is one."""
     return _is_value(said) and "[redacted:" not in said
 
 
 def is_opaque(said: str) -> bool:
-    """Returns whether a value is one, and has letters and digits."""
+    """Return whether a value is one, and has letters and digits."""
     return is_password(said) and any(map(str.isdigit, said)) and any(map(str.isalpha, said))
 
 
 def is_credential(said: str) -> bool:
-    """Returns whether a value is one with letters and digits, or a long one that is no name."""
+    """Return whether a value is one with letters and digits, or a long one that is no name."""
     return is_opaque(said) or (is_password(said) and len(said) >= 20 and _TYPE_NAME.fullmatch(said[:200]) is None)
 
 
 def is_pair(said: str) -> bool:
-    """Returns whether a text is a user and a password in base64."""
+    """Return whether a text is a user and a password in base64."""
     try:
         pair = base64.b64decode(said + "=" * (-len(said) % 4), validate=True).decode()
         return ":" in pair and pair.isprintable()
@@ -143,7 +141,7 @@ _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "j
 
 
 def find_assigned(text: str, lower: str) -> Iterator[Hit]:
-    """Yields what stands behind a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
+    """Yield what stands behind a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
     seen = 0
     words = [word for word in _WORDS if word in lower]
     for at, word in sorted(_positions(lower, words)) if words else ():
@@ -166,7 +164,7 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
 
 
 def _kind(word: str, left: str, rest: str) -> str | None:
-    """Returns the type of what a name names, None where it is no credential's."""
+    """Return the type of what a name names, None where it is no credential's."""
     rest = rest.rstrip(".-")
     if word in _PASSWORDS:
         if word in ("pass", "psw", "pin") and rest and rest[:1] not in "_-0123456789":
@@ -220,13 +218,13 @@ def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: in
 
 
 def _is_argument(text: str, start: int, close: str | None) -> bool:
-    """Returns whether a name in quotes is the first argument of a call, whose second is its value."""
+    """Return whether a name in quotes is the first argument of a call, whose second is its value."""
     quoted = text[max(0, start - 8) : start].rstrip("#.[\\\"'` ")
     return close is not None and quoted.endswith("(")
 
 
 def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
-    """Returns where a value without quotes ends: before what closes it, or before the next parameter."""
+    """Return where a value without quotes ends: before what closes it, or before the next parameter."""
     said = text[begin:end]
     for sign in ("\\n", "\\r", "\\t", '\\"'):
         said = said.partition(sign)[0]
@@ -238,7 +236,7 @@ def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
 
 
 def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yields where the words stand; of those that begin at one place the longest."""
+    """Yield where the words stand; of those that begin at one place the longest."""
     taken: dict[int, str] = {}
     for word in words:
         at = lower.find(word)
@@ -249,7 +247,7 @@ def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def names_credential(name: str) -> str | None:
-    """Returns the type of secret that a key of an object names, None where it names none."""
+    """Return the type of secret that a key of an object names, None where it names none."""
     lower = name.lower()
     for at, word in sorted(_positions(lower, _WORDS)):
         kind = _kind(word, name[max(0, at - 40) : at], name[at + len(word) :])
@@ -336,7 +334,7 @@ _RULES: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
 
 
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
-    """Yields secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
+    """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
     for anchor, pattern, kind, fits in _RULES:
         if anchor not in lower:
             continue

@@ -1,8 +1,7 @@
-"""Texts with a terminal's colour codes: a secret that they cut is whole where they are left out.
+"""The redactor: replaces secrets in texts by their type, before a text is cut, kept, shown or sent.
 
-Taking secrets out of text: before anything is cut, kept, shown or sent. In their place stands their type.
-
-Taking secrets out of texts that follow each other: one may be cut by the end of a text, or stand again unnamed.
+It also finds a secret that colour codes of a terminal interrupt, that the end of a text cuts, or that a later text
+repeats without its name.
 """
 
 import re
@@ -93,7 +92,7 @@ class Redactor:
         self._clean: set[str] = set()
 
     def redact(self, text: str) -> tuple[str, Mapping[str, int]]:
-        """Returns the text with each secret replaced by `[redacted:TYPE]`, and how many there were of each type.
+        """Return the text with each secret replaced by `[redacted:TYPE]`, and how many there were of each type.
 
         Done a second time it changes nothing. Takes time linear in the text.
         """
@@ -101,7 +100,7 @@ class Redactor:
         return replace_spans(whole, self.hits(whole))
 
     def redact_value(self, value: Any) -> tuple[Any, Mapping[str, int]]:
-        """Returns a JSON value with the secrets of all its texts replaced, also where only a key names them."""
+        """Return a JSON value with the secrets of all its texts replaced, also where only a key names them."""
         counts: Counter[str] = Counter()
         return self._value(value, counts, 0), counts
 
@@ -125,7 +124,7 @@ class Redactor:
         return value
 
     def _key(self, key: str, counts: Counter[str]) -> str:
-        """Returns a key without secrets. Short ones that hold none are remembered: in a session they are few."""
+        """Return a key without secrets. Short ones that hold none are remembered: in a session they are few."""
         text, found = self.redact(key)
         if found:
             counts.update(found)
@@ -142,7 +141,7 @@ class Redactor:
         return self._value(value, counts, depth + 1)
 
     def _words(self, words: Iterable[Any], counts: Counter[str], depth: int) -> list[Any]:
-        """Returns a list with what follows an option that names a credential hidden."""
+        """Return a list with what follows an option that names a credential hidden."""
         done: list[Any] = []
         before: str | None = None
         for word in words:
@@ -152,7 +151,7 @@ class Redactor:
         return done
 
     def hits(self, text: str) -> list[Hit]:
-        """Returns where the secrets of a text stand, in order, none over another. The text is valid UTF-8."""
+        """Return where the secrets of a text stand, in order, none over another. The text is valid UTF-8."""
         if text in self._clean:
             return []
         if has_codes(text):
@@ -187,7 +186,7 @@ def _blank(mark: re.Match[str]) -> str:
 
 
 def text_or_replaced(text: str) -> str:
-    """Returns a text that can be written as UTF-8: half a surrogate becomes a question mark."""
+    """Return a text that can be written as UTF-8: half a surrogate becomes a question mark."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -196,7 +195,7 @@ def text_or_replaced(text: str) -> str:
 
 
 def _formed(text: str) -> Iterator[Hit]:
-    """Yields the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
+    """Yield the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
     at = 0
     for beginning in BEGINNING.finditer(text):
         if beginning.start() < at or not stands_free(text, beginning.start()):
@@ -221,7 +220,7 @@ def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
 
 
 def _continued(text: str, hit: Hit) -> Hit:
-    """Returns a secret with its other half, where the end of a line cut it."""
+    """Return a secret with its other half, where the end of a line cut it."""
     start, end, kind = hit
     broken = _LINE_END.match(text, end)
     if kind == "private-key" or broken is None:
@@ -243,7 +242,7 @@ def _continued(text: str, hit: Hit) -> Hit:
 
 
 def looks_random(run: str) -> bool:
-    """Returns whether a run of characters is no word of a language."""
+    """Return whether a run of characters is no word of a language."""
     digits = sum(map(str.isdigit, run))
     letters = sum(map(str.isalpha, run))
     mixed = any(map(str.islower, run)) and any(map(str.isupper, run[1:]))
@@ -253,7 +252,7 @@ def looks_random(run: str) -> bool:
 
 
 def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
-    """Returns the hits in order; of those that overlap one that covers all, of the type of the first."""
+    """Return the hits in order; of those that overlap one that covers all, of the type of the first."""
     done: list[Hit] = []
     for start, end, kind in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
         if done and start < done[-1][1]:
@@ -265,7 +264,7 @@ def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def replace_spans(text: str, hits: list[Hit]) -> tuple[str, Counter[str]]:
-    """Returns a text with the type of each secret in its place, and how many there are of each."""
+    """Return a text with the type of each secret in its place, and how many there are of each."""
     if not hits:
         return text, Counter()
     parts: list[str] = []
@@ -295,7 +294,7 @@ class StreamRedactor:
         self._open: str | None = None
 
     def redact(self, text: str, follows: int | None = None) -> str:
-        """Returns a text without secrets.
+        """Return a text without secrets.
 
         follows: where what goes on from the text before begins; None: nothing does.
         """
@@ -317,7 +316,7 @@ class StreamRedactor:
         return done
 
     def redact_value(self, value: Any) -> Any:
-        """Returns a JSON value without secrets."""
+        """Return a JSON value without secrets."""
         done, counts = self._redactor.redact_value(value)
         if counts:
             self.counts.update(counts)
@@ -326,7 +325,7 @@ class StreamRedactor:
         return done
 
     def again(self, text: str) -> str:
-        """Returns a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
+        """Return a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
         if not self._known:
             return text
         hits: list[Hit] = []
@@ -343,7 +342,7 @@ class StreamRedactor:
         return done
 
     def again_value(self, value: Any) -> Any:
-        """Returns a redacted JSON value without what became known elsewhere."""
+        """Return a redacted JSON value without what became known elsewhere."""
         if not self._known:
             return value
         if isinstance(value, str):
@@ -353,7 +352,7 @@ class StreamRedactor:
         return [self.again_value(each) for each in value] if isinstance(value, list) else value
 
     def _halves(self, text: str) -> Iterator[Hit]:
-        """Yields the end of a secret that a text begins with, and the beginning of one that it ends with."""
+        """Yield the end of a secret that a text begins with, and the beginning of one that it ends with."""
         first, last = RUN.match(text), _LAST_RUN.search(text, max(0, len(text) - 400))
         for secret, kind in self._known.items():
             if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):
@@ -369,7 +368,7 @@ class StreamRedactor:
 
 
 def _rest(text: str, start: int, kind: str) -> int:
-    """Returns where the rest of a secret ends that the text before broke off."""
+    """Return where the rest of a secret ends that the text before broke off."""
     if kind == "private-key":
         return start + leading(text[start:])
     rest = RUN.match(text, start)
@@ -377,7 +376,7 @@ def _rest(text: str, start: int, kind: str) -> int:
 
 
 def _secrets_in(before: Any, after: Any) -> Iterator[tuple[str, str]]:
-    """Yields the texts of a value that were hidden whole, with their types."""
+    """Yield the texts of a value that were hidden whole, with their types."""
     if isinstance(before, str) and isinstance(after, str):
         if after.startswith("[redacted:") and after.count("[") == 1 and after.endswith("]"):
             yield before, after[10:-1]

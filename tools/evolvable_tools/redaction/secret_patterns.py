@@ -1,10 +1,6 @@
-"""Secrets that are known by how they begin: what their issuers put before them so that they can be found.
+"""Secrets that their form marks: prefixes of issuers, blocks of private keys, and a person's own texts and patterns.
 
-Finds where a secret may begin that its issuer marked.
-
-Private keys that are written as blocks of lines: whole, quoted in JSON, numbered, indented, or without one end.
-
-What a person wants hidden besides: texts as they stand, and patterns by RE2 alone, which takes linear time.
+A person's patterns run in RE2 alone, which takes linear time.
 """
 
 import re
@@ -158,7 +154,7 @@ BEGINNINGS = {beginning: (form, form.pattern) for form in reversed(FORMS) for be
 
 
 def _alternatives(words: list[str]) -> str:
-    """Returns a pattern for words that looks at each first character once."""
+    """Return a pattern for words that looks at each first character once."""
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(word[0], []).append(re.escape(word[1:]))
@@ -178,12 +174,12 @@ _FREE = re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-F]{{2}}))(?:
 
 
 def may_hold(words: Sequence[str]) -> bool:
-    """Returns whether one of a text's words may hold a secret of these forms: far less to look at than the text."""
+    """Return whether one of a text's words may hold a secret of these forms: far less to look at than the text."""
     return _FREE.search(" ".join(words)) is not None
 
 
 def stands_free(text: str, at: int) -> bool:
-    """Returns whether a word may begin here: in JSON in JSON a line ends with a backslash and a letter."""
+    """Return whether a word may begin here: in JSON in JSON a line ends with a backslash and a letter."""
     return at == 0 or not text[at - 1].isalnum() or _ESCAPED.search(text, max(0, at - 3), at) is not None
 
 
@@ -214,7 +210,7 @@ _ROW_LENGTH = 60
 
 
 def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Yields (start, end, unfinished) of every private key in a text; unfinished: it goes on where the text ends.
+    """Yield (start, end, unfinished) of every private key in a text; unfinished: it goes on where the text ends.
 
     words: at least all the long words of the text.
     """
@@ -237,12 +233,12 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
 
 
 def leading(text: str) -> int:
-    """Returns where the block ends that a text begins within: 0 when its first line is none of a block's."""
+    """Return where the block ends that a text begins within: 0 when its first line is none of a block's."""
     return _end_of(text, 0, _KEY_BLOCKS_END.search(text))[0]
 
 
 def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
-    """Returns where the block ends whose first line ends at `start`, and whether the text ends before it.
+    """Return where the block ends whose first line ends at `start`, and whether the text ends before it.
 
     end: the next last line of a block.
     """
@@ -265,7 +261,7 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
 
 
 def _start_of(text: str, floor: int, end: int) -> int:
-    """Returns where the rows begin that lead up to the end of a block, not before `floor`."""
+    """Return where the rows begin that lead up to the end of a block, not before `floor`."""
     first = max(floor, end - MAX_BLOCK)
     breaks = list(_BREAK.finditer(text, first, end))
     edges = [first, *(found.end() for found in breaks)]
@@ -279,7 +275,7 @@ def _start_of(text: str, floor: int, end: int) -> int:
 
 
 def _body(line: str) -> int | None:
-    """Returns how many characters of a block a line holds, None when it is none of a block's lines."""
+    """Return how many characters of a block a line holds, None when it is none of a block's lines."""
     said = line.strip(_AROUND)
     numbered = _NUMBER.match(said)
     if numbered is not None:
@@ -330,7 +326,7 @@ class UserPatterns:
     """Patterns, and texts as they stand, by the names of what they find."""
 
     def __init__(self, patterns: Mapping[str, str] | None = None) -> None:
-        """Raises PatternsNeedRe2, and InvalidArgument for a name or a pattern that cannot be used."""
+        """Raise PatternsNeedRe2, and InvalidArgument for a name or a pattern that cannot be used."""
         self._compiled = [(_named(name), _compiled(name, pattern)) for name, pattern in (patterns or {}).items()]
         self._literals = list[tuple[str, str]]()
 
@@ -338,7 +334,7 @@ class UserPatterns:
         return len(self._compiled) + len(self._literals)
 
     def add(self, line: str) -> None:
-        """Adds what a line says: `NAME = TEXT` for a text as it stands, `NAME ~ PATTERN` for a pattern of RE2.
+        """Add what a line says: `NAME = TEXT` for a text as it stands, `NAME ~ PATTERN` for a pattern of RE2.
 
         Raises as the constructor.
         """
@@ -358,7 +354,7 @@ class UserPatterns:
             self._literals.append((name, text))
 
     def hits(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yields (start, end, name) of what is found; of a pattern with a group `secret` that is what is hidden.
+        """Yield (start, end, name) of what is found; of a pattern with a group `secret` that is what is hidden.
 
         What stands for a secret already is left as it is.
         """
@@ -384,7 +380,7 @@ class UserPatterns:
 
 
 def read_patterns(lines: Sequence[str], where: str) -> tuple[UserPatterns, list[str]]:
-    """Returns the patterns that the lines of a file say, and what is wrong, each with file and line.
+    """Return the patterns that the lines of a file say, and what is wrong, each with file and line.
 
     A line that cannot be used is left out; the others work.
     """
@@ -416,7 +412,7 @@ def _compiled(name: str, pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN:
         raise InvalidArgument(f"The pattern {name} is longer than {MAX_PATTERN} characters.", "Divide it.")
     try:
-        import re2
+        import re2  # an optional extra
     except ImportError:
         raise PatternsNeedRe2(
             f"The pattern {name} cannot be used: RE2 is not installed, and other engines can be made to run for ever.",

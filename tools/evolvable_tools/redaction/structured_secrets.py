@@ -1,4 +1,4 @@
-"""Secrets that are known by the structure around them: tables, XML attributes, shell settings, declarations, URLs."""
+"""Secrets that the structure around them marks: tables, XML attributes, shell settings, declarations, URLs."""
 
 import base64
 import binascii

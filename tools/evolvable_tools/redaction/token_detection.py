@@ -1,11 +1,4 @@
-"""The parts of a text in which a long secret can stand: far less to look at than the text.
-
-Find secrets by the rules that gitleaks maintains, in time linear in the text.
-
-Tokens of exact form that gitleaks' rules do not know, or know only beside a name.
-
-Find secrets that name themselves: few are missed of what issuers mark, and hardly anything else is blamed.
-"""
+"""Tokens of exact form: gitleaks' rules in time linear in the text, and rules of our own where gitleaks has none."""
 
 import json
 import math

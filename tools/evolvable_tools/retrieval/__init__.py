@@ -1,11 +1,4 @@
-"""Lookup: from a task, in anybody's words, to the resources that fit it.
-
-A choice that is left to whoever called.
-
-What a stage of the lookup is given and what it answers.
-
-What a lookup may use besides the index: an embedder, somebody who judges, and how sure it has to be.
-"""
+"""Search: the types that the stages share, from the query to the match, and what a search may use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of those to choose from, and what tells it apart."""
+    """One of the resources to choose from, and what distinguishes it."""
 
     ref: str
     version: int
@@ -30,7 +23,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class ChooseBetween:
-    """A choice left to the caller: the question, what to choose from, and how to answer."""
+    """A choice for the caller: the question, the alternatives, and how to answer."""
 
     question: str
     choices: list[Alternative]
@@ -39,9 +32,9 @@ class ChooseBetween:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A task in words, and where to look: one kind, in these scopes (nearest first; None: all).
+    """A task in words, and where to search: one kind, in these scopes (nearest first; None: all).
 
-    limit: how many each stage proposes. first: how many of them do when no other stage proposes any.
+    limit: the most candidates of a stage. first: the most when no other stage proposes any.
     """
 
     task: str
@@ -52,65 +45,75 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchCandidate:
-    """One resource that a stage proposes. `confidence`: how likely it fits, 0 to 1; `sure`: no need to ask further."""
+class SearchMatch:
+    """One resource that may fit: how likely it fits (0 to 1), why, and which stage found it.
+
+    sure: no further stage has to be asked. stage: set once the answers of the stages are merged.
+    """
 
     entry: "IndexEntry"
     confidence: float
     why: str
     sure: bool = False
+    stage: str = ""
+
+    @property
+    def ref(self) -> str:
+        """The resource."""
+        return str(self.entry.ref)
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a stage found, best first, and one line about it."""
+    """The candidates of a stage, best first, and one line about them."""
 
-    candidates: tuple[SearchCandidate, ...]
+    candidates: tuple[SearchMatch, ...]
     said: str
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage that ran, and what it said."""
+    """One stage that ran, and its line."""
 
     stage: str
     said: str
 
 
 class PendingNeighbours(Protocol):
-    """A task on its way through an embedder. Never raises; waits a bounded time and then says why it knows nothing."""
+    """A pending query of an embedder. Never raises; after a bounded wait it reports why it has no answer."""
 
     @property
     def trouble(self) -> str:
-        """Why it will know nothing, as far as that is known at once; empty when it may."""
+        """Why no answer will come, as far as that is known at once; otherwise empty."""
         ...
 
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
-        """Returns how near these resources are, and which `limit` are the nearest of all."""
+        """Return the cosines of these resources and the `limit` nearest of all."""
         ...
 
     def described(self, kind: Kind, scopes: Sequence[str] | None) -> NearestDescription:
-        """Returns the resource whose description alone is the nearest."""
+        """Return the resource with the nearest description."""
         ...
 
 
 class Neighbours(Protocol):
-    """An embedder as the lookup sees it."""
+    """An embedder as the search uses it."""
 
     def begin(self, task: str) -> PendingNeighbours:
-        """Hands it the task. Returns at once and never raises."""
+        """Start a query for the task. Returns at once and never raises."""
         ...
 
 
 FITS = 0.38
-"""Under this confidence nothing fits, unless a library's owner says otherwise."""
+"""Below this confidence a match does not fit, unless the library's configuration sets another threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDependencies:
-    """neighbours: the embedder. thinker: who judges where the stages are unsure. caller_thinks: without one, the caller
-    is asked to; client_thinks: before that a client that lends its model. fits: the confidence under which nothing
-    fits.
+    """What a search may use besides the index.
+
+    neighbours: the embedder. thinker: the judge for uncertain results. caller_thinks: without a judge, the caller
+    chooses. client_thinks: before that, the client's model by sampling. fits: the threshold of a match that fits.
     """
 
     neighbours: "Neighbours | None" = None

@@ -1,17 +1,12 @@
-"""The lookup of EvoAgent (arXiv 2604.20133), section 3.2, to the letter: for comparison, not the best we can do.
+"""The cascade: stages in a row from the cheapest, merged into one order, and a judge where they are unsure.
 
-Triggers as substrings, then the cosine of task and description, then a model's choice. Each is asked only when those
-before it found nothing. It is linear in the library, as there.
-
-Finding: stages in a row, from the cheapest, and what they say together.
-
-Near ties: where two fit about as well, what is known of their use decides, and whether they are of the project.
+`search_evoagent` is the search of EvoAgent (arXiv 2604.20133), section 3.2: triggers as substrings, then
+the cosine of task and description, then a model's choice. It is linear in the library, as in the paper.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
@@ -22,70 +17,43 @@ from evolvable_tools.llm import ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
 from evolvable_tools.retrieval import (
     ChooseBetween,
-    SearchCandidate,
+    Neighbours,
     SearchDependencies,
+    SearchMatch,
     SearchQuery,
     StageReport,
     StageResult,
     judge_stage,
 )
-from evolvable_tools.retrieval.exact import match_exact
-from evolvable_tools.retrieval.hybrid import search_hybrid
+from evolvable_tools.retrieval.exact import TaskWords, match_exact
+from evolvable_tools.retrieval.hybrid import DEPTH, fuse_with_vectors, is_clear, order_by_words, report_hybrid
 
 NEAR = 0.6
-"""The cosine from which on the nearest description answers."""
+"""The cosine from which the nearest description is an answer."""
 
 JUDGED = 0.7
-"""The confidence in whatever the model chose."""
+"""The confidence in the model's choice."""
 
 MOST_LISTED = 200
-"""Resources put before the model; the paper's own list has no end."""
+"""Resources in the prompt; the list of the paper is unbounded."""
 
 MOST_DESCRIPTION = 150
-"""Characters of each description that are put before the model: with MOST_LISTED, a prompt of 50,000 or so."""
+"""Characters of each description in the prompt: with MOST_LISTED about 50,000 in all."""
 
 _PAGE = 1_000
-
-
-class DescriptionMatch(Protocol):
-    """What the embedder says of the descriptions alone: the best id and its cosine, None when there is none."""
-
-    @property
-    def best(self) -> tuple[int, float] | None: ...
-    @property
-    def said(self) -> str: ...
-    @property
-    def available(self) -> bool: ...
-
-
-class DescriptionQuery(Protocol):
-    """A task on its way through the embedder."""
-
-    def described(self, kind: Kind, scopes: Sequence[str] | None) -> DescriptionMatch:
-        """Returns the resource whose description has the highest cosine to the task; waits a bounded time."""
-        ...
-
-
-class DescriptionSearch(Protocol):
-    """The embedder as this lookup sees it."""
-
-    def begin(self, task: str) -> DescriptionQuery:
-        """Returns at once; never raises."""
-        ...
-
 
 Choose = Callable[[str, Sequence[IndexEntry]], tuple[IndexEntry | None, str]]
 """A model's choice for a task among all entries, and why; None when none fits. May raise an EvolvableError."""
 
 
 def search_evoagent(
-    index: Index, query: SearchQuery, neighbours: DescriptionSearch | None = None, choose: Choose | None = None
+    index: Index, query: SearchQuery, neighbours: Neighbours | None = None, choose: Choose | None = None
 ) -> Mapping[str, StageResult]:
-    """Returns what each stage that was asked says, in order: "keyword", "embedding", "llm". Only the last may have a
-    candidate, and never more than one.
+    """Return the result of each stage that ran, in order: "keyword", "embedding", "llm".
 
-    Iteration order is that of name, kind and scope. Of the task the first MAX_QUERY characters are read, as everywhere.
-    Without an embedder or a model, or when one fails, its stage finds nothing and says why.
+    Only the last may have a candidate, and at most one. Entries are in the order of name, kind and scope. The search
+    reads the first MAX_QUERY characters of the task. Without an embedder or a model, or when one fails, its stage has
+    no candidate and gives the reason.
     """
     task = query.task[:MAX_QUERY]
     answers = {"keyword": _keyword(index, query, task.lower())}
@@ -97,7 +65,7 @@ def search_evoagent(
 
 
 def _all(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
-    """Yields every entry that is seen, page by page."""
+    """Yield every visible entry, page by page."""
     after = None
     while page := index.entries(kind=query.kind, scopes=query.scopes, limit=_PAGE, after=after):
         yield from page
@@ -113,7 +81,7 @@ def _keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
     return StageResult((), "no trigger is part of the task")
 
 
-def _embedding(index: Index, query: SearchQuery, task: str, neighbours: DescriptionSearch | None) -> StageResult:
+def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
     nearest = neighbours.begin(task).described(query.kind, query.scopes)
@@ -151,7 +119,7 @@ def _llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> 
 
 
 def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
-    return StageResult((SearchCandidate(entry, confidence, why, sure=True),), f"{entry.ref}: {why}")
+    return StageResult((SearchMatch(entry, confidence, why, sure=True),), f"{entry.ref}: {why}")
 
 
 MODES: Mapping[str, str] = {
@@ -160,36 +128,21 @@ MODES: Mapping[str, str] = {
     "text": "words alone",
     "paper": "the three stages of EvoAgent, to the letter",
 }
-"""What each mode runs."""
+"""The stages of each mode."""
 
 MAX_LIMIT = 100
 
 SHORTLIST = 5
 """Matches that a judge chooses from."""
 
-_AT_LEAST = 10  # that each stage is asked for, so that the order of the first few knows of the others
-
-
-@dataclass(frozen=True, slots=True)
-class SearchMatch:
-    """One resource that may fit: which stage found it, how likely it fits (0 to 1), and why."""
-
-    entry: IndexEntry
-    stage: str
-    confidence: float
-    why: str
-
-    @property
-    def ref(self) -> str:
-        """Which resource."""
-        return str(self.entry.ref)
+_AT_LEAST = 10  # candidates of each stage, so that merging can reorder the first few
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeResult:
-    """Matches, best first. `none_fits`: the library holds nothing for this task; the matches are only the nearest.
+    """Matches, best first. `none_fits`: the library has nothing for this task, and the matches are only the nearest.
 
-    `choose_between`: a choice that is left to the caller, where the stages are unsure and nobody else can think.
+    `choose_between`: a choice for the caller, where the stages are unsure and no judge is available.
     """
 
     matches: tuple[SearchMatch, ...]
@@ -208,9 +161,9 @@ def search_cascade(
     mode: str = "auto",
     means: SearchDependencies | None = None,
 ) -> CascadeResult:
-    """Returns the resources of one kind that fit a task, best first.
+    """Return the resources of one kind that fit a task, best first.
 
-    scopes: those that are seen, nearest first; a resource hides those of its name further away. None: all.
+    scopes: the visible ones, nearest first; a resource hides others of its name further away. None: all.
     mode: a key of MODES. Raises InvalidArgument for an empty task, a limit out of 1 to MAX_LIMIT or another mode;
     InvalidRef for another kind.
     """
@@ -218,16 +171,31 @@ def search_cascade(
     _check(task, limit, mode)
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
     if mode == "paper":
-        return _by_the_paper(index, query, means)
-    answers = _asked(index, query, mode, means)
-    matches = _merged(answers)
-    fits = any(sure or match.confidence >= means.fits for sure, match in matches)
-    reports = tuple(StageReport(stage, answer.said) for stage, answer in answers.items())
-    found = CascadeResult(tuple(match for _, match in matches[:limit]), not fits, reports)
-    if mode == "auto" and matches and not matches[0][0]:
-        shortlist = [match for _, match in matches[:SHORTLIST]]
-        if judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
-            return _judged(found, task, shortlist, means, index.answers)
+        answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
+        matches = tuple(_merged(answers))
+        return CascadeResult(matches, not matches, _reports(answers))
+    # The embedder works on the task while the index is searched.
+    pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
+    results: dict[str, StageResult] = {}
+    if mode in ("auto", "keyword"):
+        words = TaskWords.of(task)
+        phrases = index.phrases(words.words, names=words.names, kind=query.kind, scopes=scopes)
+        results["keyword"] = match_exact(words, phrases, query.limit)
+    if mode in ("auto", "text"):
+        depth = 0 if pending is None else DEPTH
+        ranking = index.search(task, kind=query.kind, scopes=scopes, limit=query.limit, depth=depth)
+        fused = order_by_words(ranking, query.limit)
+        if pending is not None and not is_clear(fused):
+            fused = fuse_with_vectors(index, query, ranking, pending)
+        alone = "keyword" not in results or not results["keyword"].candidates
+        results |= report_hybrid(fused, pending, query.first if alone else query.limit)
+    merged = _merged(results)
+    fits = any(match.sure or match.confidence >= means.fits for match in merged)
+    found = CascadeResult(tuple(merged[:limit]), not fits, _reports(results))
+    shortlist = merged[:SHORTLIST]
+    unsure = shortlist and not shortlist[0].sure
+    if mode == "auto" and unsure and judge_stage.is_unsure([match.confidence for match in shortlist], means.fits):
+        return _judged(found, task, shortlist, means, index.answers)
     return found
 
 
@@ -240,46 +208,33 @@ def _check(task: str, limit: int, mode: str) -> None:
         raise InvalidArgument(f"There is no mode {str(mode)[:40]!r}.", f"The modes are {', '.join(MODES)}.")
 
 
-def _asked(index: Index, query: SearchQuery, mode: str, means: SearchDependencies) -> dict[str, StageResult]:
-    """Returns what each stage says. The embedder works on the task while names and words are looked up."""
-    with_meaning = mode == "auto" and means.neighbours is not None
-    pending = means.neighbours.begin(query.task) if with_meaning and means.neighbours else None
-    answers: dict[str, StageResult] = {}
-    if mode in ("auto", "keyword"):
-        answers["keyword"] = match_exact(index, query)
-    if mode in ("auto", "text"):
-        alone = "keyword" not in answers or not answers["keyword"].candidates
-        answers["text"], meaning = search_hybrid(index, query, pending, query.first if alone else query.limit)
-        if meaning is not None:
-            answers["embedding"] = meaning
-    return answers
+def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
+    return tuple(StageReport(stage, result.said) for stage, result in results.items())
 
 
-def _merged(answers: Mapping[str, StageResult]) -> list[tuple[bool, SearchMatch]]:
-    """Returns one match for each resource with whether a stage is sure of it, in the order of confidence.
+def _merged(results: Mapping[str, StageResult]) -> list[SearchMatch]:
+    """Return one match for each resource, in the order of confidence, those that a stage is sure of first.
 
-    Stages are taken as independent witnesses: both are wrong only if each is. What one stage puts in an order stays in
-    it where nothing else speaks.
+    Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of their stage where no
+    other stage found them.
     """
-    merged: dict[int, tuple[SearchCandidate, str]] = {}
-    for stage in reversed(list(answers)):
-        for candidate in answers[stage].candidates:
-            known = merged.get(candidate.entry.id)
-            merged[candidate.entry.id] = _joined(candidate, stage, *known) if known else (candidate, stage)
-    ordered = sorted(merged.values(), key=lambda found: (not found[0].sure, -found[0].confidence))
-    return [(candidate.sure, _match(candidate, stage)) for candidate, stage in ordered]
+    merged: dict[int, SearchMatch] = {}
+    for stage in reversed(list(results)):
+        for found in results[stage].candidates:
+            match, known = replace(found, stage=stage), merged.get(found.entry.id)
+            merged[found.entry.id] = _joined(match, known) if known else match
+    ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
+    return [replace(match, confidence=round(match.confidence, 3)) for match in ordered]
 
 
-def _joined(one: SearchCandidate, stage: str, other: SearchCandidate, other_stage: str) -> tuple[SearchCandidate, str]:
-    confidence = 1 - (1 - one.confidence) * (1 - other.confidence)
-    joined = replace(
-        one, confidence=confidence, why="; ".join(filter(None, (one.why, other.why))), sure=one.sure or other.sure
+def _joined(one: SearchMatch, other: SearchMatch) -> SearchMatch:
+    return replace(
+        one,
+        confidence=1 - (1 - one.confidence) * (1 - other.confidence),
+        why="; ".join(filter(None, (one.why, other.why))),
+        sure=one.sure or other.sure,
+        stage=one.stage if one.sure or one.confidence >= other.confidence else other.stage,
     )
-    return joined, stage if one.sure or one.confidence >= other.confidence else other_stage
-
-
-def _match(candidate: SearchCandidate, stage: str) -> SearchMatch:
-    return SearchMatch(candidate.entry, stage, round(candidate.confidence, 3), candidate.why)
 
 
 def _judged(
@@ -289,12 +244,11 @@ def _judged(
     means: SearchDependencies,
     memory: MutableMapping[str, str],
 ) -> CascadeResult:
-    """Returns what was found as the judge sees it; without one, with the choice left to the caller."""
+    """Return the result after the judge's choice; without a judge, with the choice for the caller."""
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     if means.thinker is None:
-        return (
-            replace(found, choose_between=judge_stage.choose_between(task, choices)) if means.caller_thinks else found
-        )
+        asked = judge_stage.choose_between(task, choices) if means.caller_thinks else None
+        return replace(found, choose_between=asked)
     try:
         judged = judge_stage.ask_judge(task, choices, means.thinker, memory)
     except ProviderError as error:
@@ -303,20 +257,10 @@ def _judged(
     if judged.ref is None:
         return replace(found, none_fits=True, stages=stages)
     chosen = next(match for match in shortlist if match.ref == judged.ref)
-    sure = max(chosen.confidence, judged.confidence)
-    first = replace(
-        chosen, stage="judge", confidence=sure, why=f"{judged.why}; {chosen.why}" if judged.why else chosen.why
-    )
+    sure, why = max(chosen.confidence, judged.confidence), "; ".join(filter(None, (judged.why, chosen.why)))
+    first = replace(chosen, stage="judge", confidence=sure, why=why)
     rest = tuple(match for match in found.matches if match.entry.id != chosen.entry.id)
     return CascadeResult((first, *rest)[: max(1, len(found.matches))], False, stages)
-
-
-def _by_the_paper(index: Index, query: SearchQuery, means: SearchDependencies) -> CascadeResult:
-    answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
-    matches = tuple(_match(candidate, stage) for stage, answer in answers.items() for candidate in answer.candidates)
-    return CascadeResult(
-        matches, not matches, tuple(StageReport(stage, answer.said) for stage, answer in answers.items())
-    )
 
 
 def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:
@@ -325,13 +269,9 @@ def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Cho
         return None
 
     def choose(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
+        choices = judge_stage.make_choices(entries)
         judged = judge_stage.ask_judge(
-            task,
-            judge_stage.make_choices(entries),
-            thinker,
-            memory,
-            most=MOST_LISTED,
-            most_description=MOST_DESCRIPTION,
+            task, choices, thinker, memory, most=MOST_LISTED, most_description=MOST_DESCRIPTION
         )
         return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.said
 
@@ -339,11 +279,10 @@ def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Cho
 
 
 CAP = wilson_lower_bound(1, 1)
-"""What evidence is worth at most that is only reported, or is about a resource that nobody vouches for: one success of
-one."""
+"""The most that reported evidence, or evidence of a resource without a voucher, is worth: one success of one."""
 
 TIE = 0.05
-"""Confidences no further apart are taken for equal; the models are no more exact than that."""
+"""Confidences that differ by at most this count as equal; the models are not more exact."""
 
 
 def break_ties(
@@ -353,11 +292,11 @@ def break_ties(
     fits: float,
     capped: Collection[int] = (),
 ) -> tuple[SearchMatch, ...]:
-    """Returns the matches with near ties of those that fit put in order: what proved itself, then the nearer scope.
+    """Return the matches with near ties ordered by evidence, then by the nearer scope.
 
-    proofs: by the resource's id. scopes: nearest first. capped: those that evidence lifts to CAP at most. Nothing that
-    does not fit is moved, nothing is moved past a match that is surer by more than TIE, and what a judge or a name
-    chose stays first.
+    proofs: by the resource's id. scopes: nearest first. capped: resources whose evidence counts at most CAP. A match
+    that does not fit keeps its place, as does a choice of a judge or a name. No match moves past one whose confidence
+    is higher by more than TIE.
     """
     ordered: list[SearchMatch] = []
     rest = list(matches)
@@ -381,7 +320,7 @@ def break_ties(
 
 
 def _bound(proof: SuccessCounts | None, capped: bool) -> float:
-    """Return what evidence is worth: verified ends alone where there are any, else reported ones up to CAP."""
+    """Return the value of evidence: of verified ends alone where there are any, else of reported ones up to CAP."""
     if proof is None:
         return 0.0
     if not proof.verified:

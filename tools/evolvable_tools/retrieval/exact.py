@@ -1,27 +1,27 @@
-"""The keyword stage: names and triggers that stand in the task, word for word.
+"""The keyword stage: names and triggers that occur in the task, word for word.
 
-Each two neighbouring words of the task are looked up among the beginnings of all names and triggers, so the cost
-grows with the task and not with the library. What is read of a task and taken from the index is bounded.
+The index looks up each two neighbouring words among the beginnings of all names and triggers. The cost grows with the
+task and not with the library, and both the words read and the phrases found are bounded.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from evolvable_store.resource import Kind
 from evolvable_store.search.analyzer import MAX_QUERY, terms, tokenize
-from evolvable_store.search.index import Index, TriggerPhrase
-from evolvable_tools.retrieval import SearchCandidate, SearchQuery, StageResult
+from evolvable_store.search.index import TriggerPhrase
+from evolvable_tools.retrieval import SearchMatch, StageResult
 
 SURE = 0.8
-"""From this confidence on a keyword wins over any text."""
+"""From this confidence on, a keyword ranks before any text match."""
 
 MOST_WORDS = 256
-"""Words of a task in which phrases are looked for. Quotes and refs count in all of it."""
+"""Words of a task that are searched for phrases. Quotes and refs count in the whole text."""
 
 LONGEST_PHRASE = 32
-"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; a longer one never stands in a task."""
+"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; longer phrases never match."""
 
 _READ = 12 * MOST_WORDS  # characters that hold so many words of any but the longest kind
 _SHORT_TASK = 12  # words
@@ -45,25 +45,28 @@ class _Place:
     start: int
     end: int
     exact: bool
-    """Whether each word stands there as it is written, and not in another form."""
+    """Whether each word occurs as it is written, and not in another form."""
 
     @property
     def is_own_name(self) -> bool:
-        """Whether it is the resource's own name, and not only what its file calls itself."""
+        """Whether it is the resource's own name, and not only the name in its file."""
         return self.phrase.source == "name" and self.phrase.text == " ".join(tokenize(self.phrase.entry.name))
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class TaskWords:
+    """The words of a task, its quotes, and the resources that it names."""
+
     words: Sequence[str]
     """The first MOST_WORDS."""
     quoted: frozenset[str]
-    """What stands in quotes, as words between single spaces."""
+    """The quoted texts, as words between single spaces."""
     called: frozenset[str]
     """Every ref, and the name after a slash or a dollar at the start."""
 
     @classmethod
-    def of(cls, task: str) -> "_Task":
+    def of(cls, task: str) -> "TaskWords":
+        """Return the words of this text."""
         text = task[:MAX_QUERY].casefold()
         quotes = (" ".join(tokenize(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
         command = _COMMAND.match(text)
@@ -72,32 +75,33 @@ class _Task:
 
     @property
     def names(self) -> set[str]:
-        """The words that count as a name when they are one: those that are called so. Others only stand there."""
+        """The words that may be a name by themselves: quoted, alone, called, or followed by a kind."""
         before_kinds = {word for word, after in pairwise(self.words) if after in _KINDS}
         quoted = {text for text in self.quoted if " " not in text}
         alone = self.words if len(self.words) == 1 else ()
         return before_kinds.union(quoted, alone, *map(tokenize, self.called))
 
 
-def match_exact(index: Index, query: SearchQuery) -> StageResult:
-    """Returns the resources whose name or trigger stands in the task; the longest phrase of several comes first."""
-    task = _Task.of(query.task)
-    phrases = index.phrases(task.words, names=task.names, kind=query.kind, scopes=query.scopes)
+def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int) -> StageResult:
+    """Return the resources whose name or trigger is in the task; the longest of several phrases comes first.
+
+    phrases: those of the index whose words are side by side in the task.
+    """
     places = _longest(list(_places(phrases, task.words)), task)
-    best: dict[int, SearchCandidate] = {}
+    best: dict[int, SearchMatch] = {}
     for place, claims in zip(places, _claims(places), strict=True):
         candidate = _candidate(place, task, claims)
         known = best.get(candidate.entry.id)
         if candidate.confidence > (known.confidence if known else 0):
             best[candidate.entry.id] = candidate
-    candidates = sorted(best.values(), key=lambda c: (-c.confidence, c.entry.name))[: query.limit]
+    candidates = sorted(best.values(), key=lambda c: (-c.confidence, c.entry.name))[:limit]
     if not candidates:
         return StageResult((), "no name and no trigger stands in the task")
     return StageResult(tuple(candidates), f"{candidates[0].entry.ref}: {candidates[0].why}")
 
 
-def _places(phrases: Sequence[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
-    """Yields the places in the task where one of the phrases stands. A name stands only as it is written."""
+def _places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
+    """Yield the places of the phrases in the task. A name has to match exactly as it is written."""
     if not phrases:
         return
     said = terms(task)
@@ -115,7 +119,7 @@ def _places(phrases: Sequence[TriggerPhrase], task: Sequence[str]) -> Iterator[_
 
 
 def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
-    """Returns every run of so many words, and where in the task it begins."""
+    """Return every run of that many words, and where in the task it begins."""
     starts: dict[str, list[int]] = {}
     for at in range(len(said) - length + 1):
         starts.setdefault(" ".join(said[at : at + length]), []).append(at)
@@ -123,7 +127,7 @@ def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
 
 
 def _claims(places: Sequence[_Place]) -> list[int]:
-    """Returns for each place how many resources claim its phrase; what is called exactly so comes before the rest."""
+    """Return for each place how many resources claim its phrase; resources of exactly that name take precedence."""
     everybody: dict[str, set[int]] = {}
     namesakes: dict[str, set[int]] = {}
     for place in places:
@@ -133,8 +137,8 @@ def _claims(places: Sequence[_Place]) -> list[int]:
     return [len((namesakes if place.is_own_name else everybody)[place.phrase.text]) for place in places]
 
 
-def _longest(places: list[_Place], task: _Task) -> list[_Place]:
-    """Returns the places that do not lie inside a longer one. A name that is not called hides no trigger."""
+def _longest(places: list[_Place], task: TaskWords) -> list[_Place]:
+    """Return the places that do not lie inside a longer one. A name that is not called hides no trigger."""
     kept: list[_Place] = []
     reach: dict[int, int] = {}
     spans: set[tuple[int, int]] = set()
@@ -150,21 +154,21 @@ def _longest(places: list[_Place], task: _Task) -> list[_Place]:
     return kept
 
 
-def _candidate(place: _Place, task: _Task, claims: int) -> SearchCandidate:
+def _candidate(place: _Place, task: TaskWords, claims: int) -> SearchMatch:
     entry = place.phrase.entry
     said = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
     confidence, how = _confidence(place, task)
-    # What several resources claim tells them apart less.
+    # A phrase of several resources distinguishes them less.
     confidence /= claims
-    return SearchCandidate(entry, confidence, f"{said} {how}", confidence >= SURE)
+    return SearchMatch(entry, confidence, f"{said} {how}", confidence >= SURE)
 
 
-def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
-    """Returns how likely the phrase calls for its resource, and how it stands in the task.
+def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
+    """Return how likely the phrase calls for its resource, and how it occurs in the task.
 
-    Of real tasks that call a skill by its name, 97 % meant it. A name that only stands there, even quoted, says little
-    that the text stage does not know, and in a long task, which may have code in it, nothing. A trigger is the author's
-    word; how much it counts is a guess, since the tasks that were measured are for skills without triggers.
+    Of real tasks that call a skill by its name, 97 % meant it. A name that only occurs, even quoted, adds little to the
+    text stage. In a long task, which may contain code, it adds nothing. The weight of a trigger is an estimate: the
+    measured tasks are for skills without triggers.
     """
     length = place.end - place.start
     if not place.exact:
@@ -188,12 +192,12 @@ def _confidence(place: _Place, task: _Task) -> tuple[float, str]:
 
 
 def _stands(length: int) -> float:
-    """Returns the confidence of a trigger of several words: the longer it is, the earlier it comes."""
+    """Return the confidence of a trigger of several words: longer ones rank higher."""
     return 0.85 + 0.02 * min(length - 2, 4)
 
 
-def _is_called(place: _Place, task: _Task) -> bool:
-    """Returns whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the pdf skill"."""
+def _is_called(place: _Place, task: TaskWords) -> bool:
+    """Return whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the pdf skill"."""
     entry = place.phrase.entry
     name, kind = entry.name.casefold(), entry.kind.value
     after = task.words[place.end] if place.end < len(task.words) else ""

@@ -1,10 +1,6 @@
-"""The text and the embedding stage: what the words say, and what the meaning says, in one order.
+"""The text and the embedding stage: fuses the scores of words and vectors, and turns them into probabilities.
 
-Scores are fused, not ranks: a rank does not tell a clear find from a poor one, and costs a point and more.
-
-How likely the best that was found is right: one probability from several signals.
-
-The text and the embedding stage as answers: each find with how sure it is and what matched.
+Scores are fused, not ranks: a rank does not distinguish a clear match from a poor one, and costs a point and more.
 """
 
 import math
@@ -12,66 +8,59 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from functools import cached_property
 from heapq import nlargest
 
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
 from evolvable_store.search.bm25 import PRIOR
 from evolvable_store.search.index import DocumentScore, Index, Ranking, SearchHit, TermScore
 from evolvable_tools.embedding import SimilarResources
-from evolvable_tools.retrieval import PendingNeighbours, SearchCandidate, SearchQuery, StageResult
+from evolvable_tools.retrieval import PendingNeighbours, SearchMatch, SearchQuery, StageResult
 
 MEANING = 0.5
-"""What a cosine of 1 counts beside the best score of the words, which counts 1; chosen on real tasks."""
+"""Weight of a cosine of 1 where the best score of the words counts 1; chosen on real tasks."""
 
 DEPTH = 50
-"""Resources that each of both proposes to the other."""
+"""Resources that words and vectors each propose to the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedHit:
-    """One resource: what its words say, the cosine of its meaning to the task if it is known, and both as one score."""
+    """One resource: the score of its words, its cosine to the task if that is known, and both as one score."""
 
     scored: SearchHit
     cosine: float | None
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FusedRanking:
-    """Hits, best first. `similar`: what the embedder said, None when there is none."""
+    """Hits, best first. `similar`: the answer of the embedder, None without one."""
 
     hits: tuple[FusedHit, ...]
     ranking: Ranking
     similar: SimilarResources | None
 
-
-def fuse(index: Index, query: SearchQuery, pending: PendingNeighbours | None) -> FusedRanking:
-    """Returns the resources that fit a task best by words, and by meaning where there is an embedder."""
-    ranking = rank(index, query, depth=0 if pending is None else DEPTH)
-    return (
-        order_by_words(ranking, query.limit) if pending is None else fuse_with_vectors(index, query, ranking, pending)
-    )
-
-
-def rank(index: Index, query: SearchQuery, *, depth: int = 0) -> Ranking:
-    """Returns the resources whose words fit a task best, as many as the query asks for. depth: weighed at least."""
-    return index.search(query.task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
+    @cached_property
+    def content(self) -> set[str]:
+        """The words of the query that are no function words."""
+        return {asked.words for asked in self.ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
 
 
 def order_by_words(ranking: Ranking, limit: int, similar: SimilarResources | None = None) -> FusedRanking:
-    """Returns the first few as the words alone put them. similar: why the meaning says nothing."""
+    """Return the first few in the order of words alone. similar: why the embedder has no answer."""
     best = ranking.scored[0].score if ranking.scored else 0.0
     return FusedRanking(tuple(FusedHit(s, None, s.score / best) for s in ranking.scored[:limit]), ranking, similar)
 
 
 def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
-    """Returns the first few as words and meaning put them together; waits for the embedder a bounded time."""
+    """Return the first few in the order of words and vectors; waits for the embedder a bounded time."""
     weighed = dict(ranking.weighed)
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     if not similar.available:
         return order_by_words(ranking, query.limit, similar)
     others = set(similar.nearest).difference(weighed)
-    weighed |= index.weigh(ranking, others, kind=query.kind, scopes=query.scopes)
+    weighed |= index.weigh(ranking, others)
     both = _both(weighed, similar)
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     scored = index.scored(ranking, {id_: weighed[id_] for id_ in best})
@@ -80,10 +69,10 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
 
 
 def _both(weighed: Mapping[int, DocumentScore], similar: SimilarResources) -> dict[int, float]:
-    """Returns the score of each resource by words and meaning."""
+    """Return the score of each resource by words and vectors."""
     best = max((its.score for its in weighed.values()), default=0.0) or 1.0
     known = sorted(similar.cosines[id_] for id_ in weighed if id_ in similar.cosines)
-    # What has no vector yet is taken for as near as the middle one of the others.
+    # A resource without a vector yet counts as near as the median of the others.
     usual = known[len(known) // 2] if known else 0.0
     return {id_: its.score / best + MEANING * similar.cosines.get(id_, usual) for id_, its in weighed.items()}
 
@@ -95,7 +84,7 @@ _MIDDLE = 6.0
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceFeatures:
-    """What tells a resource that fits from the nearest of those that do not."""
+    """The features that distinguish a resource that fits from the nearest that does not."""
 
     strength: float
     """Score of its words for each unit of weight asked, as a logarithm."""
@@ -108,24 +97,24 @@ class ConfidenceFeatures:
     length: float
     """Words of the task that are no function words, as a logarithm."""
     of_itself: float
-    """Share of those that the resource says of itself, in its name, description or triggers, 0 to 1."""
+    """Share of those that are in the resource's name, description or triggers, 0 to 1."""
     lead: float
-    """How far its score is before the mean of the best four others; one near copy of it does not take the lead away."""
+    """Its score minus the mean of the best four others; one near copy does not cancel the lead."""
     lead_in_size: float
-    """The lead times the size, from a middle one: in a large library a small lead says more."""
+    """The lead times the size, centred: in a large library a small lead means more."""
     pairs: float
     """Pairs of the task's words that stand side by side in its name or description, as a logarithm."""
     rarity: float
     """Weight of the task for each of its words that are no function words."""
     ahead: float
-    """How far the score of its words is before the mean of the best nine others, as a share of the highest, -1 to 1."""
+    """Score of its words minus the mean of the best nine others, as a share of the highest, -1 to 1."""
     meaning: float
     """Cosine of task and resource, 0 where it is not known."""
 
 
-def confidence_features(fused: FusedRanking, at: int, content: Set[str]) -> ConfidenceFeatures:
-    """Returns the signals of one hit. `content`: the words of the task that are no function words."""
-    hit, ranking = fused.hits[at], fused.ranking
+def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
+    """Return the features of one hit."""
+    hit, ranking, content = fused.hits[at], fused.ranking, fused.content
     scored = hit.scored
     said = _of_itself(scored, content)
     others = [other.score for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
@@ -149,7 +138,7 @@ def confidence_features(fused: FusedRanking, at: int, content: Set[str]) -> Conf
 
 
 def known_share(ranking: Ranking) -> float:
-    """Returns the share of the task's weight that lies on words which the library uses at all."""
+    """Return the share of the task's weight on words that the library uses."""
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
 
 
@@ -171,7 +160,7 @@ WORDS: Mapping[str, float] = {
     "rarity": -0.3,
     "ahead": 1.32,
 }
-"""The model for what is found by words alone."""
+"""The model for matches by words alone."""
 
 MEANINGS: Mapping[str, float] = {
     "constant": -6.82,
@@ -192,23 +181,20 @@ MEANINGS: Mapping[str, float] = {
 
 
 def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
-    """Returns how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
+    """Return how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
     logit = model["constant"] + sum(
         model[field.name] * getattr(signals, field.name) for field in fields(ConfidenceFeatures) if field.name in model
     )
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))
 
 
-def confidences(fused: FusedRanking, content: Set[str], most: int | None = None) -> Sequence[float]:
-    """Returns the confidence of each hit, of so many at most. They fall with the order, the best that is known.
-
-    content: as in `signals`.
-    """
+def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
+    """Return the confidence of each hit, of at most that many. They never rise with the order."""
     found: list[float] = []
     fused.ranking.explain(hit.scored for hit in fused.hits[:most])
     for at, hit in enumerate(fused.hits[:most]):
         model = WORDS if hit.cosine is None else MEANINGS
-        sure = confidence(confidence_features(fused, at, content), model)
+        sure = confidence(confidence_features(fused, at), model)
         found.append(min(sure, found[-1]) if found else sure)
     return found
 
@@ -218,50 +204,38 @@ _MOST_PASSAGE = 120
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 SURE, CLEAR = 0.5, 0.95
-"""From this confidence the words need no meaning, unless the second scores more than this share of the first. Most real
-tasks do not wait for the embedder then, and hardly any finds something else.
+"""From this confidence the search uses no vectors, unless the second scores more than this share of the first.
+
+Most real tasks do not wait for the embedder then, and hardly any has another result.
 """
 
 _NOT_NEEDED = "not waited for: the words are sure enough"
 
 
-def search_hybrid(
-    index: Index, query: SearchQuery, pending: PendingNeighbours | None, most: int
-) -> tuple[StageResult, StageResult | None]:
-    """Returns what the words say, and what the meaning says where there is an embedder and the words are not sure.
-
-    A resource is in the answer of the stage that did more for it; each is in one of both. most: resources in both.
-    """
-    ranking = rank(index, query, depth=0 if pending is None else DEPTH)
-    content = content_of(ranking)
-    fused = order_by_words(ranking, query.limit)
-    if pending is not None and not _is_settled(fused, content):
-        fused = fuse_with_vectors(index, query, ranking, pending)
-    sure = confidences(fused, content, most)
-    mostly_words, mostly_meaning = list[SearchCandidate](), list[SearchCandidate]()
-    for hit, confidence in zip(fused.hits, sure, strict=False):
-        mostly = mostly_meaning if _is_by_meaning(hit, fused) else mostly_words
-        mostly.append(SearchCandidate(hit.scored.entry, confidence, _why(hit)))
-    words = StageResult(tuple(mostly_words), _said(fused))
-    if pending is None:
-        return words, None
-    said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
-    return words, StageResult(tuple(mostly_meaning), said)
-
-
-def _is_settled(fused: FusedRanking, content: set[str]) -> bool:
+def is_clear(fused: FusedRanking) -> bool:
+    """Return whether the best match is so certain that vectors would not change it."""
     if len(fused.hits) > 1 and fused.hits[1].score > CLEAR * fused.hits[0].score:
         return False
-    return any(sure >= SURE for sure in confidences(fused, content, 1))
+    return any(sure >= SURE for sure in confidences(fused, 1))
 
 
-def content_of(ranking: Ranking) -> set[str]:
-    """Returns the words that were asked and are no function words."""
-    return {asked.words for asked in ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
+def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: int) -> dict[str, StageResult]:
+    """Return the results of the text stage and, with an embedder, of the embedding stage.
+
+    Each of the `most` first resources is in the result of the stage that contributed more to it.
+    """
+    by_words, by_meaning = list[SearchMatch](), list[SearchMatch]()
+    for hit, sure in zip(fused.hits, confidences(fused, most), strict=False):
+        (by_meaning if _is_by_meaning(hit, fused) else by_words).append(SearchMatch(hit.scored.entry, sure, _why(hit)))
+    results = {"text": StageResult(tuple(by_words), _said(fused))}
+    if pending is not None:
+        said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
+        results["embedding"] = StageResult(tuple(by_meaning), said)
+    return results
 
 
 def _is_by_meaning(hit: FusedHit, fused: FusedRanking) -> bool:
-    """Returns whether the words alone would not have brought it here."""
+    """Return whether the words alone would not have found it."""
     within = {scored.entry.id for scored in fused.ranking.scored[: len(fused.hits)]}
     return hit.cosine is not None and hit.scored.entry.id not in within
 
@@ -275,7 +249,7 @@ def _said(fused: FusedRanking) -> str:
 
 
 def _why(hit: FusedHit) -> str:
-    """Returns the words that added most, the sentence where they stand, and how near the meaning is."""
+    """Return the words that contributed most, the sentence with them, and the cosine."""
     reasons = []
     if hit.scored.parts:
         shown = _shown(hit.scored.parts)
@@ -289,7 +263,7 @@ def _why(hit: FusedHit) -> str:
 
 
 def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
-    """Returns the words that added most to a score, each with the field where it weighs most."""
+    """Return the words that contributed most to a score, each with the field where it weighs most."""
     sums: dict[str, float] = defaultdict(float)
     fields: dict[str, TermScore] = {}
     for part in parts:
@@ -304,7 +278,7 @@ def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
 
 
 def _passage(description: str, matched: Sequence[str]) -> str:
-    """Returns the sentence of the description with most of the words, cut; empty when it has none of them."""
+    """Return the sentence of the description with most of the words, shortened; empty without any."""
     wanted = set(terms(matched))
     best, most = "", 0
     for sentence in _SENTENCE.split(description[:2_000]):

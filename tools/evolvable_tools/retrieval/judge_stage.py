@@ -1,4 +1,4 @@
-"""The judge: somebody who can think chooses among the few that the other stages found, when these are unsure."""
+"""The judge: a language model chooses among the few matches of the other stages, when these are unsure."""
 
 import contextlib
 import hashlib
@@ -17,10 +17,10 @@ from evolvable_tools.llm import LanguageModel, Request, WrongAnswer
 from evolvable_tools.retrieval import Alternative, ChooseBetween
 
 JUDGED = 0.7
-"""Confidence in what the judge chose: the constant of EvoAgent's third stage. Not fitted to anything."""
+"""Confidence in the judge's choice: the constant of EvoAgent's third stage, not fitted to data."""
 
 MAX_CHOICES = 12
-"""Of a longer shortlist the first are asked for."""
+"""Choices in one request; of a longer shortlist the first."""
 
 MAX_TASK = 4_000
 """Characters of the task that the judge reads: of a longer one the beginning and the end."""
@@ -29,19 +29,19 @@ MAX_DESCRIPTION = 600
 """Characters of a description that the judge reads."""
 
 HOPELESS = 0.25
-"""Below this share of the threshold the best is so bad that there is nothing to judge.
+"""Below this share of the threshold the best match is too poor to judge.
 
-Of real tasks that a skill is there for, 12 % lie below, and 71 % of those whose right skill was taken out.
+Of real tasks with a skill in the library, 12 % lie below, and 71 % of those whose skill was removed.
 """
 
 PLAIN = 0.5
-"""Above this share of the way from the threshold to 1 the best is plain enough: it is right in 96 of 100 real tasks.
+"""Above this share of the way from the threshold to 1 the best is clear: it is right in 96 of 100 real tasks.
 
 Between the two lie 24 % of the tasks. There the best is right in 69 of 100, and one of the first five in 90.
 """
 
 CLOSE = 0.08
-"""Two that are no further apart in confidence than this are a near tie. Not fitted yet."""
+"""Two whose confidences differ by at most this are a near tie. Not fitted yet."""
 
 INSTRUCTIONS = """\
 You choose which of a few entries of a library is for a task, if one is.
@@ -65,7 +65,7 @@ _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)$")
 
 @dataclass(frozen=True, slots=True)
 class JudgeChoice:
-    """One of the shortlist. `tells_apart`: what its text says that those of the others do not; '' in a long list."""
+    """One of the shortlist. `tells_apart`: words that only its text has; '' in a long list."""
 
     ref: str
     version: int
@@ -76,9 +76,9 @@ class JudgeChoice:
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """What the judge chose: a ref, or None when none fits; then the confidence is 0.
+    """The judge's choice: a ref, or None when none fits; then the confidence is 0.
 
-    said: one line for the report. remembered: nobody had to be asked.
+    said: one line for the report. remembered: the answer came from the cache.
     """
 
     ref: str | None
@@ -89,9 +89,9 @@ class JudgeVerdict:
 
 
 def make_choices(entries: Sequence[IndexEntry]) -> tuple[JudgeChoice, ...]:
-    """Returns a shortlist as choices, in its order, each with the words that only it says.
+    """Return a shortlist as choices, in its order, each with the words that only it has.
 
-    Of more than MAX_CHOICES none is told apart, so that a judge of many has less to read.
+    More than MAX_CHOICES get no such words, which keeps the prompt short.
     """
     apart = _told_apart(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
     return tuple(
@@ -101,9 +101,9 @@ def make_choices(entries: Sequence[IndexEntry]) -> tuple[JudgeChoice, ...]:
 
 
 def is_unsure(confidences: Sequence[float], fits: float) -> bool:
-    """Returns whether a judge is worth asking, from the confidences of a shortlist and the threshold of fitting.
+    """Return whether to ask a judge, from the confidences of a shortlist and the threshold.
 
-    It is when the best is neither hopeless nor plain, or when a second that fits is close to it.
+    True when the best is neither hopeless nor clear, or when a second one that fits is close to it.
     """
     best, second, *_ = [*sorted(confidences, reverse=True), 0.0, 0.0]
     if second >= fits and best - second <= CLOSE:
@@ -112,7 +112,7 @@ def is_unsure(confidences: Sequence[float], fits: float) -> bool:
 
 
 def choose_between(task: str, shortlist: Sequence[JudgeChoice]) -> ChooseBetween:
-    """Returns the question for a caller that can think, when nobody else can."""
+    """Return the question for the caller, when no judge is available."""
     asked = _cut(" ".join(task[:1000].split()), _MOST_NAMED)
     return ChooseBetween(
         f'Which of these is for the task "{asked}"? The search is not sure.',
@@ -130,18 +130,21 @@ def ask_judge(
     most: int = MAX_CHOICES,
     most_description: int = MAX_DESCRIPTION,
 ) -> JudgeVerdict:
-    """Returns which of the shortlist (of a longer one the first `most`) is for the task, or none, as the thinker says.
+    """Return the model's choice among the shortlist (the first `most` of a longer one), or none.
 
-    most_description: characters of each description that the judge reads. An answer outside the list means none. What
-    it says is kept in `memory` and not asked again for the same task and the same versions; an answer that breaks the
-    schema is not kept. A memory that fails has kept nothing. Raises ProviderError when there is no answer.
+    most_description: characters of each description that the judge reads. An answer outside the list means none.
+    `memory` caches answers by the task and the versions, but not an answer that breaks the schema. A memory that fails
+    counts as empty. Raises ProviderError when there is no answer.
     """
     if not shortlist:
         return JudgeVerdict(None, 0.0, "there was nothing to choose from", f"{thinker.name} was not asked", False)
     read = [replace(choice, description=_cut(choice.description, most_description)) for choice in shortlist[:most]]
     labelled = _labelled(task, read)
     key = _key(task, thinker.name, labelled.values())
-    known = _recalled(_kept(memory, key), labelled)
+    kept = None
+    with contextlib.suppress(EvolvableError):
+        kept = memory.get(key)
+    known = _recalled(kept, labelled)
     if known is not None:
         return _judged(known[0], known[1], thinker.name, True)
     try:
@@ -152,16 +155,16 @@ def ask_judge(
             raise
         return _judged(*_verdict(error.answer, labelled), thinker.name, False)
     choice, why = _verdict(answer, labelled)
-    # An answer that was got is not lost because it cannot be kept.
+    # A cache that cannot be written must not lose the answer.
     with contextlib.suppress(EvolvableError):
         memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
     return _judged(choice, why, thinker.name, False)
 
 
 def _labelled(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeChoice]:
-    """Returns the choices under their labels.
+    """Return the choices under their labels.
 
-    The task decides their order, the same each time: no rank is seen, and no text can know what its label will be.
+    The task alone decides their order: labels reveal no rank, and no text can know its label in advance.
     """
 
     seed = _digest(task).hex()
@@ -173,7 +176,7 @@ def _labelled(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeCho
 
 
 def _label(at: int) -> str:
-    """Returns A to Z, then A1 to Z1 and so on."""
+    """Return A to Z, then A1 to Z1 and so on."""
     round_, letter = divmod(at, 26)
     return f"{chr(ord('A') + letter)}{round_ or ''}"
 
@@ -193,13 +196,13 @@ def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
         "required": ["choice", "why"],
         "additionalProperties": False,
     }
-    # What is no Unicode text is replaced, so that every thinker can be sent it.
+    # Lone surrogates are replaced: not every model's client can send them.
     data = json.dumps(described, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
     return Request(INSTRUCTIONS, data, schema)
 
 
 def _verdict(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str]:
-    """Returns what was chosen and why, of an answer that has a choice."""
+    """Return the choice of an answer, and why."""
     label = answer["choice"]
     if label != _NONE and label not in labelled:
         return None, "the answer was outside the list"
@@ -214,20 +217,13 @@ def _judged(choice: JudgeChoice | None, why: str, who: str, remembered: bool) ->
 
 
 def _key(task: str, who: str, shortlist: Iterable[JudgeChoice]) -> str:
-    """Returns what an answer is remembered under: all that it depends on."""
+    """Return the cache key of an answer: a digest of all that it depends on."""
     seen = sorted([c.ref, c.version, c.name, c.description, c.tells_apart] for c in shortlist)
     return _digest([INSTRUCTIONS, who, task, seen]).hex()
 
 
-def _kept(memory: Mapping[str, str], key: str) -> str | None:
-    try:
-        return memory.get(key)
-    except EvolvableError:
-        return None
-
-
 def _recalled(kept: str | None, labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str] | None:
-    """Returns the answer that was kept, None when there is none or it cannot be read."""
+    """Return the cached answer, None when there is none or it cannot be read."""
     try:
         value = json.loads(kept or "")
         ref, why = value["ref"], str(value["why"])
@@ -244,18 +240,18 @@ def _digest(value: Any) -> bytes:
 
 
 def _told_apart(entries: Sequence[IndexEntry]) -> list[str]:
-    """Returns for each what only it says, as one line."""
+    """Return for each the words that only it has, as one line."""
     said = [_said(entry) for entry in entries]
-    standing = Counter(root for its in said for root in {_root(word) for word in its})  # in how many entries
+    entries_with = Counter(root for its in said for root in {_root(word) for word in its})
     made = []
     for its in said:
-        own = _first_of_each_root(word for word in its if standing[_root(word)] == 1)[:_OWN_WORDS]
+        own = _first_of_each_root(word for word in its if entries_with[_root(word)] == 1)[:_OWN_WORDS]
         made.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
     return made
 
 
 def _said(entry: IndexEntry) -> list[str]:
-    """Returns the words an entry says of itself, once each; its name comes last, since the ref says it too."""
+    """Return the words of an entry, once each; its name comes last, since the ref has it too."""
     text = " ".join([*entry.triggers, entry.description[:MAX_DESCRIPTION], entry.name])
     return [word for word in dict.fromkeys(tokenize(text)) if word not in FUNCTION_WORDS and len(word) > 1]
 
@@ -269,7 +265,7 @@ def _first_of_each_root(said: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _root(word: str) -> str:
-    """Returns a word without its English ending, so that "form" and "forms" are not told apart."""
+    """Return a word without its English ending, so that "form" and "forms" count as one."""
     return _ENDING.sub("", word)
 
 

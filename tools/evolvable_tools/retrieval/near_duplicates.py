@@ -1,4 +1,4 @@
-"""Confusable resources: two that answer the same questions, so that no task can tell which of them is meant."""
+"""Near duplicates: two resources that answer the same questions, so that no task can distinguish them."""
 
 import re
 from collections import defaultdict
@@ -10,14 +10,14 @@ from evolvable_store.search.analyzer import FUNCTION_WORDS, tokenize
 from evolvable_store.search.index import Index, IndexEntry, SearchHit
 
 ALIKE = 0.68
-"""From this likeness on two resources are reported.
+"""Likeness from which two resources are reported.
 
-Found on 10,000 real skills, by reading what was reported: nine pairs of ten are copies or the same skill told in other
-words. Two of one family that do different things mostly lie under 0.6.
+Chosen on 10,000 real skills by reading the reports: nine pairs of ten are copies or paraphrases. Two of one family that
+do different things mostly lie under 0.6.
 """
 
 MOST_AT_ONCE = 50
-"""Resources looked at in one call. Each costs a search, and those with a likely double up to two more."""
+"""Resources checked in one call. Each costs a search, and up to two more with a likely duplicate."""
 
 _NEIGHBOURS = 20
 _CHECKED = 2  # neighbours of each whose own words are asked as well
@@ -49,7 +49,7 @@ class NearDuplicate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateReport:
-    """Pairs, the most alike first, and one line: how many, and how many newcomers were not looked at."""
+    """Pairs, the most alike first, and one line: how many there are, and how many resources were checked."""
 
     pairs: tuple[NearDuplicate, ...]
     said: str
@@ -58,12 +58,11 @@ class NearDuplicateReport:
 def find_near_duplicates(
     index: Index, newcomers: Sequence[IndexEntry], *, limit: int = 10, further: int = 0
 ) -> NearDuplicateReport:
-    """Returns which of these resources can be taken for another that is seen beside them, the `limit` most alike.
+    """Return the `limit` most alike pairs of these resources and others that are visible beside them.
 
-    What each says of itself (name, description, triggers) is asked of the index; another that scores nearly as high as
-    the resource itself, and the other way round, answers the same questions. So does one that claims the same trigger.
-    Only the same kind counts, and of scopes the resource's own and the user's. Looks at the first MOST_AT_ONCE.
-    further: how many newcomers there are besides.
+    The name, description and triggers of each are a query. Another resource that scores nearly as high as the resource
+    itself, and the reverse, answers the same questions. So does one with the same trigger. Only the same kind counts,
+    in the resource's own scope and the user's. Checks the first MOST_AT_ONCE. further: how many more newcomers exist.
     """
     asked: dict[int, dict[int, SearchHit]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
@@ -85,7 +84,7 @@ def _said(found: int, shown: int, newcomers: int) -> str:
 
 
 def _pairs(index: Index, entry: IndexEntry, asked: dict[int, dict[int, SearchHit]]) -> Iterator[NearDuplicate]:
-    """Yields the doubles of one resource. `asked`: what was asked before in this call, by resource."""
+    """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
     scopes = tuple(dict.fromkeys((entry.scope, USER_SCOPE)))
     found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
     own = found.get(entry.id)
@@ -110,12 +109,12 @@ def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int,
 
 
 def _share(other: SearchHit | None, own: SearchHit | None) -> float:
-    """Returns the other's score as a share of the resource's own on the same words, 0 to 1."""
+    """Return the other's score as a share of the resource's own on the same words, 0 to 1."""
     return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
 def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
-    """Returns the share of the name's weight that the other says of itself, 0 to 1."""
+    """Return the share of the name's weight in the other's own words, 0 to 1."""
     name = _name(entry)
     weights: dict[str, float] = defaultdict(float)
     for part in own.parts:
@@ -126,7 +125,7 @@ def _named(entry: IndexEntry, own: SearchHit, other: SearchHit) -> float:
 
 
 def _siblings(entry: IndexEntry, other: SearchHit, back: SearchHit | None) -> bool:
-    """Returns whether the names have a word in common, and each has one that the other does not say of itself."""
+    """Return whether the names have a word in common, and each has one that the other's own words lack."""
     ours, theirs = _name(entry), _name(other.entry)
     return bool(ours & theirs and ours - _of_itself(other) and back and theirs - _of_itself(back))
 
@@ -140,7 +139,7 @@ def _of_itself(scored: SearchHit) -> set[str]:
 
 
 def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
-    """Returns the other resources that claim one of its triggers, each with those triggers, as words."""
+    """Return the other resources with one of its triggers, each with those triggers, as words."""
     triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
     for trigger in sorted(triggers):
@@ -159,7 +158,7 @@ def _confusable(
 
 
 def _quoted(description: str) -> set[str]:
-    """Returns the phrases in quotes, as words between single spaces."""
+    """Return the quoted phrases, as words between single spaces."""
     return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
 
 

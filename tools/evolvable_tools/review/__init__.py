@@ -1,9 +1,4 @@
-"""Learning from a finished session: what it showed, what follows from it, and what a person is asked about.
-
-What the verbs of a review return. A server imports this at its start, so it imports nothing itself.
-
-What a history that was made short looks like. A server imports this at its start, so it imports nothing itself.
-"""
+"""Reviews of finished sessions: the results of their verbs, which a server imports at its start."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,10 +26,10 @@ class ProposedChange:
 
 @dataclass(frozen=True)
 class Reviewed:
-    """How far a review has come. state: off, begun (somebody has to think: see packet), waits, or done.
+    """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or done.
 
-    why: what there is to say when nothing is proposed. signals: how many of each code. cost: the thinker, and the
-    tokens and money that it took at most. redacted: how many secrets of each type were taken out.
+    why: the reason when nothing is proposed. signals: how many of each code. cost: the model, and the most tokens and
+    money that it took. redacted: how many secrets of each type were removed.
     """
 
     review_id: str | None

@@ -1,11 +1,6 @@
-"""Whether a change is proposed already, was rejected, or is there under another name.
+"""Admission of candidates: rules in code, each with a code and a sentence, in one order; then novelty and scan.
 
-The last look at a candidate that keeps every rule: that its change is sound, is new, and what a scan says of it.
-
-What of a review's candidates is admitted: rules in code, each with a name and a sentence, in one order.
-
-No model takes part. A candidate that breaks a rule is refused with its code and a sentence that says what would have to
-be otherwise.
+No model takes part. The sentence of a refusal names what would have to differ.
 """
 
 import hashlib
@@ -19,7 +14,7 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import Files
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import FUNCTION_WORDS, terms, tokenize
-from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal, Proposals
+from evolvable_store.storage.proposals import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approval_policy import dump_scan as kept_scan
 from evolvable_tools.library import Library
@@ -55,14 +50,14 @@ class EarlierProposal:
 
 
 def fingerprint(ref: Ref, says: str) -> str:
-    """Returns by what a change is known again: what it is of, and its words without order, case and forms."""
+    """Return by what a change is known again: what it is of, and its words without order, case and forms."""
     said = " ".join(sorted(_terms(says)))
     return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
 
 
 def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
-    """Returns the proposals that wait or were turned down and are like this change, the most alike first."""
-    proposals, own = Proposals(library.store.backend), _terms(says)
+    """Return the proposals that wait or were turned down and are like this change, the most alike first."""
+    proposals, own = library.store.backend.proposals, _terms(says)
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
         for other in proposals.in_state(state, LOOKED_AT):
@@ -80,7 +75,7 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
 
 
 def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
-    """Returns the living resources of this kind that a new one is like, by its description or by its text."""
+    """Return the living resources of this kind that a new one is like, by its description or by its text."""
     own, body = _terms(says), _terms(_text(files))
     found = []
     for head in library.store.heads(ref.kind):
@@ -95,7 +90,7 @@ def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[E
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Returns the share of what two sets have in common, 0 to 1."""
+    """Return the share of what two sets have in common, 0 to 1."""
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
@@ -131,7 +126,7 @@ class AdmittedCandidate:
 def check_candidate(
     case: RuleCase, number: int, made: CandidateDraft, before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
-    """Returns a candidate with its change, which is sound, new, and refused by no scan. Raises Breach."""
+    """Return a candidate with its change, which is sound, new, and refused by no scan. Raises Breach."""
     bench, candidate = case.bench, case.candidate
     if made.files == made.before:
         raise RuleViolation("no_change", "It is there already.")
@@ -165,7 +160,7 @@ def check_candidate(
 
 
 def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
-    """Returns what the change is like without being the same. Raises when it is there, waits or was turned down."""
+    """Return what the change is like without being the same. Raises when it is there, waits or was turned down."""
     bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
     if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
         raise RuleViolation("double", "An earlier candidate says the same.")
@@ -194,7 +189,7 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
 
 
 def _says(candidate: ReviewCandidate) -> str:
-    """Returns the words by which a change is known again."""
+    """Return the words by which a change is known again."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
     heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in (candidate.files or {}).values())
@@ -217,7 +212,7 @@ def _bytes(files: Files) -> dict[str, bytes]:
 
 
 def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
-    """Returns the candidates that keep every rule, and those that do not, each with the first rule it breaks."""
+    """Return the candidates that keep every rule, and those that do not, each with the first rule it breaks."""
     admitted: list[AdmittedCandidate] = []
     refusals: list[RefusedCandidate] = []
     for number, one in enumerate(given, 1):

@@ -1,7 +1,4 @@
-"""What a review may propose, in one schema: parsed, or refused with what is wrong.
-
-Makes of a candidate what it would change: a resource, the version it starts from, and the whole new content.
-"""
+"""The candidates of a review: their schema, how they are parsed, and the change that each makes to a resource."""
 
 import json
 import re
@@ -16,7 +13,9 @@ from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
+from evolvable_tools.file_edits import TextEdit, apply_edit
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import schema_problem
 from evolvable_tools.verbs.memory_facts import add_fact
 
 MAX_CANDIDATES = 8
@@ -159,14 +158,9 @@ SCHEMA: dict[str, Any] = _closed(
 
 
 def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
-    """Returns a candidate. Raises ValueError, which says what does not fit the schema."""
-    from jsonschema import Draft202012Validator  # late: nobody pays for it before the first review
-    from jsonschema.exceptions import best_match
-
-    fault = best_match(Draft202012Validator(CANDIDATE).iter_errors(given))
-    if fault is not None:
-        where = ".".join(map(str, fault.absolute_path))
-        raise ValueError(f"{where}: {fault.message[:200]}" if where else fault.message[:200])
+    """Return a candidate. Raises ValueError, which says what does not fit the schema."""
+    if fault := schema_problem(given, CANDIDATE):
+        raise ValueError(fault)
     files = {file["path"]: file["text"] for file in given.get("files", ())}
     texts = {
         key: given.get(key, "").strip()
@@ -200,7 +194,7 @@ _NEW = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, 
 
 @dataclass(frozen=True, slots=True)
 class CandidateDraft:
-    """What a candidate would change. adds: a line that it adds to a file, by which it can be made anew on another base.
+    """The change of a candidate. adds: a line that it adds to a file, which allows applying it to another base.
 
     before: the files that it starts from, none for a new resource.
     """
@@ -215,7 +209,7 @@ class CandidateDraft:
 def draft_change(
     library: Library, caller: Caller, candidate: ReviewCandidate, session: str, day: date
 ) -> CandidateDraft:
-    """Returns the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
+    """Return the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
     scope = caller.scopes[0] if candidate.scope == "project" else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _edited(library, caller, candidate)
@@ -231,47 +225,40 @@ def _edited(library: Library, caller: Caller, candidate: ReviewCandidate) -> Can
     before = library.store.files(head)
     files = dict(before)
     for edit in candidate.edits:
-        _apply(files, edit)
+        _apply(files, edit, head.ref)
     return CandidateDraft(head.ref, head.version or 0, before, files)
 
 
-def _apply(files: dict[str, File], edit: SkillEdit) -> None:
+def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     path = edit.path or "SKILL.md"
     if path not in files:
         raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
-    text = files[path].data.decode("utf-8")
     if edit.op is SkillEditOp.TIGHTEN:
-        text = _retrieval(text, edit)
-    else:
-        _once(text, edit.old, path)
-        if edit.op is SkillEditOp.ADD_GUARD:
-            text = text.replace(edit.old, f"{edit.old}\n{edit.new}")
-        elif edit.op is SkillEditOp.REORDER:
-            rest = text.replace(edit.old, "", 1)
-            _once(rest, edit.after, path)
-            text = re.sub(r"\n{3,}", "\n\n", rest.replace(edit.after, f"{edit.after}\n{edit.old.strip(chr(10))}"))
-        elif edit.op is SkillEditOp.SPLIT:
-            to = check_path(edit.to)
-            if to in files:
-                raise InvalidArgument(f"There is a file {to} already.", "Name another one.")
-            files[to] = File((edit.old.strip("\n") + "\n").encode())
-            text = text.replace(edit.old, edit.new or f"See [{to}]({to}).")
-        else:
-            text = text.replace(edit.old, edit.new)
-    files[path] = File(text.encode(), files[path].mode)
-
-
-def _once(text: str, piece: str, path: str) -> None:
-    count = text.count(piece) if piece.strip() else 0
-    if count != 1:
-        found = "is not there" if count == 0 else f"is there {count} times"
-        raise InvalidArgument(
-            f"The text to change {found} in {path}: {piece.strip()[:60]!r}.", "Take a longer piece of it."
-        )
+        text = _retrieval(files[path].data.decode("utf-8"), edit)
+        files[path] = File(text.encode(), files[path].mode)
+        return
+    if not edit.old.strip():
+        raise InvalidArgument(f"The edit of {path} names no text to change.", "Give a piece of it as old.")
+    new, after = edit.new, None
+    if edit.op is SkillEditOp.ADD_GUARD:
+        new = f"{edit.old}\n{edit.new}"
+    elif edit.op is SkillEditOp.REORDER:
+        new, after = "", TextEdit(path, edit.after, f"{edit.after}\n{edit.old.strip(chr(10))}")
+    elif edit.op is SkillEditOp.SPLIT:
+        to = check_path(edit.to)
+        if to in files:
+            raise InvalidArgument(f"There is a file {to} already.", "Name another one.")
+        new = edit.new or f"See [{to}]({to})."
+    apply_edit(files, TextEdit(path, edit.old, new), ref)
+    if edit.op is SkillEditOp.SPLIT:
+        files[to] = File((edit.old.strip("\n") + "\n").encode())
+    if after is not None:
+        apply_edit(files, after, ref)
+        files[path] = File(re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode)
 
 
 def _retrieval(text: str, edit: SkillEdit) -> str:
-    """Returns a document with another description, other triggers, or both; nothing else of it differs."""
+    """Return a document with another description, other triggers, or both; nothing else of it differs."""
     head, fence, body = text.partition("\n---")
     if not fence:
         raise InvalidArgument("The skill has no frontmatter.", "Write one first.")
@@ -330,7 +317,7 @@ def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
 
 
 def with_line(files: Files, path: str, line: str) -> Files:
-    """Returns the files with a line more at the end of one, unless it is there."""
+    """Return the files with a line more at the end of one, unless it is there."""
     text = files[path].data.decode("utf-8", "replace") if path in files else ""
     if line in text.split("\n"):
         return files

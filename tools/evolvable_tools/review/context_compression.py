@@ -1,7 +1,7 @@
-"""Makes a long history short: a summary of nine parts, an index of everything that was named, and the last messages.
+"""Context compression: a summary of nine parts, an index of everything that was named, and the last messages.
 
-No model is asked. What the summary quotes is cut out of the messages, so nothing in it was made up; whoever can think
-may write over the parts, and `keeps_everything` says whether all that was named is still there.
+No model is asked. All quotes of the summary are cut from the messages. A client's model may rewrite the parts, and
+`keeps_everything` checks that all that was named is still there.
 """
 
 import json
@@ -50,7 +50,7 @@ _DECIDED = re.compile(
 def compress_history(
     messages: Sequence[Mapping[str, Any]], *, keep: int = TAIL, max_tokens: int = MAX_TOKENS
 ) -> Compressed:
-    """Returns a history with its summary in place of all but the last `keep` messages.
+    """Return a history with its summary in place of all but the last `keep` messages.
 
     A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
     max_tokens stays as it is, so that compressing twice is compressing once. Raises InvalidArgument.
@@ -82,7 +82,7 @@ def compress_history(
 
 
 def keeps_everything(before: Sequence[Mapping[str, Any]], after: Compressed) -> list[str]:
-    """Returns what was named before and is in neither summary, assets nor tail: nothing, unless it was written over."""
+    """Return what was named before and is in neither summary, assets nor tail: nothing, unless it was written over."""
     said = "\n".join(text for message in after.messages for text in _texts(message))
     named = _assets(text for message in before for text in _texts(message))
     every = [*named.skills, *named.references, *named.images, *named.urls]
@@ -125,7 +125,7 @@ def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _few(lines: Iterable[str], most: int) -> list[str]:
-    """Returns the last of these, each as a short line and once."""
+    """Return the last of these, each as a short line and once."""
     short = [
         line if len(line) <= _LINE else f"{line[: _LINE - 1]}…" for text in lines if (line := " ".join(text.split()))
     ]
@@ -160,7 +160,7 @@ def _as_message(level: int, summary: Mapping[str, Sequence[str]], assets: Assets
 
 
 def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the summary that a message is, None when it is another."""
+    """Return the summary that a message is, None when it is another."""
     text = message.get("content")
     if not isinstance(text, str) or not text.startswith(_MARK):
         return None
@@ -177,12 +177,12 @@ def _level(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _tokens(message: Mapping[str, Any]) -> int:
-    """Returns about how many tokens a message has: four bytes each."""
+    """Return about how many tokens a message has: four bytes each."""
     return sum(len(text.encode("utf-8", "replace")) for text in _texts(message)) // 4 + 4
 
 
 def _texts(value: Any) -> list[str]:
-    """Returns every text in a message, what its tools were given included."""
+    """Return every text in a message, what its tools were given included."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):

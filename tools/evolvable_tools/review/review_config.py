@@ -1,11 +1,7 @@
-"""What thinking may cost in a day. A call that might pass a limit is not made, by however many processes.
+"""The configuration of reviews, their status, and the budget of a day.
 
-Before a call the most that it can cost is reserved in the library; after it what it did cost stands there instead. A
-process that dies in between leaves its reservation, so that a limit is passed by nobody.
-
-How sessions are reviewed here, as the settings of the process say.
-
-How reviews stand: what waits, what the last one came to and why, and what of today's budget is left.
+Before a call the library reserves its highest cost, and the actual cost replaces it afterwards. A process that dies in
+between leaves its reservation, so no number of processes passes the limit.
 """
 
 import json
@@ -16,7 +12,8 @@ from pathlib import Path
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.resource import Kind
 from evolvable_store.review_queue import waiting_sessions
-from evolvable_store.storage.proposals import OPEN, Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_store.storage.proposals import OPEN, Review, ReviewState, Spending
+from evolvable_store.storage.repositories import Reviews
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Library
 from evolvable_tools.llm import LanguageModel, Request, prompt_text
@@ -59,7 +56,7 @@ def stricter_budget(floor: ReviewBudget, said: ReviewBudget) -> ReviewBudget:
 
 
 def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
-    """Returns the budget that a setting says, such as `calls=10,tokens=200000,money=2,price=3/15`.
+    """Return the budget that a setting says, such as `calls=10,tokens=200000,money=2,price=3/15`.
 
     floor: says what the setting does not. Raises InvalidArgument.
     """
@@ -98,7 +95,7 @@ class BudgetReservation:
 def reserve(
     reviews: Reviews, budget: ReviewBudget, day: str, review: str, thinker: LanguageModel, request: Request
 ) -> BudgetReservation:
-    """Reserves the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
+    """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
     if budget.money is not None and (budget.price_in is None or budget.price_out is None):
         raise OverBudget("A limit of money is set and no price.", "Add price=IN/OUT, of a million tokens.")
     most = _most(budget, request, thinker)
@@ -118,7 +115,7 @@ def reserve(
 def settle(
     reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, tokens_in: int, tokens_out: int
 ) -> Spending:
-    """Notes what a call did cost instead of what was reserved for it, and returns that."""
+    """Note what a call did cost instead of what was reserved for it, and returns that."""
     cost = Spending(1, tokens_in + tokens_out, _money(budget, tokens_in, tokens_out))
     reviews.settle(reserved.id, cost)
     return cost
@@ -146,7 +143,7 @@ def _nowhere(session: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
-    """on: whether there are reviews at all. thinker: who thinks; without one whoever calls does.
+    """on: whether there are reviews at all. thinker: the language model; without one the caller answers.
 
     boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
     home: what `~` means in a session's commands.
@@ -162,7 +159,7 @@ class ReviewSettings:
     home: Path | None = None
 
     def policy(self, kind: Kind) -> ApprovalPolicy:
-        """Returns what becomes of proposals of this kind."""
+        """Return what becomes of proposals of this kind."""
         return self.policies.get(kind, ApprovalPolicy.ASK)
 
 
@@ -172,7 +169,7 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class PendingReview:
-    """A review that waits. state: begun (for somebody who thinks) or answered (for its next step)."""
+    """A review that waits. state: begun (it needs a model) or answered (for its next step)."""
 
     review_id: str
     session: str
@@ -208,7 +205,7 @@ class BudgetLeft:
 
 @dataclass(frozen=True)
 class ReviewStatus:
-    """How reviews stand. thinker: who is asked, `handoff` for whoever calls. queued: sessions that hooks have queued.
+    """The status of reviews. thinker: the model, `handoff` for the caller. queued: sessions that hooks have queued.
 
     proposals: how many wait for a person.
     """
@@ -224,8 +221,8 @@ class ReviewStatus:
 
 
 def review_status(library: Library, settings: ReviewSettings, home: Path) -> ReviewStatus:
-    """Returns how reviews stand, and changes nothing."""
-    reviews = Reviews(library.store.backend)
+    """Return how reviews stand, and changes nothing."""
+    reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
     done = next((one for one in newest if one.state is ReviewState.DONE), None)
     day = library.store.clock().date().isoformat()
@@ -246,7 +243,7 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
             None if budget.money is None else max(0.0, round(budget.money - spent.money, 6)),
             budget.money,
         ),
-        len(Proposals(library.store.backend).in_state(OPEN, 10_000)),
+        len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
 
 

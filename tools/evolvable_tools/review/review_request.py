@@ -1,10 +1,6 @@
-"""Who can be believed: where a piece of a session comes from decides what may follow from it.
+"""The review request: signals, the most relevant spans of a session, earlier evidence, and what it may be about.
 
-What is kept of a session for its review: few spans, each with the reasons why, within a budget.
-
-The packet: all that a review knows of a session, as it is kept, and the part of it that whoever thinks is given.
-
-From a session to its packet: signals, what other sessions showed of the same, evidence, and what it may be about.
+The origin of a span decides what may follow from it. A request has a budget of spans, each with its reasons.
 """
 
 import base64
@@ -17,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from evolvable_store.resource import Kind, Ref
+from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.search.analyzer import tokenize
-from evolvable_store.storage.proposals import Episode, Proposals, Reviews
+from evolvable_store.storage.proposals import Episode
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.detection import unquoted_text
 from evolvable_tools.review.candidates import MAX_CANDIDATES, MAX_EDITS, MAX_FACT, SCHEMA
@@ -74,7 +70,7 @@ class EvidenceSpan:
 
 
 def select_evidence(session: Session, found: Sequence[SessionSignal], now: datetime) -> tuple[EvidenceSpan, ...]:
-    """Returns the evidence of a session in its order, the most telling when there is too much."""
+    """Return the evidence of a session in its order, the most telling when there is too much."""
     reasons: dict[int, list[str]] = {}
     for signal in found:
         for index in signal.spans:
@@ -99,7 +95,7 @@ def select_evidence(session: Session, found: Sequence[SessionSignal], now: datet
 
 
 def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetime) -> frozenset[int]:
-    """Returns the turns whose outcome is known to be good: the last that is heard of them is good.
+    """Return the turns whose outcome is known to be good: the last that is heard of them is good.
 
     Of which nothing is heard are settled a day after the session's end.
     """
@@ -112,17 +108,17 @@ def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetim
 
 
 def worth(code: str, usual: int) -> int:
-    """Returns how telling a signal is, the least number the most; of one that nothing is said of, the usual."""
+    """Return how telling a signal is, the least number the most; of one that nothing is said of, the usual."""
     return _WORTH.get(code, usual)
 
 
 def telling(piece: EvidenceSpan) -> int:
-    """Returns how telling a piece of evidence is, the least number the most."""
+    """Return how telling a piece of evidence is, the least number the most."""
     return min(worth(code, 3 if piece.origin == Origin.USER else 4) for code in piece.reasons)
 
 
 def _worth(span: Span, codes: Sequence[str]) -> int:
-    """Returns how telling a span is, the least number the most; over 4 it is not kept."""
+    """Return how telling a span is, the least number the most; over 4 it is not kept."""
     if span.origin in ECHOED or span.origin in UNTRUSTED:
         return 9
     if _typed(span):
@@ -147,7 +143,7 @@ def _short(text: str, most: int) -> str:
 
 
 def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
-    """Returns marks of every run of words that third parties wrote, by which what was copied from them is known."""
+    """Return marks of every run of words that third parties wrote, by which what was copied from them is known."""
     found: set[int] = set()
     for span in spans:
         if span.origin in UNTRUSTED:
@@ -158,7 +154,7 @@ def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
 
 
 def shingles(text: str) -> Iterator[int]:
-    """Yields a mark for each run of SHINGLE words."""
+    """Yield a mark for each run of SHINGLE words."""
     said = tokenize(text)
     for start in range(len(said) - SHINGLE + 1):
         yield zlib.crc32(" ".join(said[start : start + SHINGLE]).encode())
@@ -196,7 +192,7 @@ class ReviewRequest:
     echoed: frozenset[int] = field(default=frozenset())
 
     def to_json(self) -> str:
-        """Returns it as it is kept."""
+        """Return it as it is kept."""
         # The marks are many, and asdict would copy each.
         bare = asdict(replace(self, foreign=frozenset(), echoed=frozenset()))
         said = {**bare, "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
@@ -204,7 +200,7 @@ class ReviewRequest:
 
     @classmethod
     def from_json(cls, text: str) -> "ReviewRequest":
-        """Returns what to_json wrote."""
+        """Return what to_json wrote."""
         said = json.loads(text)
         return cls(
             **{
@@ -256,7 +252,7 @@ MOST_SIGNALS = 40
 
 
 def data_for_model(packet: ReviewRequest) -> dict[str, Any]:
-    """Returns the part of a packet that is given to whoever thinks: the most telling of it, in its order."""
+    """Return the part of a review request that a model gets: the most relevant spans, in their order."""
     said = {key: value for key, value in asdict(packet).items() if key not in ("foreign", "echoed", "redactions")}
     said["signals"] = _signals_shown(packet)
     said["evidence"] = []
@@ -286,7 +282,7 @@ def _signals_shown(packet: ReviewRequest) -> list[dict[str, Any]]:
 
 
 def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
-    """Returns a piece of evidence; its session is named where it is another one."""
+    """Return a piece of evidence; its session is named where it is another one."""
     said = asdict(piece)
     if piece.session == packet.session:
         del said["session"]
@@ -294,7 +290,7 @@ def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
 
 
 def work_packet(review_id: str, packet: ReviewRequest) -> dict[str, Any]:
-    """Returns the work packet for a caller that thinks by itself: what to do, the data, and how to answer."""
+    """Return the review request for a caller that answers by itself: instructions, data, and the schema."""
     return {
         "instructions": INSTRUCTIONS,
         "data": data_for_model(packet),
@@ -314,7 +310,7 @@ def _unpacked(text: str) -> frozenset[int]:
 
 
 def to_plain(value: Mapping[str, Any]) -> str:
-    """Returns a document as the data of a question."""
+    """Return a document as the data of a question."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -333,9 +329,9 @@ _QUIET = frozenset({"procedure", "check_passed", "commit", "acceptance", "costly
 def build_request(
     library: Library, caller: Caller, session: Session, now: datetime
 ) -> tuple[ReviewRequest, list[Episode]]:
-    """Returns the packet of a session, and the episodes by which later sessions will know what it showed."""
+    """Return the review request of a session, and the episodes that later sessions compare with."""
     found = list(signals(session))
-    before = Reviews(library.store.backend).episodes({s.key for s in found if s.key}, session.session_id)
+    before = library.store.backend.reviews.episodes({s.key for s in found if s.key}, session.session_id)
     found += _repeated(found, before)
     pieces = select_evidence(session, found, now)
     settled = settled_turns(session, found, now)
@@ -360,7 +356,7 @@ def build_request(
 
 
 def worth_thinking(packet: ReviewRequest) -> str:
-    """Returns why there is nothing to think about, '' when there is."""
+    """Return why there is nothing to think about, '' when there is."""
     codes = {signal.code for signal in packet.signals}
     if not codes & LEARNABLE:
         return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
@@ -370,7 +366,7 @@ def worth_thinking(packet: ReviewRequest) -> str:
 
 
 def _repeated(found: Sequence[SessionSignal], before: Sequence[Episode]) -> list[SessionSignal]:
-    """Returns a signal for each procedure that enough other sessions had too."""
+    """Return a signal for each procedure that enough other sessions had too."""
     others: dict[str, set[str]] = {}
     for episode in before:
         others.setdefault(episode.key, set()).add(episode.session)
@@ -417,7 +413,7 @@ def _episodes(
 
 
 def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[EvidenceSpan]) -> list[NearbyResource]:
-    """Returns the skills that were loaded or fit what was asked, and what waits or was rejected for them."""
+    """Return the skills that were loaded or fit what was asked, and what waits or was rejected for them."""
     found: dict[str, NearbyResource] = {}
     for name in dict.fromkeys(span.skill for span in session.spans if span.skill):
         head = library.store.head_or_none(Ref(Kind.SKILL, str(name)), caller.scopes) if _is_name(str(name)) else None
@@ -434,7 +430,7 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
                 found.setdefault(
                     match.ref, NearbyResource(match.ref, match.version, match.description[:300], match.why)
                 )
-    waiting = Proposals(library.store.backend).waiting(200)
+    waiting = library.store.backend.proposals.waiting(200)
     pending = [
         NearbyResource(str(p.ref), None, p.reason[:300], f"proposal {p.id} waits")
         for p in waiting
@@ -444,6 +440,4 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
 
 
 def _is_name(text: str) -> bool:
-    from evolvable_store.resource import slugify
-
     return slugify(text) == text

@@ -1,8 +1,6 @@
-"""The classes of things that are never kept, however well they are evidenced: each a code, a sentence and a test.
+"""The rules that a review's candidates keep, each with a code, a sentence and a test. No model takes part.
 
-Whether a candidate's change follows from what it quotes: words and names that both have.
-
-The rules that a review's candidates keep, each with a name and a sentence, in one order. No model takes part.
+They cover what is never stored, and whether a change follows from the words and names that it quotes.
 """
 
 import re
@@ -106,7 +104,7 @@ NEVER_KEPT = (
 
 
 def never_kept(short: str, whole: str) -> NeverStoreRule | None:
-    """Returns the first class that a change belongs to. short: its claim and fact; whole: all its text."""
+    """Return the first class that a change belongs to. short: its claim and fact; whole: all its text."""
     return next((one for one in NEVER_KEPT if one.pattern.search(whole if one.everywhere else short)), None)
 
 
@@ -349,5 +347,5 @@ RULES: tuple[Rule, ...] = (
 
 
 def flatten_quote(text: str) -> str:
-    """Returns a text as quotes are compared: on one line, with plain quotation marks."""
+    """Return a text as quotes are compared: on one line, with plain quotation marks."""
     return " ".join(text.translate(_STRAIGHT).split())

@@ -1,13 +1,7 @@
-"""Holds Python's search for cycles of objects back, while very many small ones are made that are in none.
+"""The verbs of a review: review a session, submit a model's answer, and work the queue that hooks fill.
 
-The one step of a review that needs a mind: asked within the budget, by whoever the settings name.
-
-The verbs of a review: review a session, take in what somebody thought of it, and work what hooks have queued.
-
-Each step is kept before the next begins. A review that is killed goes on where it was: what was paid for is not asked
-again, and proposals and result are written together or not at all.
-
-Working the queue that hooks fill: one process at a time, each session once, none lost when it is killed.
+Each step is stored before the next begins. A killed review resumes where it was: it asks no paid question again, and
+writes proposals and result together. One process at a time works the queue, each session once.
 """
 
 import contextlib
@@ -31,7 +25,8 @@ from evolvable_store.review_queue import (
     take_session,
     waiting_sessions,
 )
-from evolvable_store.storage.proposals import Proposals, Review, Reviews, ReviewState, Spending
+from evolvable_store.storage.proposals import Review, ReviewState, Spending
+from evolvable_store.storage.repositories import Reviews
 from evolvable_store.transaction import format_time
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
@@ -64,7 +59,7 @@ _was_on = False
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Searches for no cycles while the block runs; what a session's pieces need else is a quarter of the time.
+    """Search for no cycles while the block runs; what a session's pieces need else is a quarter of the time.
 
     Several may hold it back at once; the last of them lets it go on, if it was on before.
     """
@@ -96,8 +91,8 @@ def ask_model(
     day: str,
     packet: ReviewRequest,
 ) -> tuple[dict[str, Any], Spending]:
-    """Returns an answer and what it cost, at most. Raises OverBudget before anybody is asked, ProviderError after."""
-    # Once more, as it leaves: what the packet was made of was redacted piece by piece.
+    """Return an answer and what it cost, at most. Raises OverBudget before anybody is asked, ProviderError after."""
+    # Once more, as it leaves: the parts of the request were redacted piece by piece.
     data = to_plain(redactor.redact_value(data_for_model(packet))[0])
     used: list[tuple[int, int]] = []
     request = Request(INSTRUCTIONS, data, SCHEMA, MAX_TOKENS, spent=lambda given, got: used.append((given, got)))
@@ -134,9 +129,9 @@ def review_session(
     session: str | None = None,
     mode: str = "auto",
 ) -> Reviewed:
-    """Reviews a session once: by its file, by its messages, or by its name where clients keep their transcripts.
+    """Review a session once: by its file, by its messages, or by its name where clients keep their transcripts.
 
-    Without any it goes on with the oldest review that waits for somebody who thinks. Returns the proposals, or a packet
+    Without any it goes on with the oldest review that waits for a model. Returns the proposals, or a review request
     for the caller to think about, or why there is nothing. Raises InvalidArgument, NotFound, NoTranscript,
     ProviderError, OverBudget; the review is kept and goes on with the next call.
     """
@@ -168,11 +163,11 @@ def review_session(
 def review_transcript(
     library: Library, caller: Caller, settings: ReviewSettings, session: Session, mode: str
 ) -> Reviewed:
-    """Reviews a session that was read. Raises as `review_session`."""
+    """Review a session that was read. Raises as `review_session`."""
     if session.reviewing:
         return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
     proposal_inbox.expire(library)
-    reviews, now = Reviews(library.store.backend), library.store.clock()
+    reviews, now = library.store.backend.reviews, library.store.clock()
     said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
     identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     try:
@@ -202,13 +197,13 @@ def submit_review(
     candidates: Sequence[Mapping[str, Any]],
     why_none: str = "",
 ) -> Reviewed:
-    """Takes in what the caller thought of a packet: each candidate is admitted or refused, with the reason.
+    """Submit the answer to a review request: each candidate is admitted or refused, with the reason.
 
     A review that is done stays as it is and is returned. Raises NotFound.
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     review = reviews.get(review_id)
     if review.state is ReviewState.BEGUN:
         answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
@@ -218,24 +213,24 @@ def submit_review(
 
 
 def _next_waiting(library: Library, caller: Caller, settings: ReviewSettings, mode: str) -> Reviewed:
-    waiting = [one for one in Reviews(library.store.backend).newest(500) if one.state is not ReviewState.DONE]
+    waiting = [one for one in library.store.backend.reviews.newest(500) if one.state is not ReviewState.DONE]
     if not waiting:
         return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
     return _went_on(library, caller, settings, waiting[-1], mode)
 
 
 def _kept_of(library: Library, session: str, settings: ReviewSettings) -> Review | None:
-    """Returns the review of a session whose transcript cannot be read again."""
+    """Return the review of a session whose transcript cannot be read again."""
     if settings.transcript(session) is not None:
         return None
-    return next(iter(reversed(Reviews(library.store.backend).of(session))), None)
+    return next(iter(reversed(library.store.backend.reviews.of(session))), None)
 
 
 def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review: Review, mode: str) -> Reviewed:
-    """Takes a review from where it is to where it can get without the caller."""
-    reviews = Reviews(library.store.backend)
+    """Take a review from where it is to where it can get without the caller."""
+    reviews = library.store.backend.reviews
     if review.state is ReviewState.DONE:
-        # Whoever kept them may have been killed before they were made.
+        # The process that stored them may have been killed before it made them.
         _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
         return _done(review, library)
     packet = ReviewRequest.from_json(review.packet or "{}")
@@ -286,7 +281,7 @@ def _finish(
         "cost": cost,
         "redacted": packet.redactions,
     }
-    reviews = Reviews(library.store.backend)
+    reviews = library.store.backend.reviews
     drafts = [one.draft for one in admitted]
     ids, ours = reviews.finish(review, library.store.now(), drafts, json.dumps(kept, ensure_ascii=False))
     if ours:
@@ -306,10 +301,10 @@ def _by_policy(
 
 
 def _make_at_once(library: Library, review: Review, settings: ReviewSettings, ids: Sequence[int]) -> None:
-    """Makes the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
+    """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays."""
     if ApprovalPolicy.AUTO not in settings.policies.values():
         return
-    proposals = Proposals(library.store.backend)
+    proposals = library.store.backend.proposals
     for identity in ids:
         if settings.policy(proposals.get(identity).kind) is ApprovalPolicy.AUTO:
             with contextlib.suppress(EvolvableError):
@@ -360,7 +355,7 @@ def _cost(thinker: str, cost: Spending) -> dict[str, str | int | float]:
 
 
 def _clean(settings: ReviewSettings, value: Any) -> str:
-    """Returns a value as JSON with every text in it redacted."""
+    """Return a value as JSON with every text in it redacted."""
     return json.dumps(settings.redactor.redact_value(value)[0], ensure_ascii=False, default=str)
 
 
@@ -373,18 +368,18 @@ FEWEST_TURNS = 2
 def work_queue(
     library: Library, caller: Caller, settings: ReviewSettings, home: Path, limit: int = 50
 ) -> Iterator[Reviewed]:
-    """Reviews the sessions that wait, the oldest first, and yields what became of each.
+    """Review the sessions that wait, the oldest first, and yields what became of each.
 
     One that cannot be thought about now (no budget, no answer) waits again, and no further one is tried. Nothing
     happens while another process works the queue.
     """
     if not settings.on or not (home / "reviews").is_dir():
         return
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, Timeout  # a server answers before it works the queue
 
     try:
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
-            reclaim(home, 0)  # whoever took it had this lock, and is gone
+            reclaim(home, 0)  # the process that took it held this lock, and is gone
             for _ in range(min(limit, len(waiting_sessions(home)))):
                 entry = take_session(home)
                 if entry is None:
@@ -419,7 +414,7 @@ def _reviewed(library: Library, caller: Caller, settings: ReviewSettings, entry:
 
 
 def too_small(session: Session) -> str:
-    """Returns why a session is not worth a review of its own, '' when it is."""
+    """Return why a session is not worth a review of its own, '' when it is."""
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]

@@ -1,7 +1,4 @@
-"""A session as steps: each call of a tool with what came of it.
-
-What a session shows of itself without a model: each signal has a code, a turn, and the spans that it stands in.
-"""
+"""Session signals: each has a code, a turn and its spans, found without a model among the steps of a session."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from typing import Any
 
 from evolvable_tools.outcomes.detection import accepts, corrects, states, unquoted_text, wishes_skill
 from evolvable_tools.outcomes.shell_commands import (
-    command_of,
+    MAX_COMMAND,
     commits,
     ended_badly,
     is_check,
@@ -21,6 +18,7 @@ from evolvable_tools.outcomes.shell_commands import (
     was_refused,
 )
 from evolvable_tools.sessions import Origin, Session, Span
+from evolvable_tools.sessions.taint import command_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +38,27 @@ class SessionStep:
 
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
-    """Returns the calls of a session in order, each with its result; none that was refused before it ran."""
+    """Return the calls of a session in order, each with its result; none that was refused before it ran."""
     results = {span.call_id: span for span in spans if span.call_id is not None and span.input is None}
     found = (_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
     return [step for step in found if not is_refused(step.result)]
 
 
 def is_refused(result: Span | None) -> bool:
-    """Returns whether a result is none: a person, or a setting, did not let the call happen."""
+    """Return whether a result is none: a person, or a setting, did not let the call happen."""
     return result is not None and result.is_error and was_refused(result.text)
 
 
 def _step(call: Span, result: Span | None) -> SessionStep:
     given: Mapping[str, Any] = call.input or {}
-    command = command_of(given)
+    command = command_line(given)[:MAX_COMMAND].strip()
     key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(given)}"
     bad = result is not None and (ended_badly(command, result.text, result.is_error) if command else result.is_error)
     return SessionStep(call, result, command, key, bad)
 
 
 def _subject(given: Mapping[str, Any]) -> str:
-    """Returns what a call is about: a file, a question, an address."""
+    """Return what a call is about: a file, a question, an address."""
     for name in ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref"):
         if isinstance(given.get(name), str):
             return str(given[name])[:200]
@@ -78,7 +76,7 @@ class FileEdit:
 
 
 def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
-    """Yields the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an applied patch."""
+    """Yield the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an applied patch."""
     for step in all_steps:
         given: Mapping[str, Any] = step.call.input or {}
         if step.failed:
@@ -154,7 +152,7 @@ class SignalContext:
 
 
 def signals(session: Session) -> tuple[SessionSignal, ...]:
-    """Returns every signal of a session, in the order of their turns."""
+    """Return every signal of a session, in the order of their turns."""
     typed = [span for span in session.spans if span.origin is Origin.USER and span.role == "user" and span.text.strip()]
     seen = SignalContext(session, session_steps(session.spans), typed)
     found = [signal for finder in FINDERS for signal in finder(seen)]
@@ -162,7 +160,7 @@ def signals(session: Session) -> tuple[SessionSignal, ...]:
 
 
 def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields corrections, acceptances, statements that are to hold, and wishes for a skill."""
+    """Yield corrections, acceptances, statements that are to hold, and wishes for a skill."""
     for number, span in enumerate(seen.typed):
         shown = unquoted_text(span.text)[:160]
         if wishes_skill(span.text):
@@ -179,7 +177,7 @@ def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields calls that were made again and again in one turn, at least twice in vain."""
+    """Yield calls that were made again and again in one turn, at least twice in vain."""
     for turn, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
         by_key: dict[str, list[SessionStep]] = {}
         for step in group:
@@ -193,7 +191,7 @@ def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields the same tool, or the same program of a shell, failing several times in a row."""
+    """Yield the same tool, or the same program of a shell, failing several times in a row."""
     for (tool, bad), group in groupby(_patient(seen.steps), key=lambda step: (_tool(step), step.failed)):
         row = list(group)
         if bad and len(row) >= LOOP:
@@ -201,14 +199,14 @@ def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
-    """Yields the steps; of one that was repeated as it was until it worked, the last: somebody waited."""
+    """Yield the steps; of one that was repeated as it was until it worked, the last: somebody waited."""
     for _, group in groupby(all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)):
         row = list(group)
         yield from row if row[-1].failed else row[-1:]
 
 
 def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields edits that were taken back later, by an edit or by git."""
+    """Yield edits that were taken back later, by an edit or by git."""
     made: dict[str, list[tuple[str, str, SessionStep]]] = {}
     for edit in file_edits(seen.steps):
         before = next(
@@ -234,7 +232,7 @@ def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields checks that failed and passed later: a verified outcome."""
+    """Yield checks that failed and passed later: a verified outcome."""
     failing: dict[str, SessionStep] = {}
     for step in seen.steps:
         if not step.checks or step.result is None:
@@ -253,14 +251,14 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def committed(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields commits that were made."""
+    """Yield commits that were made."""
     for step in seen.steps:
         if commits(step.command) and step.result is not None and not step.failed:
             yield SessionSignal("commit", step.call.turn, _spans([step]), "a commit was made")
 
 
 def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields each run of steps that changed something, by which the same procedure is known in another session."""
+    """Yield each run of steps that changed something, by which the same procedure is known in another session."""
     found = 0
     for turn, group in groupby(seen.steps, key=lambda step: step.call.turn):
         done = [step for step in group if step.command and not step.failed and not only_looks(step.command)]
@@ -276,7 +274,7 @@ def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields skills that were loaded and that nothing after their first load has to do with."""
+    """Yield skills that were loaded and that nothing after their first load has to do with."""
     first: dict[str, Span] = {}
     for span in seen.session.spans:
         if span.skill and span.origin is Origin.SKILL and len(first) < MOST_SKILLS:
@@ -298,7 +296,7 @@ def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
 
 
 def cost(seen: SignalContext) -> Iterator[SessionSignal]:
-    """Yields a remark on a session that took many tokens."""
+    """Yield a remark on a session that took many tokens."""
     tokens = seen.session.tokens or 0
     if tokens >= COSTLY and seen.typed:
         yield SessionSignal(

@@ -1,4 +1,4 @@
-"""Running a command apart from the rest of the machine."""
+"""Sandboxes: run a command isolated from the rest of the machine."""
 
 from evolvable_tools.sandbox.exchange import ModelAccess, SandboxOutputError, bring_back, relay
 from evolvable_tools.sandbox.mechanisms import MODEL_PORT, Confinement, ResourceLimits, Sandbox, environment_inside

@@ -1,7 +1,4 @@
-"""The only way from a sandbox to a model: a relay outside, which holds the key and talks to one host.
-
-Reading what a command left in its workspace: data of a process that is not trusted.
-"""
+"""The exchange with a sandbox: the relay to one model host, which holds the key, and the files that a command left."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,8 @@
 """The first process inside a sandbox; a script of its own, which imports nothing of ours.
 
-It fills the writable folders, starts the command under resource limits and a system-call filter, passes requests to
-the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its arguments are
-those of `confinement.instructions`, then the command. It does without json, which takes longer to import than the rest.
+It fills the writable folders, and starts the command under resource limits and a system-call filter. It passes requests
+to the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its arguments are
+those of `mechanisms.instructions`, then the command. It does without json, which takes longer to import than the rest.
 """
 
 import os
@@ -110,7 +110,7 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
 
 
 def waited(child: int, seconds: float) -> int:
-    """Return the status of the command. Whoever started us stops us in time; without them we end by ourselves."""
+    """Return the status of the command. The parent stops us in time; without one we end by ourselves."""
     import _signal as signal  # signal itself takes long to import
 
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))

@@ -1,12 +1,6 @@
-"""What one command may see, change and use inside a sandbox, whatever mechanism provides it.
+"""The mechanisms of a sandbox: bubblewrap and containers, the view that a command gets, and its limits.
 
-Which folders of this machine a command needs to run at all: interpreters and installed programs, nothing else.
-
-Linux: bubblewrap, which runs a command in namespaces of its own.
-
-A container that a person names: a command in which `{mounts}` stands for what the container is shown.
-
-Linux: Landlock, which this kernel may have and which alone is no sandbox for a trial.
+Landlock, which this kernel may have, is no sandbox for a trial by itself.
 """
 
 import ctypes
@@ -149,7 +143,7 @@ def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
     try:
-        import pwd
+        import pwd  # not on Windows
 
         found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     except (ImportError, KeyError):

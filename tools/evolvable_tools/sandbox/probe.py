@@ -1,4 +1,4 @@
-"""Finding out by a run, not by a look for a program, whether a mechanism keeps a command apart."""
+"""Probe mechanisms: find out by a run, and not by the presence of a program, whether one isolates a command."""
 
 import contextlib
 import json
@@ -261,7 +261,7 @@ def _cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
 
 
 def _remember(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
-    if choice.cache is None or not result.works:  # what does not work may be about to be mended
+    if choice.cache is None or not result.works:  # the user may be about to fix a mechanism that does not work
         return
     record = _Record(_key(sandbox), time.time(), {"mechanism": result.mechanism, "why": result.why})
     draft = choice.cache.with_name(f".{choice.cache.name}.{os.getpid()}.{secrets.token_hex(3)}")

@@ -328,11 +328,11 @@ _WRITES = re.compile(
 )
 _LIBRARY = re.compile(
     r"\.evolvable\b|evolvable_home|library\.db|evolvable\s+(?:approve|adopt|proposals?|trust|policy|inbox|import|memory|undo|approvals?)|report_outcome"
-    r"|\.claude/(?:settings|hooks|agents|skills|commands|claude\.md)|claude\.md|agents\.md|\.mcp\.json|\.codex/(?:config|agents)|settings\.local\.json|bypasspermissions|dangerously-skip"
+    r"|\.claude['\"]?\s?[/,\\]{1,2}\s?['\"]?(?:settings|hooks|agents|skills|commands|claude\.md)|claude\.md|agents\.md|\.mcp\.json|\.codex/(?:config|agents)|settings\.local\.json|bypasspermissions|dangerously-skip"
 )
 _WEAKENS = re.compile(
     r"set-mppreference|add-mppreference|setenforce\s+0|ufw\s+disable|spctl\s+--|csrutil|-windowstyle\s+hidden|windowstyle\W{1,4}hidden|com\.apple\.quarantine|nopasswd|chmod\s+(?:\S+\s+)?(?:[u+g]\+s|4755|777)"
-    r"|history\s+-c|unset\s+histfile|histfile=/dev/null|histsize=0|wevtutil\s+cl|clear-eventlog|amsi|ptrace|ld_preload|dyld_insert|rm\s+-rf\s+(?:~|/|\$home|\.git)\S*(?:\s|$)|shutil\.rmtree\([^\n]{0,40}home"
+    r"|history\s+-c|unset\s+histfile|histfile=/dev/null|histsize=0|wevtutil\s+cl|clear-eventlog|amsi|ptrace|ld_preload|dyld_insert|rm\s+-rf\s+(?:~|/|\$home|\.git)\S*(?:\s|$)|shutil\.rmtree\([^\n]{0,40}home|(?:path\(\s?['\"][/~]['\"]\s?\)|path\.home\(\)|expanduser\(['\"]~/?['\"]\))[^\n]{0,80}\n?[^\n]{0,80}(?:rmtree|unlink|os\.remove)"
     r"|keylog|pynput|getasynckeystate"
 )
 _REMOTE_CODE = re.compile(

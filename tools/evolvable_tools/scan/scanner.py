@@ -10,6 +10,7 @@ from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings, frontmatter_text
+from evolvable_tools.scan.classifier import resembling
 from evolvable_tools.scan.code_flows import find_flows, new_addresses, new_hosts, weak_options
 from evolvable_tools.scan.content_rules import (
     cut_secrets,
@@ -58,6 +59,7 @@ def _of_file(
     yield from find_unseen(view.path, added, is_new=is_new)
     yield from find_by_meaning(view.path, added, is_new=is_new)
     yield from find_wordings(view.path, added)
+    yield from resembling(view.path, added, is_new=is_new)
     yield from new_hosts(view.path, added, known, is_new=is_new)
     yield from weak_options(view.path, added, is_new=is_new)
     if not is_new:

@@ -6,6 +6,7 @@ Text that a model reads and a person who reads the page does not see: HTML comme
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.scan.code_flows import WELL_KNOWN
@@ -133,8 +134,9 @@ class AnalysedSentence:
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
+@lru_cache(maxsize=1024)
 def analyse_sentence(sentence: Sentence) -> AnalysedSentence:
-    """Return a sentence with its concepts, those of its structure included."""
+    """Return a sentence with its concepts, those of its structure included. Callers only read it."""
     text = sentence.text
     words = words_with_places(text)
     found = concepts(text, words)
@@ -400,7 +402,7 @@ _MIN_WORDS = 4
 def find_unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each hidden text that could instruct."""
     for one in sentences:
-        if one.part is not TextPart.COMMENT:
+        if one.part not in (TextPart.COMMENT, TextPart.UNSHOWN):
             continue
         spoken = analyse_sentence(one)
         steers = sum(concept in spoken.found for concept in _STEERS)
@@ -408,7 +410,8 @@ def find_unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> It
         long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
         if not long or (_MARK.match(one.text) and not addressed):
             continue
-        severity = FindingSeverity.MEDIUM if not is_new or addressed or steers >= 2 else FindingSeverity.LOW
+        unshown = one.part is TextPart.UNSHOWN
+        severity = FindingSeverity.MEDIUM if not is_new or addressed or unshown or steers >= 2 else FindingSeverity.LOW
         excerpt = escape_unprintable(one.text[:MAX_EXCERPT])
         why = "hides text that can instruct from whoever reads the page"
         yield Finding(

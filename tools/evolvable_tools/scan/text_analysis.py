@@ -149,7 +149,9 @@ class TextPart(StrEnum):
     CODE = "code"
     FRONT = "front"
     COMMENT = "comment"
-    """An HTML comment, or text that Markdown or CSS hides."""
+    """A comment in the source of a document."""
+    UNSHOWN = "unshown"
+    """Text of an element that a page does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +170,13 @@ _ITEM = re.compile(r"\s{0,40}(?:>\s{0,4})*(?:[-*+•]|\d{1,3}[.)])\s+|\s{0,10}>\
 _SENTENCE_END = re.compile(r"(?<=[.!?:][\s\"'”)`*])\s*(?=\S)|(?<=[。！？])\s*(?=\S)")
 _ABBREVIATION = re.compile(r"(?:^[\w-]+:|\b(?:e\.g|i\.e|etc|vs|z\.b|d\.h|bzw|ca|no|fig|\d)[.:]|:)\s?$")
 _COMMENT = re.compile(r"<!--(.{1,4000}?)(?:-->|\Z)", re.DOTALL)
-_REFERENCE = re.compile(r"(?m)^\s{0,3}\[(?://|comment|_|\^?#)\]:\s{0,3}(?:#|<>|<#>)\s{0,3}[(\"'](.{1,1000})[)\"']\s*$")
+_REFERENCE = re.compile(
+    r"(?m)^\s{0,3}\[(?!\^)[^\]\n]{1,40}\]:\s{0,3}(?:#|<>|<#>)\s{0,3}[(\"'](.{1,1000})[)\"']\s*$"
+    r"|\{/\*(.{1,2000}?)\*/\}|^%%(.{1,1000}?)(?:%%|$)"
+)
 _UNSEEN = re.compile(
     r"<([a-z]{1,12})\b[^>\n]{0,300}?(?:display\s?:\s?none|visibility\s?:\s?(?:hidden|collapse)|font-size\s?:\s?0?\.?[01]?(?:px|pt|em|rem)?\s?[;\"']"
-    r"|opacity\s?:\s?0?\.?0?[0-9]?\s?[;\"']|color\s?[:=]\s?[\"']?(?:#fff(?:fff)?|white|transparent)\b|\s(?:hidden|aria-hidden=[\"']?true)(?=[\s>=])"
+    r"|opacity\s?:\s?0?\.?0?[0-9]?\s?[;\"']|color\s?[:=]\s?[\"']?(?:#f[a-f0-9]f(?:[a-f0-9]{3})?|#ffffff|#f[c-f]f[c-f]f[c-f]|white|transparent|rgba\([^)\n]{1,30},\s?0?\.?0*\s?\))(?![a-z0-9])|\s(?:hidden|aria-hidden=[\"']?true)(?=[\s>=])"
     r"|(?:left|top|text-indent)\s?:\s?-\d{3,}|clip\s?:\s?rect\(0|(?:max-)?(?:height|width)\s?:\s?[01](?:px)?\s?[;\"'])"
     r"[^>\n]{0,300}>(.{1,2000}?)(?:</\1|\Z)",
     re.DOTALL,
@@ -181,6 +186,14 @@ _SHOWN = re.compile(r"(?ms)^[ \t>]*(```+|~~~+).*?(?:^[ \t>]*\1|\Z)|`[^`\n]{1,400
 _TAG = re.compile(r"<[^>\n]{0,200}>")
 _NOTE = re.compile(r"(?:^|\s)(?:#|//|--|;|rem\s|\*|/\*+)\s+(.{8,400})$")
 _PLAIN_LINE = re.compile(r"[\"']{0,3}\s{0,4}[^\W_][^\n(){}=;\[\]]{15,}")
+
+_INERT = re.compile(
+    r"<(template|noscript|script\s[^>\n]{0,80}?type\s?=\s?[\"']?text/plain[^>\n]{0,40}|datalist)\b[^>\n]{0,200}>(.{1,2000}?)(?:</|\Z)"
+    r"|<(?:input\b[^>\n]{0,200}?\shidden\b[^>\n]{0,200}?\svalue|input\b[^>\n]{0,200}?type\s?=\s?[\"']?hidden[^>\n]{0,200}?\svalue|meta\b[^>\n]{0,200}?\scontent)"
+    r"\s?=\s?[\"']([^\"'\n]{1,1000})",
+    re.DOTALL,
+)
+"""Elements that a browser never shows, whatever their style."""
 
 
 def parts(view: TextView) -> tuple[Sentence, ...]:
@@ -245,7 +258,7 @@ def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
 
 
 def _document(text: str, lines_before: int) -> Iterator[Sentence]:
-    if "<" in text or "]:" in text:
+    if "<" in text or "]:" in text or "{/*" in text or "%%" in text:
         yield from _unseen(text, lines_before)
     fence, front = "", text.startswith("---\n")
     block: list[str] = []
@@ -336,13 +349,20 @@ def _pieces(text: str) -> tuple[str, ...]:
 def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
     text = _SHOWN.sub(lambda match: "\n" * match[0].count("\n"), text)
-    for pattern, group in ((_COMMENT, 1), (_REFERENCE, 1), (_UNSEEN, 2)):
+    for pattern, part in _SOURCE_ONLY:
         for match in pattern.finditer(text):
-            said = " ".join(_TAG.sub(" ", match[group]).split())
+            said = " ".join(_TAG.sub(" ", match[match.lastindex or 0]).split())
             if said:
                 line = lines_before + text.count("\n", 0, match.start()) + 1
-                yield Sentence(TextPart.COMMENT, said, line)
+                yield Sentence(part, said, line)
 
+
+_SOURCE_ONLY = (
+    (_COMMENT, TextPart.COMMENT),
+    (_REFERENCE, TextPart.COMMENT),
+    (_UNSEEN, TextPart.UNSHOWN),
+    (_INERT, TextPart.UNSHOWN),
+)
 
 _WORD = re.compile(r"\.?[^\W_][\w'’-]*")
 _WORD_OR_END = re.compile(r"\.?[^\W_][\w'-]*|[,;:()|\u2013\u2014，、；：→⇒+\"]")

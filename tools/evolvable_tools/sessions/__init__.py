@@ -1,8 +1,6 @@
-"""From what a client wrote down to one Session: read, redacted, and with the origin of every piece of text.
+"""The session: a client's transcript as redacted spans, each with the origin of its text.
 
-A finished session as everybody here sees it, whichever client wrote it down.
-
-What a reader of a client's format hands on: raw pieces, not yet redacted, that nobody else may keep.
+`RawPiece` is what the parser of a format passes on before redaction; no other module keeps it.
 """
 
 from collections.abc import Mapping
@@ -141,7 +139,7 @@ class TranscriptInfo:
 
 
 def parse_moment(value: object) -> datetime | None:
-    """Returns a moment that a transcript names, in UTC; None for what is none."""
+    """Return a moment that a transcript names, in UTC; None for what is none."""
     if not isinstance(value, str) or len(value) > 40:
         return None
     try:
@@ -152,22 +150,22 @@ def parse_moment(value: object) -> datetime | None:
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """Returns a JSON object as it is, and an empty one for anything else."""
+    """Return a JSON object as it is, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """Returns a JSON list as it is, and an empty one for anything else."""
+    """Return a JSON list as it is, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str | None:
-    """Returns a text that says something, None for anything else."""
+    """Return a text that says something, None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
 def text_of(content: object) -> str:
-    """Returns the text of a message's or a result's content, be it a text, a block or a list of blocks."""
+    """Return the text of a message's or a result's content, be it a text, a block or a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [content]

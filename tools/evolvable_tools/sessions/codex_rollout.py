@@ -1,4 +1,4 @@
-"""Codex's rollouts: the items of the conversation, with what the client says of where each part came from."""
+"""Codex's rollouts: the items of a conversation, with the client's own statement of where each part came from."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from evolvable_tools.sessions import (
     text_of,
 )
 from evolvable_tools.sessions.message_formats import split_typed
-from evolvable_tools.sessions.taint import COMMANDS, command_of, result_origin, skill_name
+from evolvable_tools.sessions.taint import COMMANDS, command_line, result_origin, skill_name
 
 CLIENT = "codex"
 
@@ -43,7 +43,7 @@ class CodexFormat:
         self._failed: set[str] = set()
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        """Yields the pieces of one line; none for a type that says nothing."""
+        """Yield the pieces of one line; none for a type that says nothing."""
         kind, said = record.get("type"), as_mapping(record.get("payload"))
         if not isinstance(kind, str) or kind not in TYPES:
             return
@@ -65,7 +65,7 @@ class CodexFormat:
             yield from self._item(said, replace(base, model=self.about.model))
 
     def _begin(self, said: Mapping[str, Any]) -> None:
-        """Takes in who the session is. A resumed or forked rollout says it again; the first time counts."""
+        """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
         about = self.about
         if about.session_id:
             return
@@ -166,13 +166,13 @@ class CodexFormat:
         )
 
     def _running(self, given: Mapping[str, Any]) -> Origin:
-        """Returns the origin of what a running command printed on: of third parties if any command fetches."""
-        ran = (result_origin(tool, said, None)[0] for tool, said in self._calls.values() if command_of(said))
+        """Return the origin of what a running command printed on: of third parties if any command fetches."""
+        ran = (result_origin(tool, said, None)[0] for tool, said in self._calls.values() if command_line(said))
         return Origin.WEB if Origin.WEB in ran else Origin.COMMAND
 
 
 def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None:
-    """Returns where a part of a message came from as Codex says it, None where it says nothing."""
+    """Return where a part of a message came from as Codex says it, None where it says nothing."""
     fact = as_mapping(as_mapping(facts[place]).get("provenance")) if place < len(facts) else {}
     kind = str(kinds[place]) if place < len(kinds) else ""
     if fact.get("type") == "tool":
@@ -189,7 +189,7 @@ def _skill_of(origin: Origin | None, text: str) -> str | None:
 
 
 def _given(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what a call was given: its arguments are JSON in a text, or free text, or an object."""
+    """Return what a call was given: its arguments are JSON in a text, or free text, or an object."""
     for key in ("arguments", "input", "action"):
         value = said.get(key)
         if isinstance(value, dict):
@@ -204,7 +204,7 @@ def _given(said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _output(value: object) -> tuple[str, bool]:
-    """Returns a result's text, and whether it says that it failed; older rollouts have JSON in it."""
+    """Return a result's text, and whether it says that it failed; older rollouts have JSON in it."""
     if isinstance(value, str) and value.startswith('{"output":'):
         try:
             inner = json.loads(value)

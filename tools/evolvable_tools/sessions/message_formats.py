@@ -1,7 +1,4 @@
-"""Claude Code's transcripts: of many types of lines three are read; each block of a message is a line.
-
-A plain list of messages: {role, content} in the forms of the Anthropic and OpenAI APIs, or {role, text}.
-"""
+"""The formats of messages: Claude Code's transcripts, and plain lists of the Anthropic and OpenAI APIs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -39,7 +36,7 @@ class ClaudeCodeFormat:
         self._spent: dict[str, int] = {}
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        """Yields the pieces of one line; none for a type that says nothing."""
+        """Yield the pieces of one line; none for a type that says nothing."""
         kind = record.get("type")
         if not isinstance(kind, str) or kind not in TYPES:
             return
@@ -105,7 +102,7 @@ class ClaudeCodeFormat:
                     opens = opens and not piece.typed
 
     def _said(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yields what stands in the user's name: what was typed, what a subagent was told, and what was put in."""
+        """Yield what stands in the user's name: what was typed, what a subagent was told, and what was put in."""
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
@@ -133,7 +130,7 @@ class ClaudeCodeFormat:
         )
 
     def _answered(self, result: RawPiece, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yields a result; of a call that a person refused, apart from it what they typed instead.
+        """Yield a result; of a call that a person refused, apart from it what they typed instead.
 
         The client says who refused it beside the text, where no tool can write.
         """
@@ -145,7 +142,7 @@ class ClaudeCodeFormat:
             yield result
 
     def _background(self, given: Mapping[str, Any]) -> Origin:
-        """Returns the origin of what a background command printed: of third parties if any such command fetched it."""
+        """Return the origin of what a background command printed: of third parties if any such command fetched it."""
         origins = (
             result_origin(tool, said, None)[0] for tool, said in self._calls.values() if said.get("run_in_background")
         )
@@ -171,7 +168,7 @@ class ClaudeCodeFormat:
             yield replace(base, text=text, origin=origin)
 
     def _count(self, message: Mapping[str, Any]) -> None:
-        """Counts a message's tokens once: every line of it repeats them, and the last is right."""
+        """Count a message's tokens once: every line of it repeats them, and the last is right."""
         usage = as_mapping(message.get("usage"))
         keys = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
         spent = sum(said for key in keys if type(said := usage.get(key)) is int)
@@ -183,7 +180,7 @@ class ClaudeCodeFormat:
 
 
 def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
-    """Yields the parts of a message in a person's name; what was typed has role user and begins a turn once."""
+    """Yield the parts of a message in a person's name; what was typed has role user and begins a turn once."""
     opens = True
     for part in split_message(text):
         if part.origin is Origin.USER:
@@ -194,7 +191,7 @@ def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
 
 
 def _from_person(record: Mapping[str, Any]) -> bool:
-    """Returns whether a line that stands in the user's name does not say that something else sent it."""
+    """Return whether a line that stands in the user's name does not say that something else sent it."""
     said = record.get("origin")
     kind = as_mapping(said).get("kind") if isinstance(said, dict) else said
     return kind is None or kind in _PERSONS
@@ -212,7 +209,7 @@ class MessageListFormat:
         self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        """Yields the pieces of one message; none for what is no message."""
+        """Yield the pieces of one message; none for what is no message."""
         role = record.get("role")
         content = record.get("content", record.get("text"))
         if role not in ("user", "assistant", "system", "developer", "tool", "function"):

@@ -1,8 +1,6 @@
-"""A file of JSON lines, read one by one: what is no JSON object is left out, and a last line without its end too.
+"""The parser of transcripts: reads JSON lines one by one, redacts them first, and gives each piece its origin.
 
-Sessions that are themselves reviews, or in which another tool watches a session: nothing is learned from them.
-
-Reading a transcript: line by line, redacted before anything else, each piece with the origin it came from.
+It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ class Hasher(Protocol):
 
 
 def read_records(path: Path, hasher: Hasher | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the JSON objects of a file in order. hasher: is given every whole line.
+    """Yield the JSON objects of a file in order. hasher: is given every whole line.
 
     A last line without a line end counts when it is whole JSON. Raises OSError.
     """
@@ -95,7 +93,7 @@ _FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/
 
 
 def is_reviewing(first_words: str, project: str | None) -> bool:
-    """Returns whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
+    """Return whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
     if project is not None and _FOLDERS.search(project):
         return True
     return _PROMPTS.search(first_words[:READ]) is not None
@@ -117,7 +115,7 @@ class TranscriptReader(Protocol):
     about: TranscriptInfo
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        """Yields the pieces of one line."""
+        """Yield the pieces of one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class Outline:
 
 
 def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None) -> Session:
-    """Returns the session in a transcript: a path to a client's file, or a list of messages {role, content}.
+    """Return the session in a transcript: a path to a client's file, or a list of messages {role, content}.
 
     What a subagent did in a file of its own stands where it was begun. Lines that are broken, unknown or half written
     are left out. Raises NoTranscript for what is no transcript, or cannot be read.
@@ -157,7 +155,7 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
 
 
 def outline(path: Path) -> Outline:
-    """Returns what the session in a file is, without redacting or keeping its texts. Raises NoTranscript."""
+    """Return what the session in a file is, without redacting or keeping its texts. Raises NoTranscript."""
     digest = hashlib.sha256()
     reader, pieces = _opened(path, digest)
     turns, first = 0, ""
@@ -170,7 +168,7 @@ def outline(path: Path) -> Outline:
 
 
 def first_words(path: Path) -> Outline:
-    """Returns what the first lines of a file say of its session, with turns 0 and digest ''. Raises NoTranscript."""
+    """Return what the first lines of a file say of its session, with turns 0 and digest ''. Raises NoTranscript."""
     reader, pieces = _opened(path, hashlib.sha256())
     first = next((piece.text[:READ] for piece in islice(pieces, FIRST) if piece.role == "user"), "")
     _check(reader, ascii(path.name))
@@ -184,7 +182,7 @@ def _outline(about: TranscriptInfo, path: Path, first: str, turns: int, digest: 
 
 
 def _opened(path: Path, digest: Any) -> tuple[TranscriptReader, Iterator[RawPiece]]:
-    """Returns the reader of a file and its pieces. Raises NoTranscript."""
+    """Return the reader of a file and its pieces. Raises NoTranscript."""
     try:
         lines = read_records(path, digest)
         first = list(islice(lines, FIRST))
@@ -208,7 +206,7 @@ def _reader_of(first: list[dict[str, Any]]) -> TranscriptReader:
 
 
 def _agent_of(first: list[dict[str, Any]]) -> str | None:
-    """Returns the subagent of a file that is one's own: every line of the conversation in it says so."""
+    """Return the subagent of a file that is one's own: every line of the conversation in it says so."""
     said = [record for record in first if record.get("type") in ("user", "assistant")]
     if said and all(record.get("isSidechain") is True for record in said):
         return str(said[0].get("agentId") or "sidechain")[:80]
@@ -228,7 +226,7 @@ def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mappi
 
 
 def _with_subagents(path: Path, pieces: Iterator[RawPiece], digest: Any) -> Iterator[RawPiece]:
-    """Yields a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
+    """Yield a file's pieces, and what each subagent of Claude Code noted beside it, whole, where it was begun."""
     waiting = sorted(_subagents(path, digest), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
@@ -256,7 +254,7 @@ def _subagents(path: Path, digest: Any) -> Iterator[tuple[str, list[RawPiece]]]:
 
 
 def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
-    """Returns a piece without secrets. Only what a tool printed goes on from what it printed before."""
+    """Return a piece without secrets. Only what a tool printed goes on from what it printed before."""
     text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
     given = stream.redact_value(piece.input) if piece.input is not None else None
     return RawPiece(
@@ -277,7 +275,7 @@ def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
 
 
 def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
-    """Yields the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
+    """Yield the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
     for piece in pieces:
         text, given = _short(stream.again(piece.text)), stream.again_value(piece.input)
         same = text == piece.text and given == piece.input
@@ -285,7 +283,7 @@ def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Itera
 
 
 def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
-    """Yields spans: numbered, counted by turns, and divided at what they quote."""
+    """Yield spans: numbered, counted by turns, and divided at what they quote."""
     quotes = QuoteTracker()
     index = turn = 0
     for piece in pieces:
@@ -342,14 +340,14 @@ def _short(text: str) -> str:
 
 
 def _name(value: str | None) -> str | None:
-    """Returns a name as it may be kept: of plain characters, of a length that names have."""
+    """Return a name as it may be kept: of plain characters, of a length that names have."""
     if not value or (len(value) <= 200 and _NAMES.issuperset(value)):
         return value
     return "".join(char for char in value[:200] if char in _NAMES)
 
 
 def _named(identity: str, otherwise: str) -> str:
-    """Returns a session's id, the file's own name where it has none or an odd one."""
+    """Return a session's id, the file's own name where it has none or an odd one."""
     fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
     return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
 

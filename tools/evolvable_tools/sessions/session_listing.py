@@ -1,4 +1,4 @@
-"""The sessions that clients have written down, wherever they keep them."""
+"""The sessions that clients have stored on this machine."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ class FoundSession:
 class ListedSession:
     """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was written last.
 
-    taken: yes, no, grown (taken in, and went on since), or skipped (a review, from which nothing is learned).
+    taken: yes, no, grown (ingested, and continued since), or skipped (a review of its own).
     """
 
     client: str
@@ -56,7 +56,7 @@ class SessionPage:
 
 
 def find_sessions(places: Iterable[Path]) -> Iterator[FoundSession]:
-    """Yields the sessions below these folders, the one that was written last first, each once.
+    """Yield the sessions below these folders, the one that was written last first, each once.
 
     Files that are no transcripts, cannot be read or belong to a subagent are left out.
     """
@@ -69,7 +69,7 @@ def find_sessions(places: Iterable[Path]) -> Iterator[FoundSession]:
 def list_sessions(
     places: Iterable[Path], taken: Callable[[str], IngestedSession | None], limit: int = 20, project: str | None = None
 ) -> SessionPage:
-    """Returns the sessions below these folders, the newest first. taken: what the library has of a session.
+    """Return the sessions below these folders, the newest first. taken: what the library has of a session.
 
     project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
 
@@ -119,7 +119,7 @@ def _found(path: Path, modified: float) -> FoundSession | None:
 
 
 def _files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Returns (when it was written last, path) of the files that may be sessions, the newest first."""
+    """Return (when it was written last, path) of the files that may be sessions, the newest first."""
     found: dict[str, tuple[float, Path]] = {}
     for place in places:
         for folder, _, names in _walk(place):

@@ -1,8 +1,6 @@
-"""Where the result of a tool came from: by the tool, and for files and commands by what they reached for.
+"""The origin of text: of the result of a tool, of what a client wraps around a person's words, and of quotes.
 
-What a person typed, told from what the client put around it: reminders, hook contexts, outputs, boot files.
-
-Quoted text keeps the origin that it came from: what a later span repeats belongs to who said it first.
+Text that a later span repeats keeps the origin of the first.
 """
 
 import os
@@ -37,7 +35,7 @@ _SKILL_TOOLS = frozenset(("Skill", "skill"))
 
 _OURS = re.compile(r"^mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)(\w+)$")
 _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
-# Library texts, packets and proposals: what the library itself says proves nothing.
+# Library texts, review requests and proposals: the library's own words prove nothing.
 _PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "dir_path")
 
 _FETCHES = re.compile(
@@ -62,7 +60,7 @@ _READS = re.compile(r"(?<![\w./-])(?:cat|head|tail|less|more|nl|bat|sed|awk|grep
 
 
 def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
-    """Returns where the result of a call came from, and the skill that it is the text of, if it is.
+    """Return where the result of a call came from, and the skill that it is the text of, if it is.
 
     What nobody knows is of third parties.
     """
@@ -72,7 +70,7 @@ def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: st
     if tool in _SKILL_TOOLS:
         return Origin.SKILL, _first(given, "skill", "name", "command")
     if tool in COMMANDS:
-        return _of_command(command_of(given))
+        return _of_command(command_line(given))
     if tool in _FILES:
         return _of_path(_first(given, *_PATH_KEYS), project)
     if tool in _WEB:
@@ -87,16 +85,18 @@ def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: st
     return Origin.MCP, None
 
 
-def command_of(given: Mapping[str, Any]) -> str:
-    """Returns the line of shell that a call runs, '' when it runs none."""
+def command_line(given: Mapping[str, Any]) -> str:
+    """Return the line of shell that a call runs, '' when it runs none."""
     value = next((given[key] for key in ("command", "cmd", "script") if given.get(key)), "")
-    if isinstance(value, list):
-        return " ".join(word for word in value if isinstance(word, str))
+    if isinstance(value, list | tuple):
+        words = [word for word in value if isinstance(word, str)]
+        # A shell with a line to run is given as a list of three words, and the line is the last.
+        return words[-1] if len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[-2]) else " ".join(words)
     return value if isinstance(value, str) else ""
 
 
 def _of_command(command: str) -> tuple[Origin, str | None]:
-    """Returns what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
+    """Return what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
     line = command[:20_000]
     if _FETCHES.search(line) and not (
         _LOCAL_URL.search(line) and len(_ANY_URL.findall(line)) == len(_LOCAL_URL.findall(line))
@@ -195,7 +195,7 @@ class MessagePart:
 
 
 def split_message(text: str) -> Iterator[MessagePart]:
-    """Yields the parts of a message that a client notes as the user's, in order; typed are those of origin USER."""
+    """Yield the parts of a message that a client notes as the user's, in order; typed are those of origin USER."""
     start = text.lstrip()
     for beginning, origin in _WHOLE:
         if start.startswith(beginning):
@@ -219,7 +219,7 @@ def split_message(text: str) -> Iterator[MessagePart]:
 
 
 def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
-    """Yields each part with the tag that it stood in, '' for what stood in none."""
+    """Yield each part with the tag that it stood in, '' for what stood in none."""
     at = 0
     while (opening := _OPEN.search(text, at)) is not None:
         tag = opening[1]
@@ -237,7 +237,7 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
 
 
 def skill_name(text: str) -> str | None:
-    """Returns the name of the skill whose text a client put into the context, None where it does not say."""
+    """Return the name of the skill whose text a client put into the context, None where it does not say."""
     found = _SKILL_NAME.search(text[:2_000])
     return (found[1] or found[2]) if found else None
 
@@ -274,7 +274,7 @@ class QuoteTracker:
         self._own: set[int] = set()
 
     def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
-        """Returns the parts of a text with their origins, in order, and remembers them.
+        """Return the parts of a text with their origins, in order, and remembers them.
 
         A person's text is divided at everything that somebody else said before; every other text at what third
         parties said. whole: it is not divided; it is theirs when it is a copy for the most part.
@@ -292,7 +292,7 @@ class QuoteTracker:
         return found
 
     def note(self, value: Mapping[str, Any] | None) -> None:
-        """Remembers what a call was given as its caller's own words, so that an echo of it is nobody else's."""
+        """Remember what a call was given as its caller's own words, so that an echo of it is nobody else's."""
         for said in (value or {}).values():
             if isinstance(said, str) and len(said) <= MAX_OWN:
                 self._own.update(mark for mark in _runs(_words_quoting(said)) if mark not in self._runs)
@@ -312,7 +312,7 @@ class QuoteTracker:
             self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
 
     def _quoted(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
-        """Returns (start, end, origin) of what somebody else said before."""
+        """Return (start, end, origin) of what somebody else said before."""
         marks = self._repeated(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
         at, lines = 0, self._lines
         for line in text.splitlines(keepends=True):
@@ -342,7 +342,7 @@ def _runs(words: Sequence[str]) -> Iterator[int]:
 
 
 def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
-    """Returns whose copy a text is, by its longest quotation; None when it is hardly one."""
+    """Return whose copy a text is, by its longest quotation; None when it is hardly one."""
     length = max(1, len(text))
     joined = list(_joined(marks))
     longest = max(joined, key=lambda mark: mark[1] - mark[0])
@@ -352,7 +352,7 @@ def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
 
 
 def _joined(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int, int, Origin]]:
-    """Yields the marks, those that touch or overlap as one; of third parties if one of them is."""
+    """Yield the marks, those that touch or overlap as one; of third parties if one of them is."""
     now: tuple[int, int, Origin] | None = None
     for start, end, of in marks:
         if now is not None and start <= now[1] + 2:

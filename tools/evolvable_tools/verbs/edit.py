@@ -9,15 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from evolvable_store.errors import (
     AlreadyExists,
-    EditConflict,
     InvalidArgument,
     InvalidResource,
-    NoSuchFile,
     VersionConflict,
 )
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor, Head, Operation
-from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.transaction import Transaction, WriteResult
 from evolvable_store.validation import Problem, blocking_problems, find_problems
@@ -30,18 +27,10 @@ from evolvable_tools.approval_policy import (
     needs_person,
     removal_waits,
 )
+from evolvable_tools.file_edits import TextEdit, apply_edit, apply_files
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.scan import Scan
 from evolvable_tools.verbs import proposal_inbox
-
-
-@dataclass(frozen=True, slots=True)
-class TextEdit:
-    """Replace `old`, which must stand in the file exactly once, by `new`."""
-
-    path: str
-    old: str
-    new: str
 
 
 def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) -> dict[str, File]:
@@ -54,51 +43,6 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
         files[new] = File(line.sub(b"name: " + target.name.encode("ascii"), main.data, count=1), main.mode)
     return files
-
-
-def apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None]) -> None:
-    """Puts whole files in place, None takes one away. Raises NoSuchFile, InvalidArgument, InvalidPath."""
-    for path, content in given.items():
-        check_path(path)
-        if content is None:
-            if files.pop(path, None) is None:
-                raise NoSuchFile(f"There is no file {path} to delete.", f"The files: {', '.join(sorted(files))}.")
-            continue
-        data = content if isinstance(content, bytes) else _encoded(path, content)
-        old = files.get(path)
-        files[path] = File(data, old.mode) if old else File(data)
-
-
-def _encoded(path: str, text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"The text for {path} is not valid Unicode.", "It has a lone surrogate.") from None
-
-
-def apply_edit(files: dict[str, File], edit: TextEdit, ref: Ref) -> None:
-    """Makes one edit. Raises NoSuchFile, and EditConflict where its old text does not stand exactly once."""
-    file = files.get(check_path(edit.path))
-    if file is None:
-        raise NoSuchFile(f"{ref} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
-    old, new = _encoded(edit.path, edit.old), _encoded(edit.path, edit.new)
-    count = file.data.count(old) if old else 0
-    crlf = b"\r\n" in file.data
-    if count == 0 and old and crlf:  # clients write \n, whatever the file has
-        old, new = _with_crlf(old), _with_crlf(new)
-        count = file.data.count(old)
-    if count != 1:
-        found = "is not there" if count == 0 else f"is there {count} times"
-        ends = " Its lines end with CRLF; the old text was looked for with \\n and with CRLF." if crlf else ""
-        raise EditConflict(
-            f"The old text {found} in {edit.path} of {ref}.{ends}",
-            "Give a piece of the head's text that stands there exactly once; get_resource shows it.",
-        )
-    files[edit.path] = File(file.data.replace(old, new), file.mode)
-
-
-def _with_crlf(data: bytes) -> bytes:
-    return data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
 def validate_change(ref: Ref, before: Files, after: Files) -> list[str]:

@@ -7,8 +7,7 @@ from evolvable_store.errors import NoSuchVersion
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage.attestations import untrusted_resources
-from evolvable_store.storage.release_channel import Channel, ChannelEntry
+from evolvable_store.storage.release_channel import ChannelEntry
 from evolvable_store.store import Store
 
 MAX_SHOWN_FILES, MAX_SHOWN_BYTES = 512, 16 * 2**20
@@ -48,7 +47,7 @@ class HostCatalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._skills = [held for held in Channel(store.backend).held() if held.seen is not None]
+        self._skills = [held for held in store.backend.channel.held() if held.seen is not None]
         self._named: dict[str, dict[str, ChannelEntry]] = {}
         for held in self._skills:
             self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
@@ -61,7 +60,7 @@ class HostCatalog:
         if scopes is None:
             return self._skills
         nearest: dict[str, ChannelEntry] = {}
-        last = untrusted_resources(self._store.backend) if len(scopes) > 1 else set()
+        last = self._store.backend.attestations.untrusted_resources() if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
                 seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
@@ -115,7 +114,7 @@ def is_users(store: Store, user: int, project: int, name: str) -> bool:
 def _since(store: Store, resource: int, directory: str) -> int | None:
     """Returns the move since which the channel has shown files in this directory of a skill, None when it does not."""
     since = None
-    for move, version in Channel(store.backend).history(resource):
+    for move, version in store.backend.channel.history(resource):
         files = store.backend.manifest(resource, version) if version else None
         if not any(path.startswith(directory) for path in files or ()):
             break
@@ -169,7 +168,7 @@ def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
 
     Of skills only that one vanished, or is back at the version they saw before; of other kinds everything.
     """
-    channel, seen = Channel(store.backend), []
+    channel, seen = store.backend.channel, []
     for change in changes:
         if change.kind is not Kind.SKILL:
             seen.append(change)
@@ -184,7 +183,7 @@ def changes_seen(store: Store, changes: Iterable[Change]) -> list[Change]:
 
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
     """Returns what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
-    placings = Channel(store.backend).placements_after(move, _MOVES)
+    placings = store.backend.channel.placements_after(move, _MOVES)
     seen = [_changed(p.operation, p.ref, p.before, p.after) for p in placings]
     return seen, max((p.move for p in placings), default=move)
 

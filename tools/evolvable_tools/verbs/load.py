@@ -9,16 +9,7 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.objects import File
 from evolvable_store.operation import Head, Principal
 from evolvable_store.resource import Ref, main_file
-from evolvable_store.storage.evidence import (
-    Grade,
-    Outcome,
-    ReportedOutcome,
-    SuccessCounts,
-    Tally,
-    Usage,
-    Use,
-    count_successes,
-)
+from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import earned_maturity
 from evolvable_tools.secret_leaks import check_served, is_env_file
@@ -140,7 +131,7 @@ def _read(library: Library, caller: Caller, ref: Ref, version: int | None, path:
         check_served(library, caller, head.ref, number or head.latest, path, manifest[path].sha256)
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
-    proof = count_successes(store.backend, [head.id]).get(head.id, SuccessCounts())
+    proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
     loaded = Loaded(
         *(str(head.ref), version, path, as_text(file), len(file.data), sizes),
         trust=version_notice(library, head, version),
@@ -211,7 +202,7 @@ def report_outcome(
         voter,
     )
     library.evidence.add_outcome(told)
-    proof = count_successes(store.backend, [head.id]).get(head.id)
+    proof = store.backend.evidence.count_successes([head.id]).get(head.id)
     summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
     if grade is not Grade.HISTORY:
         return summary

@@ -15,7 +15,7 @@ from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.paths import check_path
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal, Proposals
+from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approval_policy import (
     check_change,
@@ -262,7 +262,7 @@ def propose(
     """
     if found is None:
         found = check_change(ref, files_at(library, ref, base), files, caller.actor)
-    proposals, at, said = Proposals(library.store.backend), library.store.now(), library.redacted(reason)
+    proposals, at, said = library.store.backend.proposals, library.store.now(), library.redacted(reason)
     return proposals.add(at, ref, base, files, said, caller.actor, caller.session, dump_scan(found))
 
 
@@ -321,13 +321,13 @@ def _may_change(library: Library, caller: Caller, ref: Ref, conflicts: list[Undo
 
 def list_waiting(library: Library, limit: int = 100) -> list[WaitingProposal]:
     """Returns the proposals that wait, oldest first, without their diffs."""
-    open_ones = Proposals(library.store.backend).waiting(limit)
+    open_ones = library.store.backend.proposals.waiting(limit)
     return [describe_proposal(library, proposal) for proposal in open_ones if not is_expired(library, proposal)]
 
 
 def show_proposal(library: Library, proposal_id: int) -> WaitingProposal:
     """Returns one proposal with its diff against the version it was made from. Raises NotFound."""
-    return describe_proposal(library, Proposals(library.store.backend).get(proposal_id), with_diff=True)
+    return describe_proposal(library, library.store.backend.proposals.get(proposal_id), with_diff=True)
 
 
 def approve(
@@ -441,7 +441,7 @@ def approve_as_asked(library: Library, proposal_ids: Sequence[int], how: str) ->
 
     Raises as `approve`.
     """
-    session = Proposals(library.store.backend).get(proposal_ids[0]).session
+    session = library.store.backend.proposals.get(proposal_ids[0]).session
     person = Caller(Actor.HUMAN, session, principal=Principal.PERSON, via="elicitation")
     return approve_together(library, person, proposal_ids, "", how)
 
@@ -456,18 +456,18 @@ def reject(library: Library, proposal_id: int, reason: str) -> Decided:
     Raises NotFound, InvalidArgument.
     """
     proposal = _open(library, proposal_id)
-    if not Proposals(library.store.backend).reject(proposal.id, library.redacted(reason)):
+    if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason)):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 
 
 def expire(library: Library) -> int:
     """Closes the proposals whose time is over; returns how many. They count as turned down."""
-    return 0 if library.store.read_only else Proposals(library.store.backend).expire(library.store.now())
+    return 0 if library.store.read_only else library.store.backend.proposals.expire(library.store.now())
 
 
 def _open(library: Library, proposal_id: int) -> Proposal:
-    proposal = Proposals(library.store.backend).get(proposal_id)
+    proposal = library.store.backend.proposals.get(proposal_id)
     state = EXPIRED if is_expired(library, proposal) else proposal.state
     if state != OPEN:
         raise InvalidArgument(f"Proposal {proposal_id} is {state} already.", "`evolvable inbox` lists those that wait.")
@@ -485,4 +485,4 @@ def proposed_texts(library: Library, proposal_id: int) -> dict[str, str]:
 
 def operation_of(library: Library, proposal_id: int) -> int | None:
     """Returns the operation that a proposal led to, None as long as there is none. Raises NotFound."""
-    return Proposals(library.store.backend).get(proposal_id).operation
+    return library.store.backend.proposals.get(proposal_id).operation

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from evolvable_store import gc as burying
 from evolvable_store.errors import InvalidArgument, NoSuchFile
-from evolvable_store.gc import PurgeJob
+from evolvable_store.gc import blobs_with, purge_content
 from evolvable_store.operation import Head
+from evolvable_store.paths import LIBRARY_FILE
 from evolvable_store.resource import Ref
 from evolvable_store.search.index_file import FILE as INDEX
-from evolvable_store.storage.bindings import Bindings
-from evolvable_store.storage.sqlite import FILE as LIBRARY
+from evolvable_store.search.vector_store import forget_vectors
+from evolvable_store.storage.maintenance import PurgeJob
 from evolvable_store.store import Store
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import LeakedSecret, check_may_decide, found_secrets, leak_id, leaks, spans
@@ -121,7 +121,7 @@ def _values(library: Library, data: bytes) -> Iterator[bytes]:
 
 
 def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[str, ...]) -> PurgePlan:
-    every = {*blobs, *burying.blobs_with(library.store, texts)}
+    every = {*blobs, *blobs_with(library.store, texts)}
     versions = sorted(f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every))
     files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
     folders = [str(path) for path in _copies_with(library, texts, blobs)]
@@ -129,9 +129,7 @@ def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[st
 
 
 def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
-    with store.backend.reading() as db:
-        ids = [identity for (identity,) in db.execute("SELECT id FROM resource").fetchall()] if blobs else []
-    for head in store.backend.heads_by_id(ids).values():
+    for head in store.backend.heads_by_id(store.backend.resource_ids() if blobs else ()).values():
         for number in range(1, head.latest + 1):
             for path, entry in store.manifest(head, number).items():
                 if entry.sha256 in blobs:
@@ -146,14 +144,16 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     """
     check_may_decide(caller, "purge")
     reason = library.redacted(reason).strip() or "it should not be kept"
-    job = burying.begin_purge(library.store, caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs)
+    job = library.store.backend.purges.begin(
+        library.store.now(), caller.identity.principal.value, reason, plan.kind, plan.texts, plan.blobs
+    )
     return run_purge(library, caller, job, plan.versions, edit_copies=edit_copies)
 
 
 def resume_purges(library: Library, caller: Caller) -> list[Purged]:
     """End the purges that were begun and did not end, and return what was done."""
     check_may_decide(caller, "purge")
-    return [run_purge(library, caller, job, []) for job in burying.pending_purges(library.store)]
+    return [run_purge(library, caller, job, []) for job in library.store.backend.purges.pending()]
 
 
 def run_purge(
@@ -161,22 +161,25 @@ def run_purge(
 ) -> Purged:
     """Do every step of a job. Each can be done again; the job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
-    affected = {head.id for head, _, _ in _places(store, {*job.blobs, *burying.blobs_with(store, job.texts)})}
+    affected = {head.id for head, _, _ in _places(store, {*job.blobs, *blobs_with(store, job.texts)})}
     done.edited = list(_edit_copies(library, job)) if edit_copies else []
     if done.edited:
         library.working_copies.sync()
     _renew_heads(library, caller, job)
-    done.blobs = burying.purge_content(store, job)
-    burying.forget_vectors(store, affected)
+    done.blobs = purge_content(store, job)
+    forget_vectors(store.home, affected)
     _forget_index(library)
     done.files = list(_sweep(store, job))
     done.remains = [
         *(f"{path}: a watched folder; edit or delete it there" for path in _copies_with(library, job.texts, job.blobs)),
-        *(f"operation {one}: its reason; version hashes cover it" for one in burying.operations_with_text(store, job)),
+        *(
+            f"operation {one}: its reason; version hashes cover it"
+            for one in store.backend.purges.operations_with(job.texts)
+        ),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
     ]
     done.remains += [f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)]
-    if not burying.finish_purge(store, job):
+    if not store.backend.purges.finish(job):
         done.remains.append(
             f"{store.backend.path}-wal: another process reads it; close it and run `evolvable purge --resume`"
         )
@@ -190,11 +193,11 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
     """
     store = library.store
     for head in store.heads() if job.texts else ():
-        if Bindings(store.backend).of_resources([head.id]):
+        if store.backend.bindings.of_resources([head.id]):
             continue
         files = store.files(head)
         changed = {
-            path: type(file)(burying.replace_texts(file.data, job), file.mode)
+            path: type(file)(job.replace_texts(file.data), file.mode)
             for path, file in files.items()
             if store.manifest(head)[path].sha256 not in job.blobs and any(text in file.data for text in job.texts)
         }
@@ -218,7 +221,7 @@ def _forget_index(library: Library) -> None:
 
 
 def _files(home: Path) -> Iterator[Path]:
-    own = {f"{name}{end}" for name in (LIBRARY, INDEX) for end in ("", "-wal", "-shm", "-journal")}
+    own = {f"{name}{end}" for name in (LIBRARY_FILE, INDEX) for end in ("", "-wal", "-shm", "-journal")}
     for folder, _, names in os.walk(home, followlinks=False):
         for name in sorted(names):
             path = Path(folder) / name
@@ -284,7 +287,7 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
         if path.stat().st_size > MAX_READ or not _holds(path, job.texts, job.blobs):
             continue
         data = path.read_bytes()
-        if path.name == LIBRARY:
+        if path.name == LIBRARY_FILE:
             yield f"{path}: {_purge_backup(path, job)}"
         elif data.startswith(b"SQLite format 3") or zipfile.is_zipfile(path) or _is_export(data):
             path.unlink()
@@ -311,9 +314,9 @@ def _is_export(data: bytes) -> bool:
 
 def _purge_backup(path: Path, job: PurgeJob) -> str:
     with Store.open(path.parent) as store:
-        again = burying.begin_purge(store, job.actor, job.reason, job.kind, job.texts, job.blobs)
-        burying.purge_content(store, again)
-        burying.finish_purge(store, again)
+        again = store.backend.purges.begin(store.now(), job.actor, job.reason, job.kind, job.texts, job.blobs)
+        purge_content(store, again)
+        store.backend.purges.finish(again)
     return "purged as a library of its own"
 
 
@@ -414,5 +417,5 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
         data = path.read_bytes()
-        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else burying.replace_texts(data, job))
+        _write(path, job.notice if hashlib.sha256(data).hexdigest() in job.blobs else job.replace_texts(data))
         yield str(path)

@@ -11,15 +11,9 @@ from dataclasses import dataclass, field
 from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.release_channel import (
-    Channel,
-    ChannelEntry,
-    ChannelMove,
-    ChannelState,
-    MoveNote,
-    Placement,
-    ReleasePolicy,
-)
+from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import ChannelEntry, ChannelMove, Placement
+from evolvable_store.storage.repositories import Channel
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
 from evolvable_tools.verbs.host_catalog import HostCatalog
@@ -67,7 +61,7 @@ class Published:
 
 def channel_status(library: Library) -> ChannelStatus:
     """Returns what hosts see, what waits to be published, and what is held back."""
-    channel = Channel(library.store.backend)
+    channel = library.store.backend.channel
     held, shown = channel.held(), HostCatalog(library.store)
     entries = [shown.entry(skill) for skill in shown.skills()]
     return ChannelStatus(
@@ -90,7 +84,7 @@ def publish(
     """
     if not dry_run:
         _only_a_person(caller)
-    channel, shown = Channel(library.store.backend), HostCatalog(library.store)
+    channel, shown = library.store.backend.channel, HostCatalog(library.store)
     if refs is None:
         chosen = [(skill, skill.head) for skill in channel.held() if not skill.withdrawn]
     else:
@@ -111,7 +105,7 @@ def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reaso
     Raises Refused for an agent, NoSuchResource, InvalidArgument.
     """
     _only_a_person(caller)
-    channel = Channel(library.store.backend)
+    channel = library.store.backend.channel
     chosen = [_chosen(library, caller, channel, ref.at(None))[0] for ref in refs]
     steps = [ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
@@ -127,7 +121,7 @@ def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Pu
     _only_a_person(caller)
     if policy not in set(ReleasePolicy):
         raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}.")
-    channel = Channel(library.store.backend)
+    channel = library.store.backend.channel
     move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
     steps = [channel_step(placing) for placing in channel.placings([move])] if move else []
     return Published(move, steps, [], policy=policy)
@@ -250,7 +244,7 @@ def channel_log(library: Library, limit: int = 20) -> ChannelLog:
     """Returns up to `limit` moves, newest first. Raises InvalidArgument."""
     if not 1 <= limit <= MAX_MOVES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
-    channel = Channel(library.store.backend)
+    channel = library.store.backend.channel
     moves = channel.moves(limit)
     steps: dict[int, list[ChannelStep]] = {}
     for placing in channel.placings([move.id for move in moves]):
@@ -260,7 +254,7 @@ def channel_log(library: Library, limit: int = 20) -> ChannelLog:
 
 def changelog(library: Library, move: int | None = None) -> Changelog:
     """Returns what a move changed for hosts, by default the newest one. Raises NotFound."""
-    channel = Channel(library.store.backend)
+    channel = library.store.backend.channel
     made = channel.move(channel.last() if move is None else move)
     skills = [_changes(library, placing) for placing in channel.placings([made.id])]
     note, policy = made.note, made.note.policy.value if made.note.policy else None

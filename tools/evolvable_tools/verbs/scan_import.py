@@ -17,8 +17,6 @@ from evolvable_store.errors import InvalidArgument, InvalidResource, NotFound, R
 from evolvable_store.objects import Files, make_manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.resource import MEMORY_NAMES, Kind, Ref, main_file
-from evolvable_store.storage.attestations import Attestations
-from evolvable_store.storage.bindings import HeldDirectories
 from evolvable_store.workingcopy.tree_reader import read_folder
 from evolvable_tools.approval_policy import check_change, file_bytes, finding_messages, load_scan
 from evolvable_tools.library import Caller, Library
@@ -415,7 +413,7 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
         warnings += [text for one in decided for text in one.warnings]
     served = [one for one in asked.offered if one.proposal is None]
     if served:
-        Attestations(library.store.backend).vouch(
+        library.store.backend.attestations.vouch(
             *(((one.resource, one.tree) for one in served), library.store.now(), caller.identity),
             caller.signer if library.lock else None,
             asked.folder,
@@ -429,7 +427,7 @@ def withdraw_trust(
     """Record that a person no longer vouches for what a folder or a resource holds. Raises NotFound, Refused."""
     check_is_person(caller)
     heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
-    vouching = Attestations(library.store.backend)
+    vouching = library.store.backend.attestations
     held = {one.resource for one in vouching.of([head.id for head in heads], unlisted=True)}
     there = [head for head in heads if head.id in held]
     contents_of = [(one.resource, one.tree) for one in vouching.of([head.id for head in there], unlisted=True)]
@@ -460,7 +458,7 @@ def _heads_below(library: Library, folder: Path) -> list[Head]:
 def _held_below(library: Library, folder: Path) -> Sequence[int]:
     place = folder.resolve()
     paths = {one.id: one.path for one in library.working_copies.folders()}
-    held = [one for one in HeldDirectories(library.store.backend).all() if one.state == "open" and one.folder in paths]
+    held = [one for one in library.store.backend.held.all() if one.state == "open" and one.folder in paths]
     return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
 
 
@@ -473,9 +471,8 @@ def _offer(library: Library, head: Head, level: Trust) -> TrustOffer:
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-    from evolvable_store.storage.proposals import Proposals
 
-    waiting = Proposals(library.store.backend).get(proposal)
+    waiting = library.store.backend.proposals.get(proposal)
     head = library.store.head_or_none(waiting.ref)
     base = library.store.manifest(head, waiting.base) if head is not None and waiting.base else None
     found = load_scan(waiting.findings)

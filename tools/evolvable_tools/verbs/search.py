@@ -13,16 +13,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.evidence import SuccessCounts, Tally, count_successes
+from evolvable_store.storage.evidence import SuccessCounts, Tally
 from evolvable_store.storage.observations import Impression
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.retrieval import ChooseBetween, SearchDependencies, StageReport
+from evolvable_tools.retrieval import ChooseBetween, SearchDependencies, SearchMatch, StageReport
 from evolvable_tools.trust import Trust, TrustStatus, trust_statuses
 from evolvable_tools.untrusted_text import AnswerMarks, bound_text, enclose
 from evolvable_tools.verbs import load
@@ -30,7 +30,6 @@ from evolvable_tools.verbs.load import proven_maturity, summarise
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import IndexEntry
-    from evolvable_tools.retrieval.cascade import SearchMatch
     from evolvable_tools.retrieval.near_duplicates import NearDuplicateReport
 
 
@@ -136,7 +135,7 @@ def find_skill(
     if means.thinker is not None:
         means = replace(means, thinker=RedactingModel(means.thinker, library.redacted))
     found = search_cascade(library.index, task, kind=kind, scopes=scopes, limit=limit, mode=mode, means=means)
-    known = count_successes(library.store.backend, [match.entry.id for match in found.matches])
+    known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
     stand = trust_statuses(library, [match.entry.id for match in found.matches])
     trust = {resource: one.trust for resource, one in stand.items()}
     capped = {resource for resource, level in trust.items() if level is Trust.AGENT}
@@ -190,7 +189,7 @@ class _Marks:
         return self._marks.description(text)
 
 
-def _untrusted_last(matches: "Sequence[SearchMatch]", trust: Mapping[int, Trust], fits: float) -> "list[SearchMatch]":
+def _untrusted_last(matches: Sequence[SearchMatch], trust: Mapping[int, Trust], fits: float) -> list[SearchMatch]:
     """Return the matches with those that nobody trusts behind everything else that fits."""
     last = [m for m in matches if trust.get(m.entry.id) is Trust.UNTRUSTED and m.confidence >= fits]
     if not last:
@@ -200,21 +199,29 @@ def _untrusted_last(matches: "Sequence[SearchMatch]", trust: Mapping[int, Trust]
     return [*fitting, *last, *(m for m in others if m.confidence < fits)]
 
 
-def _match(match: "SearchMatch", standing: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
+def _described(entry: "IndexEntry", status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> dict[str, Any]:
+    """Return the fields that a match and a listed resource have in common."""
+    return {
+        "ref": str(entry.ref),
+        "version": entry.version,
+        "description": marks.around(entry.description, status),
+        "maturity": proven_maturity(proof),
+        "trust": status.trust,
+        "reported": proof.reported if proof is not None else 0,
+        "verified": proof.verified if proof is not None else 0,
+        "principal": status.principal,
+        "via": status.via,
+    }
+
+
+def _match(match: SearchMatch, status: TrustStatus, proof: SuccessCounts | None, marks: _Marks) -> FoundMatch:
     return FoundMatch(
-        match.ref,
-        match.entry.version,
-        match.entry.name,
-        marks.around(match.entry.description, standing),
-        match.stage,
-        match.confidence,
-        marks.around(match.why, standing),  # it quotes the description
-        proven_maturity(proof),
-        standing.trust,
-        *_ends(proof),
-        standing.notice,
-        standing.principal,
-        standing.via,
+        **_described(match.entry, status, proof, marks),
+        name=match.entry.name,
+        stage=match.stage,
+        confidence=match.confidence,
+        why=marks.around(match.why, status),  # it quotes the description
+        notice=status.notice,
     )
 
 
@@ -248,30 +255,18 @@ def list_resources(
     scopes = (scope,) if scope else caller.scopes
     entries, following = list_page(library, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
-    tallies, known = library.evidence.tallies(ids), count_successes(library.store.backend, ids)
+    tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
     stand, marks = trust_statuses(library, ids), _Marks(caller)
-    listed = [
-        _listed(entry, tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY), marks)
-        for entry in entries
-    ]
+    listed = []
+    for entry in entries:
+        tally, proof, status = tallies.get(entry.id, Tally()), known.get(entry.id), stand.get(entry.id, _NOBODY)
+        success = summarise(str(entry.ref), tally, proof).success
+        common = _described(entry, status, proof, marks)
+        listed.append(ListedResource(**common, uses=tally.loaded, success=success))
     last = {str(entry.ref): stand.get(entry.id, _NOBODY).trust is Trust.UNTRUSTED for entry in entries}
     names = {str(entry.ref): (entry.name, entry.kind) for entry in entries}
     listed.sort(key=lambda one: (*names[one.ref], last[one.ref]))  # behind the person's own of the same name
     return Listing(listed, following, marks.notice)
-
-
-def _listed(
-    entry: "IndexEntry", tally: Tally, proof: SuccessCounts | None, standing: TrustStatus, marks: _Marks
-) -> ListedResource:
-    one, description = summarise(str(entry.ref), tally, proof), marks.around(entry.description, standing)
-    ends, who = (one.reported, one.verified), (standing.principal, standing.via)
-    return ListedResource(
-        *(one.ref, entry.version, description, one.maturity, one.loaded, one.success, standing.trust), *ends, *who
-    )
-
-
-def _ends(proof: SuccessCounts | None) -> tuple[int, int]:
-    return (proof.reported, proof.verified) if proof is not None else (0, 0)
 
 
 def list_page(

@@ -10,7 +10,6 @@ from evolvable_store.errors import InvalidArgument, NoSuchOperation, Refused, Un
 from evolvable_store.objects import File, Manifest, TreeEntry
 from evolvable_store.operation import Actor, Change, Head
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import Proposals
 from evolvable_tools.approval_policy import check_change, finding_messages, needs_person
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
@@ -274,7 +273,7 @@ def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref
         return {}
     own = {made.id for made in library.store.operations(limit=10_000, session=session)}
     led_to: dict[int, set[Ref]] = {}
-    for proposal in Proposals(library.store.backend).approved_in_session(session):
+    for proposal in library.store.backend.proposals.approved_in_session(session):
         if proposal.operation is not None and proposal.operation not in own:
             led_to.setdefault(proposal.operation, set()).add(proposal.ref)
     return led_to

@@ -1,9 +1,4 @@
-"""A program: the versions of resources that are evaluated together.
-
-Programs as they are kept and taken: out of a library, into an artefact and back, and what sets two apart.
-
-Bounded edits of a program: few, each of one kind, and nothing outside of what may evolve.
-"""
+"""A program: versions of resources that are evaluated together, how it is stored, and bounded edits of it."""
 
 import base64
 import binascii
@@ -14,12 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath, InvalidRef, TooLarge
+from evolvable_store.errors import (
+    EditConflict,
+    EvolvableError,
+    InvalidArgument,
+    InvalidPath,
+    InvalidRef,
+    NoSuchFile,
+    TooLarge,
+)
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.validation import main_path
+from evolvable_tools.file_edits import TextEdit, edit_text
 from evolvable_tools.library import Caller, Library
 
 
@@ -65,13 +69,13 @@ class ProgramPin:
 
 
 def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
-    """Returns a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
+    """Return a part of these files. Raises InvalidPath or TooLarge for what no resource may hold."""
     tree = make_manifest({path: File(data) for path, data in files.items()}).tree
     return ProgramPart(kind, name, dict(files), tree)
 
 
 def make_program(parts: Iterable[ProgramPart]) -> Program:
-    """Returns the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
     ordered = sorted(parts, key=lambda part: part.ref)
     for one, other in zip(ordered, ordered[1:], strict=False):
         if one.ref == other.ref:
@@ -80,7 +84,7 @@ def make_program(parts: Iterable[ProgramPart]) -> Program:
 
 
 def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[Program, list[ProgramPin]]:
-    """Returns the program of these resources as they are (or in the version named), and where each was taken from.
+    """Return the program of these resources as they are (or in the version named), and where each was taken from.
 
     Raises NoSuchResource, NoSuchVersion.
     """
@@ -99,7 +103,7 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
 
 
 def program_to_json(program: Program) -> bytes:
-    """Returns a program as it is kept: equal programs are equal bytes."""
+    """Return a program as it is kept: equal programs are equal bytes."""
     parts = [
         {
             "kind": part.kind.value,
@@ -112,7 +116,7 @@ def program_to_json(program: Program) -> bytes:
 
 
 def program_from_json(data: bytes) -> Program:
-    """Returns the program that `to_json` wrote. Raises InvalidArgument for anything else."""
+    """Return the program that `to_json` wrote. Raises InvalidArgument for anything else."""
     try:
         parts = json.loads(data)["parts"]
         return make_program(
@@ -128,18 +132,18 @@ def program_from_json(data: bytes) -> Program:
 
 
 def program_size(program: Program) -> int:
-    """Returns the bytes of all files."""
+    """Return the bytes of all files."""
     return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 def changed_parts(before: Program, after: Program) -> list[str]:
-    """Returns the refs of the parts that are not the same in both."""
+    """Return the refs of the parts that are not the same in both."""
     one, other = ({part.ref: part.tree for part in program.parts} for program in (before, after))
     return sorted(ref for ref in {*one, *other} if one.get(ref) != other.get(ref))
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
-    """Returns the unified diff of all files, shortened to `most` characters; None: all of it."""
+    """Return the unified diff of all files, shortened to `most` characters; None: all of it."""
     texts = [_text_files(program) for program in (before, after)]
     lines: list[str] = []
     for path in sorted({*texts[0], *texts[1]}):
@@ -185,16 +189,7 @@ class EditOperation(StrEnum):
     """Removes a resource, or the files named."""
 
     RESTRUCTURE = "restructure"
-    """Writes a resource anew: all its files are given."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassageChange:
-    """One passage of a file, which stands there exactly once, and what stands there instead."""
-
-    path: str
-    old: str
-    new: str
+    """Write a resource again: all its files are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +202,7 @@ class ProgramEdit:
 
     op: EditOperation
     ref: str
-    changes: tuple[PassageChange, ...] = ()
+    changes: tuple[TextEdit, ...] = ()
     files: Mapping[str, str] | None = None
     removed: tuple[str, ...] = ()
     other: str = ""
@@ -222,7 +217,7 @@ class InvalidEdit(EvolvableError):
 def apply_edits(
     program: Program, edits: Sequence[ProgramEdit], *, kinds: frozenset[Kind] = ALL_KINDS, max_edits: int = MAX_EDITS
 ) -> Program:
-    """Returns the program after the edits, in their order.
+    """Return the program after the edits, in their order.
 
     kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises BadEdit
     for the first edit that cannot be made, with its number and why.
@@ -233,13 +228,13 @@ def apply_edits(
     for number, edit in enumerate(edits, 1):
         try:
             _apply(parts, edit, kinds)
-        except (InvalidPath, InvalidRef, TooLarge, InvalidEdit) as error:
+        except (InvalidPath, InvalidRef, TooLarge, InvalidArgument, EditConflict, NoSuchFile, InvalidEdit) as error:
             raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
     return make_program(parts.values())
 
 
 def parse_part_ref(text: str) -> Ref:
-    """Returns the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
+    """Return the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
     ref = Ref.parse(text)
     if ref.version is not None or ref.scope not in (None, USER_SCOPE):
         raise InvalidEdit("A part is named without scope and version.", f"Write {ref.kind}:{ref.name}.")
@@ -249,7 +244,7 @@ def parse_part_ref(text: str) -> Ref:
 def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
     ref = parse_part_ref(edit.ref)
     _check_editable(parts, ref, kinds)
-    # Written anew, so that `pdf` and `skill:pdf` are one part.
+    # Normalised, so that `pdf` and `skill:pdf` are one part.
     name = f"{ref.kind}:{ref.name}"
     if edit.op is EditOperation.CREATE:
         _put_part(parts, ref, _new_files(parts, name, edit.files, there=False))
@@ -273,7 +268,7 @@ def _check_editable(parts: Mapping[str, ProgramPart], ref: Ref, kinds: frozenset
 
 
 def is_frozen_part(part: ProgramPart) -> bool:
-    """Returns whether only a person may change a part."""
+    """Return whether only a person may change a part."""
     path = main_path(part.kind, part.name, part.files)
     return bool(path) and is_frozen(part.files[path])
 
@@ -298,23 +293,9 @@ def _edited_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit
         if files.pop(path, None) is None:
             raise InvalidEdit(f"It has no file {ascii(path[:80])}.", f"Its files: {', '.join(sorted(part.files))}.")
     for change in edit.changes:
-        files[change.path] = _replace_passage(files, change)
+        files[change.path] = edit_text(files, change, name)
     files |= {check_path(path): text.encode("utf-8", "replace") for path, text in (edit.files or {}).items()}
     return files
-
-
-def _replace_passage(files: Mapping[str, bytes], change: PassageChange) -> bytes:
-    if change.path not in files:
-        raise InvalidEdit(f"It has no file {ascii(change.path[:80])}.", f"Its files: {', '.join(sorted(files))}.")
-    try:
-        text = files[change.path].decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidEdit(f"{change.path} is no text.", "Give the whole file instead.") from None
-    count = text.count(change.old) if change.old else 0
-    if count != 1:
-        shown = ascii(change.old[:60])
-        raise InvalidEdit(f"{shown} stands {count} times in {change.path}.", "Quote a passage that stands there once.")
-    return text.replace(change.old, change.new).encode("utf-8", "replace")
 
 
 def _prune_part(parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit) -> None:

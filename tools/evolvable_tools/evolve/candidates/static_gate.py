@@ -1,9 +1,4 @@
-"""Words of tasks that a resource repeats: five in a row, or an answer. What stood there before is not news.
-
-The gate before anything is spent on a candidate: shape, size, means, leaks, and whether it was there before.
-
-What a person sees of a candidate before anything of it runs, or before it is adopted.
-"""
+"""Checks of a candidate before anything is spent on it: shape, size, scan, task leaks, and what a person reviews."""
 
 import base64
 import binascii
@@ -20,8 +15,7 @@ from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
-from evolvable_tools.scan import FindingSeverity
-from evolvable_tools.scan import capabilities as means
+from evolvable_tools.scan import FindingSeverity, capabilities
 from evolvable_tools.scan.scanner import scan
 
 RUN_LENGTH = 5
@@ -47,7 +41,7 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+%?")
 class TaskLeak:
     """What a text repeats. source: prompt (of a training task), val, expected or judge; task: '' where it is hidden.
 
-    words: what is repeated. Only a training prompt's are told on: whoever proposes learns of this text.
+    words: what is repeated. Only words of a training prompt are told to the proposer model.
     """
 
     source: str
@@ -65,7 +59,7 @@ class LeakCorpus:
     """What no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
 
     def __init__(self, tasks: Sequence[Task], judge_texts: Iterable[str] = (), n: int = RUN_LENGTH) -> None:
-        """Raises ValueError for a sealed task: nobody may look into it, this included."""
+        """Raise ValueError for a sealed task: nobody may look into it, this included."""
         sealed = [task.id for task in tasks if task.split is Split.TEST]
         if sealed:
             raise ValueError(f"{len(sealed)} sealed tasks were given, such as {sealed[0]}")
@@ -83,7 +77,7 @@ class LeakCorpus:
         self._lengths = sorted({len(words) for words in self._answers})
 
     def leaks(self, text: str, before: str = "") -> list[TaskLeak]:
-        """Returns what a text repeats and `before` did not, the first few, each task and source once."""
+        """Return what a text repeats and `before` did not, the first few, each task and source once."""
         found: dict[tuple[str, str], TaskLeak] = {}
         old = set(self._hits(before)) if before else set()
         for source, task, run in self._hits(text):
@@ -103,7 +97,7 @@ class LeakCorpus:
                         yield "expected", "", run
 
     def _shared(self, tasks: Sequence[Task]) -> set[tuple[str, ...]]:
-        """Returns the runs of words that stand in more than half of the prompts: the set's own wording."""
+        """Return the runs of words that stand in more than half of the prompts: the set's own wording."""
         if len(tasks) < SHARED_MIN_TASKS:
             return set()
         counts: Counter[tuple[str, ...]] = Counter()
@@ -113,7 +107,7 @@ class LeakCorpus:
 
 
 def normalise_words(text: str) -> list[str]:
-    """Returns the words of a text as they are compared: without case, invisible signs and forms of letters."""
+    """Return the words of a text as they are compared: without case, invisible signs and forms of letters."""
     return _WORD.findall(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold())
 
 
@@ -150,7 +144,7 @@ def _word_runs(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
 
 
 def _is_distinctive(text: str, words: Sequence[str]) -> bool:
-    """Returns whether a short answer standing in a resource is more than chance: no `yes`, no year, no 1000."""
+    """Return whether a short answer standing in a resource is more than chance: no `yes`, no year, no 1000."""
     bare = text.strip()
     if _NUMBER.fullmatch(bare):
         digits = re.sub(r"\D", "", bare)
@@ -160,7 +154,7 @@ def _is_distinctive(text: str, words: Sequence[str]) -> bool:
 
 
 def _decoded_views(text: str) -> Iterator[str]:
-    """Yields a text, and what is written in it in base64 or as hexadecimal digits."""
+    """Yield a text, and what is written in it in base64 or as hexadecimal digits."""
     yield text
     for found in _BASE64.finditer(text):
         plain = found[0].rstrip("=").replace("-", "+").replace("_", "/")
@@ -179,7 +173,14 @@ def _try_decode(decode: Callable[[str], bytes], raw: str) -> Iterator[str]:
 
 
 _FOR_A_PERSON = frozenset(
-    f"capability.{kind}" for kind in (means.NETWORK, means.RUNS, means.TOOL, means.WRITES, means.ENVIRONMENT)
+    f"capability.{kind}"
+    for kind in (
+        capabilities.NETWORK,
+        capabilities.RUNS,
+        capabilities.TOOL,
+        capabilities.WRITES,
+        capabilities.ENVIRONMENT,
+    )
 )
 """What only a person may approve and yet many good edits bring. All else that would be asked about ends a candidate:
 it is run before anybody can be asked."""
@@ -204,8 +205,8 @@ class SizeLimits:
 class GateFinding:
     """One thing that the gate found.
 
-    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; what does not is told to whoever
-    decides about adoption.
+    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; what does not is shown to the
+    person who decides about adoption.
     """
 
     rule: str
@@ -245,7 +246,7 @@ def check_candidate(
     known: Container[str] = (),
     limits: SizeLimits = SizeLimits(),
 ) -> GateReport:
-    """Returns what is found in a candidate. Nothing is run and nobody is asked; the same says the same everywhere.
+    """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: what it was made of; what stood there already is not found again. tasks: of train and val; ValueError for a
     sealed one. judge_texts: what judges are told besides. known: digests of all programs of the run.

@@ -1,9 +1,4 @@
-"""What must hold before a client runs a program: its means are there, and nothing else has the name of a part.
-
-A program written where a client looks for it, and nowhere else: in its private configuration.
-
-What headless clients have in common: a private place, one run in it, and what came of that.
-"""
+"""What headless clients share: checks of a program, its installation in private directories, and one run."""
 
 import asyncio
 import hashlib
@@ -16,8 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.paths import path_problem
 from evolvable_store.resource import Kind
@@ -31,6 +27,7 @@ from evolvable_tools.evolve.executors.base import (
     run_command,
     run_confined,
 )
+from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
@@ -46,7 +43,7 @@ _TOOL = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
-    """Returns what the parts of a program need and nobody has, each with the part that needs it.
+    """Return what the parts of a program need and nobody has, each with the part that needs it.
 
     A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
     program that is evaluated without its means says nothing about it.
@@ -60,7 +57,7 @@ def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
 
 
 def find_needed_tools(part: ProgramPart) -> set[str]:
-    """Returns the tools that a part needs, without what they may be used for."""
+    """Return the tools that a part needs, without what they may be used for."""
     needed = (
         {COMMAND_TOOL} if part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files) else set()
     )
@@ -72,7 +69,7 @@ def find_needed_tools(part: ProgramPart) -> set[str]:
 
 
 def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
-    """Returns the paths below these folders of skills that have the name of a part: nobody could tell which was used.
+    """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
 
     The name is the folder's, or the one that its SKILL.md says.
     """
@@ -81,7 +78,7 @@ def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]
 
 
 def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yields the skills in these folders by name, those that another name stands for too once for each."""
+    """Yield the skills in these folders by name, those that another name stands for too once for each."""
     for place in places:
         try:
             folders = sorted(path for path in place.iterdir() if path.is_dir())
@@ -94,7 +91,7 @@ def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
-    """Returns these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
+    """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
 
     Clients look for a project's skills so.
     """
@@ -142,7 +139,7 @@ class InstalledProgram:
 
 
 def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
-    """Writes the parts of a program and returns where they are. Raises OSError."""
+    """Write the parts of a program and return where they are. Raises OSError."""
     done = InstalledProgram()
     prompts, memories = [], []
     for part in program.parts:
@@ -167,7 +164,7 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
 
 
 def write_part(folder: Path, part: ProgramPart) -> None:
-    """Writes the files of a part below a folder. Raises ValueError for a path that would leave it, OSError."""
+    """Write the files of a part below a folder. Raises ValueError for a path that would leave it, OSError."""
     for path, data in part.files.items():
         if problem := path_problem(path):
             raise ValueError(f"{part.ref} has the path {path!r}: {problem}")
@@ -179,13 +176,13 @@ def write_part(folder: Path, part: ProgramPart) -> None:
 
 
 def part_body(part: ProgramPart) -> str:
-    """Returns the body of a part's main file, without its frontmatter; '' where it has none."""
+    """Return the body of a part's main file, without its frontmatter; '' where it has none."""
     path = main_path(part.kind, part.name, part.files)
     return parse_document(part.files[path]).body.strip() if path else ""
 
 
 def part_description(part: ProgramPart) -> str:
-    """Returns what a part's main file says it is for; '' where it says nothing."""
+    """Return what a part's main file says it is for; '' where it says nothing."""
     path = main_path(part.kind, part.name, part.files)
     said = parse_document(part.files[path]).fields.get("description") if path else None
     return said if isinstance(said, str) else ""
@@ -243,13 +240,33 @@ class ClientSettings:
     sandbox: Sandbox | None = None
     hidden: tuple[Path, ...] = ()
 
+    @classmethod
+    def from_spec(cls, name: str, spec: Mapping[str, Any], host: HostContext) -> Self:
+        """Return how a run's settings want a client run. Raises InvalidArgument, ClientError."""
+        if not spec.get("model"):
+            raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
+        binary = spec.get("binary") or shutil.which(name, path=host.environment.get("PATH")) or name
+        return cls(
+            binary,
+            read_client_version(binary, host.environment),
+            spec["model"],
+            host.environment,
+            credentials=host.credentials.get(name),
+            tools=tuple(spec.get("tools", ())),
+            config=spec.get("config", ""),
+            price=parse_price(spec),
+            scripted=bool(spec.get("scripted")),
+            sandbox=host.working_sandbox,
+            hidden=host.hidden,
+        )
+
     @property
     def label(self) -> str:
         """What stands beside every figure."""
         return "scripted" if self.scripted else f"real model {self.model}"
 
     def fingerprint(self, kind: str, flags: tuple[str, ...]) -> str:
-        """Names all that decides a result; addresses and configuration by their digest, keys not at all."""
+        """Name all that decides a result; addresses and configuration by their digest, keys not at all."""
         addresses = {name: value for name, value in self.environment.items() if name.endswith("_URL")}
         rest = json.dumps([flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True)
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
@@ -258,7 +275,7 @@ class ClientSettings:
 
 
 def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
-    """Returns the version that a client says it is. Raises ClientTrouble. Takes a second: not for an event loop."""
+    """Return the version that a client says it is. Raises ClientError. Takes a second: not for an event loop."""
     hint = "Install it, and see that it is on the PATH."
     try:
         ran = ChildProcesses().run([binary, "--version"], b"", _VERSION_TIMEOUT, environment=dict(environment))
@@ -304,14 +321,14 @@ class ClientCall:
 
 
 def refuse_program(why: str) -> Rollout:
-    """Returns that a program is not run here, and why. That is no verdict on it."""
+    """Return that a program is not run here, and why. That is no verdict on it."""
     return Rollout("", outcome=TrialOutcome.REFUSED, detail=why)
 
 
 async def run_client(
     settings: ClientSettings, task: Task, workspace: Path, prepare: Callable[[ClientDirs], ClientCall | Rollout]
 ) -> Rollout:
-    """Returns what came of one task. The private place lies beside the workspace and goes with the run.
+    """Return what came of one task. The private place lies beside the workspace and goes with the run.
 
     prepare: writes what the client reads and returns how it is started, or why it is not.
     """
@@ -328,7 +345,7 @@ async def run_client(
 
 
 def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a run: what was given, without what a client around us has set.
+    """Return the environment of a run: what was given, without what a client around us has set.
 
     Nothing in it leads to the library: the answers to the tasks lie there.
     """
@@ -342,7 +359,7 @@ def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping
 
 
 def build_prompt(task: Task) -> str:
-    """Returns what the model is told: the task, and a mark by which a review of sessions passes this one over."""
+    """Return what the model is told: the task, and a mark by which a review of sessions passes this one over."""
     return f"{task.prompt}\n\n<{REVIEWING_MARK} trial/>\n"
 
 

@@ -1,7 +1,4 @@
-"""The tools that a model behind an API is given: the program's skills to read, and the files of its workspace.
-
-A model behind the Anthropic API as an executor: it is given the program, a few tools, and a task.
-"""
+"""A model behind the Anthropic API as an executor, with tools for the program's skills and the workspace."""
 
 import asyncio
 import hashlib
@@ -10,8 +7,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.executors.agent_cli import find_missing_tools, part_body, part_description, refuse_program
@@ -23,6 +21,7 @@ from evolvable_tools.evolve.executors.base import (
     run_command,
     run_confined,
 )
+from evolvable_tools.evolve.run_config import HostContext, parse_price
 from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ProcessResult
@@ -69,7 +68,7 @@ class Toolbox:
         return [part for part in self.program.parts if part.kind is Kind.SKILL]
 
     def declared(self) -> list[dict[str, Any]]:
-        """Returns the tools as the API wants them. Without skills there is none to read them."""
+        """Return the tools as the API wants them. Without skills there is none to read them."""
         tools = [
             _tool_schema("list_files", "Lists the files of the folder you work in."),
             _tool_schema("read_file", "Returns the text of a file of the folder you work in.", path="Its path there."),
@@ -97,14 +96,14 @@ class Toolbox:
         return tools
 
     def told(self) -> str:
-        """Returns what the model is told of the skills at first; '' without any."""
+        """Return what the model is told of the skills at first; '' without any."""
         if not self.skills:
             return ""
         lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
         return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
 
     async def use(self, name: str, given: object) -> str:
-        """Returns what a tool says. Raises ToolTrouble."""
+        """Return what a tool says. Raises ToolUseError."""
         values = given if isinstance(given, dict) else {}
         if name == "run_command" and self.commands is not None:
             return await self._run(_string_argument(values, "command"))
@@ -245,8 +244,25 @@ class AnthropicExecutor:
             self.fingerprint += f" sandbox={settings.sandbox.name}"
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument without a key."""
+        if not host.key:
+            raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+        settings = ApiSettings(
+            host.key,
+            spec["model"],
+            base_url=host.address or API_ADDRESS,
+            proxy=host.proxy,
+            price=parse_price(spec),
+            scripted=bool(spec.get("scripted")),
+            sandbox=host.working_sandbox,
+            hidden=host.hidden,
+        )
+        return cls(settings)
+
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of one task; see Executor. Refused where the program needs what the model cannot have."""
+        """Return what came of one task; see Executor. Refused where the program needs what the model cannot have."""
         if missing := find_missing_tools(program, self._tools):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
@@ -272,7 +288,7 @@ class AnthropicExecutor:
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "there is no API key, or something that is none")
         try:
-            import anthropic
+            import anthropic  # an optional extra
         except ImportError:
             return TrajectoryEnd(
                 TrialOutcome.INFRA_ERROR, "the package anthropic is missing: pip install 'evolvable[anthropic]'"
@@ -294,7 +310,7 @@ class AnthropicExecutor:
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
     async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Trajectory) -> None:
-        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # an optional extra
 
         # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
         http = DefaultAsyncHttpxClient(trust_env=False, proxy=self._settings.proxy)
@@ -332,7 +348,7 @@ class AnthropicExecutor:
 
 
 def _read_message(message: "Message", seen: Trajectory) -> list[Any]:
-    """Notes an answer and returns the tools that it uses."""
+    """Note an answer and return the tools that it uses."""
     seen.calls += 1
     if (usage := getattr(message, "usage", None)) is not None:
         cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
@@ -360,7 +376,7 @@ async def _run_tool_use(toolbox: Toolbox, use: Any, seen: Trajectory) -> dict[st
 
 
 def _retry_after(error: Any, otherwise: float | None) -> float | None:
-    """Returns the seconds that the API asks to wait, where it does."""
+    """Return the seconds that the API asks to wait, where it does."""
     if error.status_code not in (429, 503, 529):
         return otherwise
     try:

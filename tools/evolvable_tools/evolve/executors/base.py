@@ -1,15 +1,7 @@
-"""What every executor is: something that runs a task under a program and says what came of it.
+"""What all executors share: the protocol, commands, workspaces, trajectories, and the canary.
 
-A command run for its output beside others, within a time and a size, leaving nobody behind.
-
-The folder that one trial works in: fresh, set up, and gone afterwards.
-
-What is seen of a run while its events are read: the words, the steps, what was spent, and how it ended.
-
-The canary: proof that a skill of a program reaches the model, and that without it nothing does.
-
-A skill whose only effect is a word that nobody can guess. With it the word must stand in the answer, without it it
-must not; otherwise an executor measures something else than the program.
+The canary is a skill whose only effect is a word that nobody can guess. The answer must have the word with the skill
+and must not have it without; otherwise the executor does not measure the program.
 """
 
 import asyncio
@@ -50,12 +42,11 @@ class Executor(Protocol):
     label: str
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of `task` under `program`.
+        """Return what came of `task` under `program`.
 
-        `workspace` is a fresh folder with the task's files, set up. The folder around it belongs to the trial too, for
-        what is no part of the work, such as a private configuration; nothing else is written. Both are removed
-        afterwards. `repeat` counts from 0 and only tells repeated runs apart. Infrastructure trouble comes back as an
-        outcome and is not raised.
+        `workspace` is a fresh directory with the task's files, set up. Its parent may hold what is no part of the work,
+        such as a private configuration. Both are removed afterwards. `repeat` counts from 0 and only distinguishes
+        repeated runs. Infrastructure errors come back as an outcome and are not raised.
         """
         ...
 
@@ -78,7 +69,7 @@ async def run_command(
     environment: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
 ) -> ProcessResult:
-    """Runs an argument list with `given` as its input and returns how it ended; `{python}` is this interpreter.
+    """Run an argument list with `given` as its input and return how it ended; `{python}` is this interpreter.
 
     At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole process group is
     killed. folder: where it runs. environment: all of it, by default ours. most: bytes of its output, at which it is
@@ -91,7 +82,7 @@ async def run_command(
     def run() -> None:
         try:
             ended.set_result(children.run(command, given, timeout, folder=folder, environment=environment, most=most))
-        except BaseException as error:  # whoever waits gets it
+        except BaseException as error:  # raised where the result is awaited
             ended.set_exception(error)
 
     # A thread for each, so that commands never wait for one another.
@@ -104,7 +95,7 @@ async def run_command(
             children.stop()
             await asyncio.wait([waiting], timeout=_AGAIN)
         if not waiting.cancelled():
-            waiting.exception()  # looked at, so that nobody is told of it
+            waiting.exception()  # retrieved, so that asyncio does not report it
         raise
 
 
@@ -162,7 +153,7 @@ async def open_workspace(
     sandbox: Sandbox | None = None,
     hidden: Sequence[Path] = (),
 ) -> AsyncGenerator[Path]:
-    """Yields a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
+    """Yield a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
 
     The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. place:
     where it is made, by default the system's temporary folder. environment: of the setup, by default ours. sandbox:
@@ -217,14 +208,14 @@ async def _run_setup(
 
 
 def remove_stale_workspaces(place: Path) -> None:
-    """Removes the folders of trials that a killed process left in `place`. Nobody may be working there."""
+    """Remove the folders of trials that a killed process left in `place`. Nobody may be working there."""
     if place.is_dir():
         for left in place.glob(f"{_PREFIX}*"):
             remove_tree(left)
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder and all in it, also what was made read-only; links are not followed.
+    """Remove a folder and all in it, also what was made read-only; links are not followed.
 
     What the system does not let go of stays.
     """
@@ -238,7 +229,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _make_writable(folder: Path) -> None:
-    """Lets us read and write all that is in a folder."""
+    """Let us read and write all that is in a folder."""
     with contextlib.suppress(OSError):
         folder.chmod(stat.S_IRWXU)
     for top, folders, files in os.walk(folder):  # each folder is opened up before it is looked into
@@ -289,17 +280,17 @@ class Trajectory:
     limit: bool = False
 
     def moves(self) -> None:
-        """Notes that the model has said or done something."""
+        """Note that the model has said or done something."""
         self.progress, self.trouble = True, ""
 
     def step(self, who: str, what: object) -> None:
-        """Adds one step to the trace."""
+        """Add one step to the trace."""
         text = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False, default=str)
         middle = f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}" if len(text) > MAX_STEP else text
         self.steps.append(f"{who}: {middle}")
 
     def reads(self, text: str, places: Mapping[str, Path]) -> None:
-        """Notes the parts whose files a path or a command names."""
+        """Note the parts whose files a path or a command names."""
         for ref, place in places.items():
             # A folder of skills may be written by its place in the configuration alone.
             if str(place) in text or f"/{place.parent.name}/{place.name}/" in text:
@@ -323,7 +314,7 @@ class TrajectoryEnd:
 
 
 def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
-    """Returns how a run counts. What is no verdict on the program is an infrastructure error."""
+    """Return how a run counts. What is no verdict on the program is an infrastructure error."""
     if timed_out and seen.trouble:
         return TrajectoryEnd(
             TrialOutcome.INFRA_ERROR,
@@ -359,7 +350,7 @@ def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
 
 
 def _parse_wait(text: str) -> float | None:
-    """Returns the seconds that a provider asks for, 0 where it is only busy, None where it is not."""
+    """Return the seconds that a provider asks for, 0 where it is only busy, None where it is not."""
     if not _BUSY.search(text):
         return None
     said = _WAIT.search(text)
@@ -370,7 +361,7 @@ def _parse_wait(text: str) -> float | None:
 
 
 def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yields the JSON objects in the lines of an output; a line that is none, or is half, is passed over."""
+    """Yield the JSON objects in the lines of an output; a line that is none, or is half, is passed over."""
     for line in out.split(b"\n"):
         found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
         if isinstance(found, dict):
@@ -412,17 +403,17 @@ class CanaryFailed(EvolvableError):
 
 
 def make_canary_word() -> str:
-    """Returns a word that nobody can guess."""
+    """Return a word that nobody can guess."""
     return f"kestrel-{secrets.token_hex(6)}"
 
 
 def canary_program(token: str) -> Program:
-    """Returns a program of one skill, which says this word."""
+    """Return a program of one skill, which says this word."""
     return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": _CANARY_TEXT.format(word=token).encode()}),))
 
 
 async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
-    """Returns what the executor made of the canary, with its skill and without.
+    """Return what the executor made of the canary, with its skill and without.
 
     Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
     """
@@ -435,15 +426,6 @@ async def run_canary(executor: Executor, folder: Path, token: str = "", timeout:
     return CanaryResult(
         executor.fingerprint, not why, why, installed.output, empty.output, add_usage(installed.usage, empty.usage)
     )
-
-
-async def require(executor: Executor, folder: Path) -> CanaryResult:
-    """Returns the canary of an executor that may be used. Raises CanaryFailed."""
-    found = await run_canary(executor, folder)
-    if not found.passed:
-        hint = "Nothing was measured. Run the client by hand with a skill, or choose another executor."
-        raise CanaryFailed(f"The canary did not pass: {found.why}", hint)
-    return found
 
 
 async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:

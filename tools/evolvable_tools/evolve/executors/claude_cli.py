@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from evolvable_store.resource import Kind
@@ -22,6 +22,7 @@ from evolvable_tools.evolve.executors.agent_cli import (
     run_client,
 )
 from evolvable_tools.evolve.executors.base import Trajectory, iter_events
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import Rollout, Task
 from evolvable_tools.sandbox import MODEL_PORT, ModelAccess
 
@@ -63,8 +64,13 @@ class ClaudeExecutor:
         self.fingerprint = self._settings.fingerprint("claude-code", (*FLAGS, *_QUIET_ENVIRONMENT))
         self.label = self._settings.label
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument, ClientError."""
+        return cls(ClientSettings.from_spec("claude", spec, host))
+
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        """Return what came of one task; see Executor. Refused where the program's means or names are not its own."""
         if why := self._unfit(program, workspace):
             return refuse_program(why)
         return await run_client(self._settings, task, workspace, lambda place: self._prepare(program, place))
@@ -117,7 +123,7 @@ def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Returns what the events of `claude -p --output-format stream-json --verbose` tell."""
+    """Return what the events of `claude -p --output-format stream-json --verbose` tell."""
     seen = Trajectory()
     skills = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.SKILL}:")}
     agents = {ref.partition(":")[2]: ref for ref in installed.places if ref.startswith(f"{Kind.AGENT}:")}

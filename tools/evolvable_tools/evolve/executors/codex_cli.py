@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from evolvable_tools.evolve.candidates.programs import Program
@@ -24,6 +24,7 @@ from evolvable_tools.evolve.executors.agent_cli import (
     run_client,
 )
 from evolvable_tools.evolve.executors.base import Trajectory, iter_events
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import Rollout, Task
 from evolvable_tools.sandbox import MODEL_PORT, ModelAccess
 
@@ -67,8 +68,13 @@ class CodexExecutor:
         self.fingerprint = self._settings.fingerprint("codex", (*FLAGS, *_OVERRIDES))
         self.label = self._settings.label
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument, ClientError."""
+        return cls(ClientSettings.from_spec("codex", spec, host))
+
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what came of one task; see Executor. Refused where the program's means or names are not its own."""
+        """Return what came of one task; see Executor. Refused where the program's means or names are not its own."""
         if missing := find_missing_tools(program, self._settings.tools):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         places = [*_MANAGED, *list_ancestor_dirs(workspace, _PROJECT)]
@@ -135,7 +141,7 @@ def _relay_address(address: str) -> str:
 
 
 def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
-    """Returns what the events of `codex exec --json` tell.
+    """Return what the events of `codex exec --json` tell.
 
     An `error` event alone ends nothing: Codex tries again, and says when the turn has failed.
     """

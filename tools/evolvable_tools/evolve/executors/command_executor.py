@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from evolvable_store.errors import InvalidArgument
+from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import check_path
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import LIMIT_REACHED, run_confined
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
 from evolvable_tools.llm.command_model import ProcessResult
 from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
@@ -71,8 +72,36 @@ class CommandExecutor:
         named = [Path(part) for part in self.command if os.path.isabs(part) and Path(part).is_file()]
         self._sandbox, self._shown, self._hidden = sandbox, (*named, *own), tuple(hidden)
 
+    @classmethod
+    def from_spec(
+        cls, spec: Mapping[str, Any], host: HostContext, *, files: Mapping[str, bytes], directory: Path, **_: object
+    ) -> Self:
+        """Return the executor that a run's settings name; write the task set's files to `directory` first.
+
+        Raises Refused when the person did not name the command, or names another one now.
+        """
+        check_named_executor(spec, host)
+        for path, data in files.items():
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists() or target.read_bytes() != data:
+                target.write_bytes(data)
+        return cls(
+            spec["command"],
+            folder=directory,
+            environment=host.environment,
+            label=spec.get("label")
+            or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
+            or (f"command {spec['name']}" if spec.get("name") else ""),
+            version=spec.get("version", ""),
+            free=bool(spec.get("free")),
+            sandbox=host.working_sandbox,
+            helpers=[path for path in spec.get("helpers", ()) if path in files],
+            hidden=host.hidden,
+        )
+
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns what the command made of the task."""
+        """Return what the command made of the task."""
         folder = write_program(program, workspace.parent / PROGRAM_DIR)
         given = _executor_input(task, program, repeat, workspace, folder)
         started = time.monotonic()
@@ -109,8 +138,21 @@ class CommandExecutor:
         )
 
 
+def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
+    """Raise Refused when the command of an executor is not one that the person named."""
+    if host.commands is None:
+        return
+    named, name = host.commands["executors"], str(spec.get("name") or "")
+    if not name:
+        text = "The executor of this run is a command line, and commands are named by a person."
+        raise Refused(text, f"{named.hint} Then start a new run with that name.")
+    if list(named.get(name).words) != list(spec["command"]):
+        hint = "Start a new run, or have the person name the command as it was."
+        raise Refused(f"The executor {name} is another command now than when the run began.", hint)
+
+
 def _sandbox_end(ran: ProcessResult) -> str:
-    """Returns why a command inside a sandbox ended before its answer, where only the program can have caused it.
+    """Return why a command inside a sandbox ended before its answer, where only the program can have caused it.
 
     Nobody outside sends a signal inside: a program that kills what measures it fails the task.
     """
@@ -127,7 +169,7 @@ def _resolve_file(folder: Path, part: str) -> Path | None:
 
 
 def write_program(program: Program, folder: Path) -> Path:
-    """Writes a program's resources into `folder`, each in KIND/NAME, and returns it. Raises InvalidPath."""
+    """Write a program's resources into `folder`, each in KIND/NAME, and return it. Raises InvalidPath."""
     folder.mkdir()
     for part in program.parts:
         place = folder / str(part.kind) / check_path(part.name)

@@ -13,13 +13,15 @@ nothing about a model; they are labelled `simulated`.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any, Self
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task
 
 LABEL = "simulated"
@@ -40,14 +42,14 @@ class TaskTruth:
     without: float = 0.0
 
     def chance(self, rules: frozenset[str]) -> float:
-        """Returns the chance that a program with these rules passes."""
+        """Return the chance that a program with these rules passes."""
         if self.broken_by & rules:
             return 0.0
         return self.with_all if self.needs <= rules else self.without
 
 
 def parse_truth(task: Task) -> TaskTruth:
-    """Returns the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
+    """Return the truth that the tags of a task tell; raises InvalidArgument for a chance outside 0 to 1."""
     told: dict[str, list[str]] = {}
     for tag in task.tags:
         name, colon, value = tag.partition(":")
@@ -62,13 +64,13 @@ def parse_truth(task: Task) -> TaskTruth:
 
 
 def find_rules(program: Program) -> frozenset[str]:
-    """Returns the names of the rules that the files of a program carry."""
+    """Return the names of the rules that the files of a program carry."""
     found = (name for part in program.parts for content in part.files.values() for name in _RULE.findall(content))
     return frozenset(name.decode() for name in found)
 
 
 def true_score(tasks: Sequence[Task], program: Program) -> float:
-    """Returns the expected score of a program on the tasks: what measuring for ever would come to."""
+    """Return the expected score of a program on the tasks: the limit of the measured mean."""
     rules = find_rules(program)
     return fmean(parse_truth(task).chance(rules) for task in tasks)
 
@@ -89,8 +91,13 @@ class SimulatedExecutor:
         self._rules: dict[str, frozenset[str]] = {}
         self.fingerprint = f"simulated 1 seed={seed} price={price}"
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, *, tasks: Iterable[Task], **_: object) -> Self:
+        """Return the executor that a run's settings name, which knows the truth of these tasks."""
+        return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
+
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
-        """Tells whether the task passes in this repeat."""
+        """Tell whether the task passes in this repeat."""
         digest = program.digest
         rules = self._rules.get(digest)
         if rules is None:
@@ -98,7 +105,7 @@ class SimulatedExecutor:
         return self.draw(task, digest, rules, repeat)
 
     def draw(self, task: Task, digest: str, rules: frozenset[str], repeat: int) -> bool:
-        """Tells the same of a program of which the digest and the rules are known."""
+        """Tell the same of a program of which the digest and the rules are known."""
         chance = self._truths[task.id][0].chance(rules)
         if chance in (0.0, 1.0):
             return chance == 1.0
@@ -106,7 +113,7 @@ class SimulatedExecutor:
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Returns the simulated answer; touches no files."""
+        """Return the simulated answer; touches no files."""
         if task.id not in self._truths:
             raise InvalidArgument(f"The simulated executor was not made with task {task.id}.")
         truth, expected = self._truths[task.id]

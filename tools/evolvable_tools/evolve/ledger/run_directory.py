@@ -1,11 +1,8 @@
-"""The ledger: what happened in a run, record by record, in a file that survives a kill at any instant.
+"""The directory of a run: its ledger, the texts that records name by hash, and files from other processes.
 
-A line is `{"length":N,"sha256":"...","record":{...}}`. N is the record's length in bytes; the hash is over the hash of
-the line before and the record, so that no line can be changed, left out or moved without being noticed.
-
-Turn records and files of a run that say something impossible into an error with a hint.
-
-The folder of one run: its ledger, the texts that its records name by hash, and what other processes leave for it.
+The ledger survives a kill at any instant. A line is `{"length":N,"sha256":"...","record":{...}}`. N is the record's
+length in bytes. The hash covers the hash of the line before and the record, so that a changed, missing or moved line is
+found.
 """
 
 import functools
@@ -80,7 +77,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> Self:
-        """Returns the ledger at `path`, made when it is not there; its folder must exist.
+        """Return the ledger at `path`, made when it is not there; its folder must exist.
 
         A last line that was not written whole is dropped. durable: whether every record waits for the disk; without
         it a record survives a kill, but not a power cut. Raises LedgerBusy and LedgerDamaged.
@@ -88,11 +85,11 @@ class Ledger:
         return cls(path, clock or _now, durable)
 
     def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
-        """Writes one record and returns it. Raises LedgerError when it could not be kept, TypeError for no JSON."""
+        """Write one record and return it. Raises LedgerError when it could not be kept, TypeError for no JSON."""
         return self.append_all([(type, fields or {})])[0]
 
     def append_all(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LedgerRecord]:
-        """Writes records with one wait for the disk. A kill meanwhile may keep some of them, from the first on."""
+        """Write records with one wait for the disk. A kill meanwhile may keep some of them, from the first on."""
         at = self._clock().isoformat(timespec="milliseconds")
         made: list[LedgerRecord] = []
         lines, last = bytearray(), self._last
@@ -120,7 +117,7 @@ class Ledger:
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
             raise LedgerError(
                 f"{self.path} could not be written: {error.strerror}.",
-                "Make room or mend the disk, and continue the run; all that was written before is kept.",
+                "Make room or repair the disk, and continue the run; all that was written before is kept.",
             ) from error
 
     def _sync(self) -> None:
@@ -128,7 +125,7 @@ class Ledger:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Lets others write. The ledger cannot be appended to any more."""
+        """Let others write. The ledger cannot be appended to any more."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -144,7 +141,7 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> list[LedgerRecord]:
-    """Returns the records of a ledger, also while somebody writes it; none where there is no file.
+    """Return the records of a ledger, also while somebody writes it; none where there is no file.
 
     Raises LedgerDamaged.
     """
@@ -156,7 +153,7 @@ def read_ledger(path: Path) -> list[LedgerRecord]:
 
 
 def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, int]:
-    """Returns the records, the last hash, and where the last whole record ends."""
+    """Return the records, the last hash, and where the last whole record ends."""
     records: list[LedgerRecord] = []
     last, end = _START, 0
     lines = data.split(b"\n")
@@ -225,7 +222,7 @@ DAMAGE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticE
 def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function, which raises LedgerDamaged where a value of a run is missing or of another type.
 
-    The hashes of a ledger show what was changed by accident; whoever writes in the home can compute them again.
+    The hashes of a ledger show what was changed by accident; a process that writes in the home can compute them again.
     """
 
     @functools.wraps(function)
@@ -245,7 +242,7 @@ EVOLVE_DIR = "evolve"
 """The folder of all runs, in that of the library."""
 
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
-_PACKET = re.compile(r"[a-z0-9-]{1,64}")
+_QUESTION = re.compile(r"[a-z0-9-]{1,64}")
 _START_GRACE = 30.0  # seconds that a driver may take until it drives
 
 
@@ -260,11 +257,12 @@ class RunDirectory:
         self.path = path
         self.id = path.name
         self.ledger = path / "ledger.jsonl"
+        self.test_ledger = path / "test.jsonl"
         self.workspaces = path / "workspaces"
         self.log = path / "driver.log"
 
     def keep(self, data: bytes | str) -> str:
-        """Keeps a text and returns its sha256, by which a record names it."""
+        """Keep a text and return its sha256, by which a record names it."""
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         name = hashlib.sha256(raw).hexdigest()
         place = self.path / "artifacts" / name
@@ -273,7 +271,7 @@ class RunDirectory:
         return name
 
     def kept(self, name: str) -> bytes:
-        """Returns what `keep` kept. Raises NotFound, or LibraryCorrupt when its bytes are not those of its name."""
+        """Return what `keep` kept. Raises NotFound, or LibraryCorrupt when its bytes are not those of its name."""
         try:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
@@ -295,21 +293,21 @@ class RunDirectory:
             raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
 
     def keep_json(self, value: Any) -> str:
-        """Keeps a value as JSON."""
+        """Keep a value as JSON."""
         return self.keep(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
     def kept_json(self, name: str) -> Any:
-        """Returns a value that `keep_json` kept. Raises as `kept`."""
+        """Return a value that `keep_json` kept. Raises as `kept`."""
         return json.loads(self.kept(name))
 
     def keep_program(self, program: Program) -> None:
-        """Keeps a program under its digest."""
+        """Keep a program under its digest."""
         place = self.path / "programs" / f"{program.digest}.json"
         if not place.exists():
             _write_durably(place, programs.program_to_json(program))
 
     def program(self, digest: str) -> Program:
-        """Returns a program that was kept. Raises NotFound, LibraryCorrupt."""
+        """Return a program that was kept. Raises NotFound, LibraryCorrupt."""
         try:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
@@ -321,22 +319,25 @@ class RunDirectory:
             raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
         return program
 
-    def leave_answer(self, packet: str, answer: Any) -> None:
-        """Leaves an answer for the driver, who takes it into the ledger."""
-        if not _PACKET.fullmatch(packet):
-            raise InvalidArgument(f"{ascii(packet[:80])} is no packet.", "evolve_pending names those that wait.")
-        _write_durably(self.path / "answers" / f"{packet}.json", json.dumps(answer).encode("ascii"))
+    def leave_answer(self, question: str, answer: Any) -> None:
+        """Leave an answer for the driver, who takes it into the ledger."""
+        if not _QUESTION.fullmatch(question):
+            raise InvalidArgument(
+                f"{ascii(question[:80])} is no id of a question.", "evolve_pending names those that wait."
+            )
+        _write_durably(self.path / "answers" / f"{question}.json", json.dumps(answer).encode("ascii"))
 
     def leave(self, path: str, data: bytes) -> None:
         """Write a file of the run, below its folder."""
         _write_durably(self.path / path, data)
 
-    def answer(self, packet: str) -> Any:
-        """Returns the answer that was left, None when there is none yet."""
+    def answer(self, question: str) -> dict[str, Any] | None:
+        """Return the answer that was left, None without one or when it is no object."""
         try:
-            return json.loads((self.path / "answers" / f"{packet}.json").read_bytes())
+            answer = json.loads((self.path / "answers" / f"{question}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             return None
+        return answer if isinstance(answer, dict) else None
 
     @property
     def is_stop_requested(self) -> bool:
@@ -344,18 +345,33 @@ class RunDirectory:
         return (self.path / "stop").exists()
 
     def request_stop(self, wanted: bool) -> None:
-        """Asks the driver to stop at the next record, or takes that back."""
+        """Ask the driver to stop at the next record, or takes that back."""
         if wanted:
             _write_durably(self.path / "stop", b"")
         else:
             (self.path / "stop").unlink(missing_ok=True)
 
     def mark_driver_starting(self, expected: bool) -> None:
-        """Notes that a driver was started which does not drive yet, or that it does now, or never will."""
+        """Note that a driver was started which does not drive yet, or that it does now, or never will."""
         if expected:
             _write_durably(self.path / "starting", b"")
         else:
             (self.path / "starting").unlink(missing_ok=True)
+
+    def driver_lock(self) -> FileLock:
+        """Return the lock that the process which drives the run holds."""
+        return FileLock(self.path / "driver.lock", thread_local=False)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process drives the run now."""
+        lock = self.driver_lock()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
 
     @property
     def is_driver_starting(self) -> bool:
@@ -379,7 +395,7 @@ def _write_durably(place: Path, data: bytes) -> None:
 
 
 def create_run(home: Path, now: datetime) -> RunDirectory:
-    """Makes the folder of a new run; its id begins with the time."""
+    """Make the folder of a new run; its id begins with the time."""
     while True:
         path = home / EVOLVE_DIR / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
@@ -390,7 +406,7 @@ def create_run(home: Path, now: datetime) -> RunDirectory:
 
 
 def find_run(home: Path, run: str | None) -> RunDirectory:
-    """Returns the run of this id or of an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
+    """Return the run of this id or of an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
     ids = [folder.id for folder in iter_runs(home)]
     found = [one for one in ids if one.startswith(run)] if run else ids[:1]
     if len(found) != 1:
@@ -401,14 +417,14 @@ def find_run(home: Path, run: str | None) -> RunDirectory:
 
 
 def iter_runs(home: Path) -> Iterator[RunDirectory]:
-    """Yields every run that was begun, the newest first."""
+    """Yield every run that was begun, the newest first."""
     folder = home / EVOLVE_DIR
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     yield from (RunDirectory(folder / name) for name in sorted(names, reverse=True) if _has_begun(folder / name))
 
 
 def _has_begun(path: Path) -> bool:
-    """Returns whether a run was begun here: its first record is whole. Its folder is made before that."""
+    """Return whether a run was begun here: its first record is whole. Its folder is made before that."""
     if not _RUN.fullmatch(path.name) or path.is_symlink():
         return False
     try:

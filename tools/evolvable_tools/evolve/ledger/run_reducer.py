@@ -1,9 +1,19 @@
-"""What each record of a ledger does to the state of a run."""
+"""The state of a run as a fold over the records of its ledger: what each record changes."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from evolvable_tools.evolve.ledger.run_directory import (
+    Ledger,
+    LedgerDamaged,
+    RunDirectory,
+    iter_runs,
+    read_ledger,
+    translate_damage,
+)
 from evolvable_tools.evolve.ledger.run_state import (
     AskedQuestion,
     CandidateDecision,
@@ -23,8 +33,48 @@ ITERATION_RECORDS = ("selected", "rolled", "proposed", "built", "checked", "scre
 """The records of one iteration, in order; `decided` ends it."""
 
 
+def fold_records(records: Iterable[StateRecord]) -> RunState:
+    """Return the state after these records, in their order. Records of unknown types change nothing."""
+    state = RunState()
+    for record in records:
+        apply_record(state, record)
+    return state
+
+
+@translate_damage
+def load_run_state(folder: RunDirectory) -> RunState:
+    """Return the state of a run, also while a process drives it. Raises LedgerDamaged."""
+    return fold_records([*read_ledger(folder.ledger), *read_ledger(folder.test_ledger)])
+
+
+def iter_run_states(home: Path) -> Iterator[tuple[RunDirectory, RunState]]:
+    """Yield every readable run with its state, the newest first."""
+    for folder in iter_runs(home):
+        with contextlib.suppress(LedgerDamaged, OSError):
+            yield folder, load_run_state(folder)
+
+
+class Journal:
+    """The ledger of a run together with the state after its records."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._state, self._seen = ledger, RunState(), 0
+
+    @property
+    def state(self) -> RunState:
+        """Return the state after all records so far."""
+        for record in self._ledger.records[self._seen :]:
+            apply_record(self._state, record)
+        self._seen = len(self._ledger.records)
+        return self._state
+
+    def note(self, type: str, **fields: Any) -> StateRecord:
+        """Append a record and return it."""
+        return self._ledger.append(type, fields)
+
+
 def apply_record(state: RunState, record: StateRecord) -> None:
-    """Changes the state by one record."""
+    """Change the state by one record."""
     kind = record["type"]
     if kind in ITERATION_RECORDS:
         state.step[kind] = record

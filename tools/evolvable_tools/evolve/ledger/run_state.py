@@ -1,6 +1,6 @@
 """What a run has come to: a fold over the records of its ledger, and nothing that is kept beside it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -40,7 +40,7 @@ class RunSpending:
     """What was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without one.
 
     trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error.
-    calls: of models, be it by a trial or by whoever thinks. wall: seconds of trials, added up.
+    calls: of models, by trials, proposer models and judges. wall: seconds of trials, added up.
     """
 
     trials: int = 0
@@ -105,7 +105,7 @@ class RunCandidate:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question that the run asked somebody who thinks. `artifact` names its text, `answer` that of the answer."""
+    """A question that the run asked a model. `artifact` names its text, `answer` that of the answer."""
 
     id: str
     role: str
@@ -208,19 +208,9 @@ class RunState:
         return [candidate for candidate in tried if candidate.decision not in kept]
 
     def spend(self, purpose: str, spent: RunSpending) -> None:
-        """Adds to the bill under one purpose."""
+        """Add to the bill under one purpose."""
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
     def update(self, digest: str, **fields: Any) -> None:
-        """Replaces fields of a candidate."""
+        """Replace fields of a candidate."""
         self.candidates[digest] = replace(self.candidates[digest], **fields)
-
-
-def fold_records(records: Iterable[StateRecord]) -> RunState:
-    """Returns the state that these records lead to, in their order. Types it does not know change nothing."""
-    from evolvable_tools.evolve.ledger.run_reducer import apply_record  # the other half: what each record does
-
-    state = RunState()
-    for record in records:
-        apply_record(state, record)
-    return state

@@ -1,9 +1,4 @@
-"""The training batch of an iteration: which tasks run, and why each result is shown to a proposer.
-
-The operators Reflect, Select and Improve, with whoever thinks behind them.
-
-Merge of runs: their finalists as one program, which has to prove itself like any other candidate.
-"""
+"""The operators Reflect, Select and Improve with a model behind them, the training batch, and the merge of runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,13 +23,13 @@ NEAR_MISS = 0.5
 
 
 def training_batch(run: RunContext, number: int) -> tuple[Task, ...]:
-    """Returns the tasks of a batch, counted from 1."""
+    """Return the tasks of a batch, counted from 1."""
     categories, each = run.settings.batch
     return selection.sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
 
 
 async def gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> list[Evidence]:
-    """Returns what came of the batch under the parent: failures and successes. Raises BudgetSpent, Stopped."""
+    """Return the results of the batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
     tasks = training_batch(run, selected["batch"])
     trials = await run.measure([(parent, task, 0) for task in tasks], f"train/{selected['iteration']}")
     counted = [(task, trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts]
@@ -57,7 +52,7 @@ def _is_pass(run: RunContext, trial: Trial) -> bool:
 
 
 def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program) -> str:
-    """Returns the reason for which a result is kept, '' for a failure like any other."""
+    """Return the reason for which a result is kept, '' for a failure like any other."""
     reasons: Sequence[tuple[bool, str]] = (
         (_is_pass(run, trial), "it works, and must go on working"),
         ((trial.score or 0.0) >= NEAR_MISS, "near miss"),
@@ -74,7 +69,7 @@ class ModelReflect:
         self._run = run
 
     async def __call__(self, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
-        """Returns one plan. Raises BadPlan, and as Run.ask."""
+        """Return one plan. Raises BadPlan, and as Run.ask."""
         run, most, kinds = self._run, allowed_edits(self._run), self._run.mask.kinds
         asked = role_prompts.proposer_question(
             program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
@@ -95,7 +90,7 @@ class IntentSelect:
         self._run = run
 
     async def __call__(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-        """Returns the plans with what is worth building; none when nothing is left."""
+        """Return the plans with what is worth building; none when nothing is left."""
         tried = {one for candidate in self._run.state.rejected for one in candidate.operations}
         kept = []
         for plan in hypotheses:
@@ -112,7 +107,7 @@ class ModelBuilder:
         self._run = run
 
     async def __call__(self, program: Program, changes: Sequence[EditPlan]) -> Program:
-        """Returns the changed program, kept in the run's folder. Raises BadEdit, and as Run.ask."""
+        """Return the changed program, kept in the run's folder. Raises BadEdit, and as Run.ask."""
         run = self._run
         if (done := run.state.step.get("built")) is not None:
             return run.program(done["candidate"])
@@ -131,7 +126,7 @@ class ModelBuilder:
 def record_candidate(
     run: RunContext, parents: Sequence[Program], after: Program, operations: Sequence[str], summary: str
 ) -> None:
-    """Keeps a candidate and writes down where it comes from."""
+    """Keep a candidate and write down where it comes from."""
     run.folder.keep_program(after)
     state = run.state
     run.note(
@@ -149,21 +144,21 @@ def record_candidate(
 
 
 def describe_intent(intent: EditIntent) -> str:
-    """Returns an intent on one line, for people and for telling two apart."""
+    """Return an intent on one line, for people and for telling two apart."""
     said = intent.modification or intent.capability or intent.problem
     other = f" and {intent.other}" if intent.other else ""
     return f"{intent.op} {intent.ref}{other}: {said}"
 
 
 def allowed_edits(run: RunContext) -> int:
-    """Returns how many edits this iteration may make: many at first, few at the end."""
+    """Return how many edits this iteration may make: many at first, few at the end."""
     most, least = run.settings.edits
     share = (run.state.iteration - 1) / max(1, run.settings.iterations - 1)
     return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
 
 
 def iteration_history(run: RunContext) -> Iterator[role_prompts.PastIteration]:
-    """Yields what the iterations before this one tried and what came of it, the rejected ones included."""
+    """Yield what the iterations before this one tried, with their results, the rejected ones included."""
     state = run.state
     for record in state.iterations:
         candidate = state.candidates.get(record["candidate"])
@@ -202,7 +197,7 @@ class RunMerger:
         self._run = run
 
     async def __call__(self, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
-        """Returns the merge of the finalists, written down as the candidate of this iteration."""
+        """Return the merge of the finalists, written down as the candidate of this iteration."""
         run = self._run
         if (done := run.state.step.get("built")) is not None:
             return run.program(done["candidate"])
@@ -215,7 +210,7 @@ class RunMerger:
 
 
 def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> MergedProgram:
-    """Returns the union of these programs, the highest scoring first: of parts with one name or one description the
+    """Return the union of these programs, the highest scoring first: of parts with one name or one description the
     first is kept.
     """
     kept: dict[str, tuple[str, ProgramPart]] = {}

@@ -1,12 +1,6 @@
-"""The frontier of a run: at most k programs, each admitted for being better, none for there being room.
+"""Selection: the frontier's members, the next parent, and the training tasks of an iteration.
 
-The Pareto front over tasks: for each task the programs nobody beats at it, without those that others make needless.
-
-Programs are numbers: places in a list. This is the literal mechanism of GEPA, down to its draw.
-
-Which member of the frontier the next proposal starts from.
-
-Which training tasks an iteration runs: by category in turn, without replacement until all were seen.
+The Pareto front over tasks is the literal mechanism of GEPA, down to its draw. Programs are numbers: indexes of a list.
 """
 
 import hashlib
@@ -39,7 +33,7 @@ class FrontierMember:
 
 
 class Admission(StrEnum):
-    """Who enters: whoever beats its parent (default), or the paper's rule, whoever beats the worst or finds room."""
+    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst, or find room."""
 
     BETTER_THAN_PARENT = "better-than-parent"
     BETTER_THAN_WORST = "better-than-worst"
@@ -87,7 +81,7 @@ class Frontier:
         return min(self.members, key=lambda member: (member.score, -member.size), default=None)
 
     def offer(self, child: FrontierMember, *, gain: float = 0.0, parent: FrontierMember | None = None) -> FrontierOffer:
-        """Returns what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
+        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
 
         A program without a parent is the first of a run and enters. A child that beats its parent but would be the
         worst of a full frontier stays out as `behind`.
@@ -113,7 +107,7 @@ class Frontier:
 
 
 def is_cheaper(child: FrontierMember, parent: FrontierMember) -> bool:
-    """Tells whether a tie goes to the child: strictly smaller, or as large and strictly cheaper."""
+    """Tell whether a tie goes to the child: strictly smaller, or as large and strictly cheaper."""
     if child.size != parent.size:
         return child.size < parent.size
     return child.cost is not None and parent.cost is not None and child.cost < parent.cost
@@ -124,7 +118,7 @@ Front = Mapping[int, Sequence[int]]
 
 
 def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
-    """Returns the front of `scores`, one row for each program with one score for each task."""
+    """Return the front of `scores`, one row for each program with one score for each task."""
     best: dict[int, list[int]] = {}
     for task in range(len(scores[0]) if scores else 0):
         column = [row[task] for row in scores]
@@ -133,10 +127,10 @@ def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
 
 
 def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int]]:
-    """Returns the front without dominated programs.
+    """Return the front without dominated programs.
 
     A program is dominated when at every task where it is among the best another remaining one is too. They leave one by
-    one, those with the lowest `aggregate` first, and each time one left all are judged anew.
+    one, those with the lowest `aggregate` first, and each time one left all are judged again.
     """
     places = _tasks_by_program(front)
     remaining = set(places)
@@ -147,12 +141,12 @@ def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int
 
 
 def front_weights(front: Front) -> dict[int, int]:
-    """Returns at how many tasks each program of the front is among the best, in order of first appearance."""
+    """Return at how many tasks each program of the front is among the best, in order of first appearance."""
     return {program: len(tasks) for program, tasks in _tasks_by_program(front).items()}
 
 
 def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
-    """Returns a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
+    """Return a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
     held = front_weights(reduce_front(front, aggregate))
     return chance.choice([program for program, count in held.items() for _ in range(count)])
 
@@ -181,7 +175,7 @@ class ParentStrategy(StrEnum):
 def select_parent(
     members: Sequence[FrontierMember], strategy: ParentStrategy, iteration: int, seed: int = 0
 ) -> FrontierMember:
-    """Returns the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
+    """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
 
     The same arguments give the same parent. `pareto` draws among the members that are best at some task, each as often
     as there are tasks it is best at; members without scores of the same tasks are then chosen by round robin.
@@ -213,10 +207,10 @@ def sample_batch(
     per_category: int = PER_CATEGORY,
     seed: int = 0,
 ) -> tuple[Task, ...]:
-    """Returns the tasks of the `iteration`-th batch, counted from 1; a task stands at most once in a batch.
+    """Return the tasks of the `iteration`-th batch, counted from 1; a task stands at most once in a batch.
 
     It depends on nothing but its arguments, so that a resumed run goes on with the same batches. Each turn of a
-    category takes the next of its tasks, in an order drawn anew for every round through them.
+    category takes the next of its tasks, in an order drawn for every round through them.
     """
     pools = _pool_by_category(tasks)
     names = sorted(pools)
@@ -229,7 +223,7 @@ def sample_batch(
 
 
 def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Iterable[Task]:
-    """Returns what the `turn`-th turn (from 0) of a category takes; in the last turn of a round fewer may be left."""
+    """Return what the `turn`-th turn (from 0) of a category takes; in the last turn of a round fewer may be left."""
     turns = -(-len(pool) // wanted)
     rounds, place = divmod(turn, turns)
     order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())

@@ -1,4 +1,1 @@
-"""Who supplies the thinking of a run: the calling agent, an API, a command, or a script.
-
-What a brain is asked in each role, in our own words, and what its answer means.
-"""
+"""Proposer models: who answers a run's questions, what each role is asked, and what an answer means."""

@@ -1,7 +1,4 @@
-"""Why a trial failed, as a closed list: what can be mended by a small edit, and what cannot.
-
-What a proposer answers: a diagnosis of the evidence, and at most a few intents. No text of a resource yet.
-"""
+"""A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +68,7 @@ class Diagnosis:
 
 
 def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
-    """Returns what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
+    """Return what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
 
     Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
     that does not fit its cause gives way to the natural one. What is said of other tasks is passed over.
@@ -121,7 +118,7 @@ class EditIntent:
     modification: str = ""
 
     def spoken(self) -> dict[str, str]:
-        """Returns what a builder is told of it: nothing of the evidence, and no reasons."""
+        """Return what a builder is told of it: nothing of the evidence, and no reasons."""
         said = {
             "op": str(self.op),
             "ref": self.ref,
@@ -193,7 +190,7 @@ def parse_intents(
     kinds: frozenset[Kind],
     max_edits: int,
 ) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Returns the intents that may be built, and of each other one why not.
+    """Return the intents that may be built, and of each other one why not.
 
     known: tasks that were shown. An intent answers at least one of them, and not only failures whose cause is unclear
     or asks for another structure. Of one resource the first intent is taken; so are the first `max_edits`.
@@ -219,7 +216,7 @@ def parse_intents(
 def drop_leaking_intents(
     intents: tuple[EditIntent, ...], program: Program, corpus: LeakCorpus
 ) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Returns the intents that repeat nothing of a task which the program does not say itself, and why not the others.
+    """Return the intents that repeat nothing of a task which the program does not say itself, and why not the others.
 
     What a builder is not told it cannot write down.
     """

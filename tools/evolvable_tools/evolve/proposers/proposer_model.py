@@ -1,37 +1,39 @@
-"""Pieces of the schemas of answers: closed objects, as structured output wants them.
-
-What every brain is: something that answers one question of a role, now or later.
-
-The calling agent as a brain: a question goes out as a packet, and the run goes on when the answer is there.
-
-A thinker as a brain: the Anthropic API, a headless Claude Code or Codex, or any command of the user's.
-
-Making whoever thinks out of a text: the Anthropic API, or a command.
-"""
+"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or a command."""
 
 import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from evolvable_store.errors import EvolvableError
+from evolvable_store.errors import EvolvableError, InvalidArgument
+from evolvable_tools.evolve.ledger.run_directory import RunDirectory
+from evolvable_tools.evolve.run_config import HostContext, RunSettings, parse_price
 from evolvable_tools.evolve.task import ModelUsage, Price, add_usage, make_usage
 from evolvable_tools.llm import LanguageModel, ProviderError, Request, WrongAnswer, schema_problem
 from evolvable_tools.llm.anthropic_model import MODEL, AnthropicModel
-from evolvable_tools.llm.command_model import CommandModel
+from evolvable_tools.llm.command_model import CommandModel, command_of
 from evolvable_tools.redaction.redactor import Redactor
+
+CLIENTS = ("claude", "codex")
+"""Clients that only answer, by a command line of ours."""
+
+PROPOSER_ROLES = ("proposers",)
+"""The roles in which a proposer model is named."""
+
+JUDGE_ROLES = ("judges", "proposers")
+"""The roles in which a judge is named: a proposer model may judge as well."""
 
 
 def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    """Returns the schema of an object with these properties and no others; without names all are required."""
+    """Return the schema of an object with these properties and no others; without names all are required."""
     return {
         "type": "object",
         "properties": properties,
@@ -41,22 +43,22 @@ def object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 def text_properties(*names: str) -> dict[str, Any]:
-    """Returns properties that are texts."""
+    """Return properties that are texts."""
     return {name: {"type": "string"} for name in names}
 
 
 def enum_schema(values: type[Any]) -> dict[str, Any]:
-    """Returns the schema of one word of an enumeration."""
+    """Return the schema of one word of an enumeration."""
     return {"type": "string", "enum": [str(value) for value in values]}
 
 
 def list_schema(item: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a list."""
+    """Return the schema of a list."""
     return {"type": "array", "items": item}
 
 
 class ModelRole(StrEnum):
-    """What a brain is asked to be. Proposer and builder are never asked in one conversation."""
+    """The role in which a model is asked. Proposer and builder are never asked in one conversation."""
 
     PROPOSER = "proposer"
     BUILDER = "builder"
@@ -65,7 +67,7 @@ class ModelRole(StrEnum):
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """One question, whole: whoever answers needs nothing else.
+    """One question, complete: answering it needs nothing else.
 
     instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
     obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
@@ -79,12 +81,12 @@ class ModelQuestion:
 
     @cached_property
     def id(self) -> str:
-        """Names the question by its content: the same question asked again has the same id."""
+        """Name the question by its content: the same question asked again has the same id."""
         whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
         return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def packet(self, how_to_answer: str = "") -> dict[str, Any]:
-        """Returns the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
+        """Return the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
         return {
             "question_id": self.id,
             "role": str(self.role),
@@ -97,7 +99,7 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a brain said. It fits the schema. usage: what it cost, a failed first attempt included."""
+    """The answer of a proposer model. It fits the schema. usage: what it cost, a failed first attempt included."""
 
     value: Mapping[str, Any]
     usage: ModelUsage
@@ -118,7 +120,7 @@ class ProposerModel(Protocol):
         ...
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
+        """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
         ...
 
 
@@ -140,7 +142,7 @@ class NoAnswer(ProviderError):
 
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
-    """Returns an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
+    """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
     answer = to_json_value(value)
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
@@ -150,7 +152,7 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
 
 
 def to_json_value(value: object) -> Any:
-    """Returns a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
+    """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
     try:
         return json.loads(json.dumps(value, default=_json_default))
     except (TypeError, ValueError, RecursionError):
@@ -166,55 +168,55 @@ def _json_default(value: object) -> object:
 class HandOffModel:
     """Answers from what was submitted, by the ids of the questions; a question without an answer stops the run.
 
-    Whoever runs again with one answer more comes to the same place and goes on from there. answers: of one run, as its
-    ledger has them; the mapping may grow. model: which model answers, where the caller says so.
+    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None
+    while there is none. model: the model that answers, where the caller says so.
     """
 
-    def __init__(self, answers: Mapping[str, Mapping[str, Any]], model: str = "") -> None:
-        self._answers = answers
+    def __init__(self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = "") -> None:
+        self._find_answer = find_answer
         self.name = f"hand-off:{model}" if model else "hand-off"
         self.label = f"real model {model or 'of the calling agent'}"
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
+        """Return what was submitted. Raises NeedsAnswer, WrongAnswer for one that does not fit.
 
         What the caller spent on it is its own affair and unknown here: no tokens, one call, no cost.
         """
-        given = self._answers.get(question.id)
+        given = self._find_answer(question.id)
         if given is None:
             raise NeedsAnswer(question)
         return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
 
 
-_TRIES, _BETWEEN = 20, 0.05  # to end a thinker, and seconds between two
+_TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
 _AGAIN = "An answer before this one was not taken, because of this: {}"
 
 
 class PromptedModel:
-    """Asks a thinker, once more when its answer does not fit the schema.
+    """Asks a language model, once more when its answer does not fit the schema.
 
-    Everything that leaves is redacted once more. price: by which tokens are paid, unless the thinker tells what it
-    cost. scripted: the thinker only plays a model, and its label says so.
+    Everything that leaves is redacted once more. price: by which tokens are paid, unless the model tells what it
+    cost. scripted: the command only plays a model, and its label says so.
     """
 
     def __init__(
-        self, thinker: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+        self, model: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
     ) -> None:
-        self._thinker, self._redactor, self._price = thinker, redactor, price
-        self.name = thinker.name
-        self.label = "scripted" if scripted else f"real model {thinker.name}"
+        self._model, self._redactor, self._price = model, redactor, price
+        self.name = model.name
+        self.label = "scripted" if scripted else f"real model {model.name}"
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer with what it cost. Raises NoAnswer.
+        """Return the answer with what it cost. Raises NoAnswer.
 
-        Who is cancelled closes the thinker, so that no command goes on thinking for nobody.
+        When cancelled it closes the model, so that no command goes on without a caller.
         """
         ended: Future[ModelAnswer] = Future()
 
         def run() -> None:
             try:
                 ended.set_result(self._asked(question))
-            except BaseException as error:  # whoever waits gets it
+            except BaseException as error:  # raised where the answer is awaited
                 ended.set_exception(error)
 
         # A thread that the end of the process does not wait for.
@@ -231,8 +233,8 @@ class PromptedModel:
             raise
 
     def close(self) -> None:
-        """Ends what the thinker is at, where it can be ended."""
-        close = getattr(self._thinker, "close", None)
+        """End the model's current call, where it can be ended."""
+        close = getattr(self._model, "close", None)
         if close is not None:
             close()
 
@@ -253,11 +255,11 @@ class PromptedModel:
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
         request = Request(instructions, text, question.schema, question.max_tokens, spent=meter.spent, paid=meter.paid)
         with meter.call():
-            return self._thinker.think(request)
+            return self._model.think(request)
 
 
 def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
-    """Takes note of an error that nobody waits for any more, so that nobody is told of it."""
+    """Retrieve an error that is no longer awaited, so that asyncio does not report it."""
     if not ended.cancelled():
         ended.exception()
 
@@ -290,12 +292,12 @@ class _UsageMeter:
 
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds for one answer of whoever thinks."""
+"""Seconds for one answer of a model."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that whoever thinks is made of; it asks as that does, and can be pickled.
+    """A proposer model as plain values: it can be pickled and is opened where it is asked.
 
     who: `anthropic`, `anthropic:MODEL`, or the name of a command; command: its argument list. key, address,
     proxy: of the API. folder,
@@ -313,6 +315,30 @@ class ModelSpec:
     command: tuple[str, ...] = ()
     proxy: str | None = None
 
+    @classmethod
+    def from_settings(
+        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+    ) -> Self:
+        """Return the Anthropic API or a command. roles: in which the person may have named the command.
+
+        Raises InvalidArgument, Refused.
+        """
+        made = cls(
+            who,
+            folder.path.parents[1],
+            host.key,
+            host.address,
+            tuple(sorted(host.environment.items())),
+            _model_price(settings.executor, model_name(who)),
+            bool(settings.executor.get("scripted")),
+            host.redactor,
+            () if who.partition(":")[0] == "anthropic" else command_words(who, roles, host),
+            host.proxy,
+        )
+        if not made.name:  # a command that cannot be read is found now
+            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a command.")
+        return made
+
     @property
     def name(self) -> str:
         """Who it is; another model has another name."""
@@ -324,13 +350,13 @@ class ModelSpec:
         return _open_model(self).label
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Returns the answer with what it cost. Raises NoAnswer."""
+        """Return the answer with what it cost. Raises NoAnswer."""
         return await _open_model(self).ask(question)
 
 
 @lru_cache(maxsize=4)
 def _open_model(opening: ModelSpec) -> PromptedModel:
-    """Returns what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
+    """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
     kind, _, model = opening.who.partition(":")
     how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
     if kind == "anthropic":
@@ -344,6 +370,33 @@ def _open_model(opening: ModelSpec) -> PromptedModel:
 
 
 def model_name(who: str) -> str:
-    """Returns the model that a text names, '' for a command, whose model nobody knows."""
+    """Return the model that a text names, '' for a command, whose model nobody knows."""
     kind, _, model = who.partition(":")
     return (model or MODEL) if kind == "anthropic" else ""
+
+
+def _model_price(spec: Mapping[str, Any], model: str) -> Price | None:
+    """Return the price that an executor's spec gives, where it is the price of this model ('': an unknown model)."""
+    return parse_price(spec) if model and spec.get("model", model) == model else None
+
+
+def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
+    """Return the proposer model: submitted answers, the Anthropic API, or a command.
+
+    Raises InvalidArgument, Refused.
+    """
+    who, _, model = settings.brain.partition(":")
+    if who == "handoff":
+        return HandOffModel(folder.answer, model)
+    return ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+
+
+def command_words(who: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
+    """Return the argument list of a client that only answers, or of a command named in one of these roles.
+
+    Raises Refused, InvalidArgument.
+    """
+    if host.commands is None or who in CLIENTS:
+        return command_of(who)
+    role = next((role for role in roles if who in host.commands[role].commands), roles[0])
+    return host.commands[role].get(who).words

@@ -1,9 +1,4 @@
-"""How evidence is shown: redacted, without the answers that were expected, and cut to what a model can hold.
-
-The proposer: reads what happened, says why, and says in few words what should be written.
-
-The builder: writes what was asked for, and knows nothing of the tasks.
-"""
+"""The questions to proposer and builder, and how evidence is shown: redacted, shortened, without answers."""
 
 import json
 import re
@@ -18,7 +13,6 @@ from evolvable_tools.evolve.candidates.programs import (
     MAX_EDITS,
     EditOperation,
     InvalidEdit,
-    PassageChange,
     Program,
     ProgramEdit,
     ProgramPart,
@@ -41,6 +35,7 @@ from evolvable_tools.evolve.proposers.proposer_model import (
     text_properties,
 )
 from evolvable_tools.evolve.task import Split, Task, Trial
+from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.redaction.redactor import Redactor
 
 ANSWER_MASK = "[expected answer]"
@@ -82,7 +77,7 @@ MAX_QUESTION = 240_000
 
 
 def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
-    """Returns what a brain may see of one trial. Raises ValueError for a task that is not for training."""
+    """Return what a model may see of one trial. Raises ValueError for a task that is not for training."""
     task, trial = evidence.task, evidence.trial
     if task.split is not Split.TRAIN:
         raise ValueError(f"task {task.id} belongs to {task.split}, nobody may learn from it")
@@ -104,7 +99,7 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
 
 
 def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evidence]:
-    """Returns the trials that are shown: failures first, as many as the cut allows, and as many successes."""
+    """Return the trials that are shown: failures first, as many as the cut allows, and as many successes."""
     failed = [one for one in evidence if not one.passed]
     passed = [one for one in evidence if one.passed]
     shortest = sorted(failed, key=lambda one: len(one.trial.trace)) if len(failed) > cut.failures else failed
@@ -113,7 +108,7 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
 
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
-    """Returns the texts of a program; what is no text, or longer than `most` characters, is only named."""
+    """Return the texts of a program; what is no text, or longer than `most` characters, is only named."""
     return [
         {"ref": part.ref, "files": [_file_data(path, part.files[path], most) for path in sorted(part.files)]}
         for part in parts
@@ -121,7 +116,7 @@ def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict
 
 
 def make_masker(expected: str | None, prompt: str = "") -> "AnswerMasker":
-    """Returns what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too."""
+    """Return what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too."""
     pieces = dict.fromkeys(piece for piece in _answer_pieces(expected or "") if piece and not _occurs_in(piece, prompt))
     return AnswerMasker(tuple(sorted(pieces, key=len, reverse=True)))
 
@@ -133,20 +128,20 @@ class AnswerMasker:
     pieces: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """Returns the text with MASK in the place of each piece; case and the width of spaces do not matter."""
+        """Return the text with MASK in the place of each piece; case and the width of spaces do not matter."""
         for piece in self.pieces:
             text = _piece_pattern(piece).sub(ANSWER_MASK, text)
         return text
 
 
 def shorten(text: str, head: int, tail: int) -> str:
-    """Returns a text with its middle left out, where it is longer than head and tail together."""
+    """Return a text with its middle left out, where it is longer than head and tail together."""
     left_out = len(text) - head - tail
     return text if left_out <= 0 else f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
 
 
 def _answer_pieces(expected: str) -> Iterator[str]:
-    """Yields an expected answer, and where it is JSON its values."""
+    """Yield an expected answer, and where it is JSON its values."""
     yield expected.strip()
     try:
         value = json.loads(expected)
@@ -249,7 +244,7 @@ def proposer_question(
     max_edits: int = MAX_EDITS,
     constraints: str = "",
 ) -> ModelQuestion:
-    """Returns what a proposer is asked.
+    """Return what a proposer is asked.
 
     Only training tasks may stand in the evidence: ValueError for any other. What was expected stands nowhere in it. The
     evidence is cut, as little as it must be, to a size that a model can hold. constraints: what holds for all tasks.
@@ -272,7 +267,7 @@ def parse_plan(
     max_edits: int = MAX_EDITS,
     corpus: LeakCorpus | None = None,
 ) -> EditPlan:
-    """Returns what a proposer wants, with what may not be built left out.
+    """Return what a proposer wants, with what may not be built left out.
 
     asked: the question that was answered. corpus: of the open tasks, whose words no builder is to be told. A plan
     without intents is one when the answer had none; BadPlan is raised when it had some and none may be built.
@@ -286,7 +281,7 @@ def parse_plan(
         intents, leaking = drop_leaking_intents(intents, program, corpus)
         dropped += leaking
     if answer["intents"] and not intents:
-        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks anew.")
+        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
     related = tuple(int(number) for number in answer.get("related_iterations", ()))
     summary = " ".join(str(answer["summary"]).split())
     return EditPlan(intents, found, summary[:500], str(answer["justification"])[:4_000], related, dropped)
@@ -370,7 +365,7 @@ BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEM
 def builder_question(
     program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
 ) -> ModelQuestion:
-    """Returns what a builder is asked: the intents, and the resources that they touch; of the others only the refs.
+    """Return what a builder is asked: the intents, and the resources that they touch; of the others only the refs.
 
     Nothing of the evidence, of answers, or of the proposer's reasons is in it.
     """
@@ -385,7 +380,7 @@ def builder_question(
 
 
 def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
-    """Returns the edits that a builder wrote. Raises BadEdit when they are not those that were asked for."""
+    """Return the edits that a builder wrote. Raises BadEdit when they are not those that were asked for."""
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
     for edit in edits:
@@ -405,7 +400,7 @@ def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
     return ProgramEdit(
         EditOperation(one["op"]),
         str(one["ref"]),
-        tuple(PassageChange(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
         _parse_files(one.get("files", ())) or None,
         tuple(one.get("removed", ())),
         str(one.get("other", "")),

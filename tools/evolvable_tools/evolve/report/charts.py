@@ -1,11 +1,4 @@
-"""Scales and shapes for pictures: SVG elements with classes, coloured by the page's style sheet.
-
-The learning curve: validation of each candidate, the noise of the base against itself, and the sealed test.
-
-The lineage: which candidate was made of which, and what each step gained.
-
-The bill: what each purpose and role added to it.
-"""
+"""The report's charts as SVG: the learning curve, the lineage of candidates, and the bill."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +38,7 @@ class Scale:
 
 
 def ticks(high: float, count: int = 5) -> list[float]:
-    """Returns round values from 0 to about `high`."""
+    """Return round values from 0 to about `high`."""
     if high <= 0:
         return [0.0]
     step = 10.0 ** (len(str(int(high))) - 1) if high >= 1 else 0.1
@@ -57,7 +50,7 @@ def ticks(high: float, count: int = 5) -> list[float]:
 
 
 def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
-    """Returns a mark with a tooltip. shape: dot, ring, cross, square, star."""
+    """Return a mark with a tooltip. shape: dot, ring, cross, square, star."""
     body: Node
     if shape == "cross":
         body = path(d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}", class_="stroke")
@@ -71,7 +64,7 @@ def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
 
 
 def whiskers(x: float, low: float, high: float) -> Node:
-    """Returns an interval as a bar with ends."""
+    """Return an interval as a bar with ends."""
     return path(class_="whisker", d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6")
 
 
@@ -80,7 +73,7 @@ def label(x: float, y: float, said: str, anchor: str = "middle", class_: str = "
 
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
-    """Returns a path that goes level to each point's place and then to its height."""
+    """Return a path that goes level to each point's place and then to its height."""
     return "".join(f"M{x},{y}" if not at else f"H{x}V{y}" for at, (x, y) in enumerate(points))
 
 
@@ -108,7 +101,7 @@ MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisi
 
 
 def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
-    """Returns what the curve can be drawn over: iterations, evaluations, and dollars where any were spent."""
+    """Return what the curve can be drawn over: iterations, evaluations, and dollars where any were spent."""
     found: dict[str, Callable[[CandidateFacts], float]] = {
         "iterations": lambda one: float(one.iteration),
         "evaluations": lambda one: float(one.evaluations),
@@ -119,7 +112,7 @@ def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
 
 
 def draw_curve(facts: RunFacts, over: str) -> Node:
-    """Returns the picture over one axis. The score goes from 0 to 1, always."""
+    """Return the picture over one axis. The score goes from 0 to 1, always."""
     where = curve_axes(facts)[over]
     furthest = max([where(one) for one in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
     x = Scale(0, furthest, _CURVE_LEFT + 12, CURVE_WIDTH - _CURVE_RIGHT)
@@ -207,7 +200,7 @@ def _arm_tooltip(name: str, its: MeanInterval) -> str:
 
 
 def format_mean(its: MeanInterval) -> str:
-    """Returns a mean with its interval and n."""
+    """Return a mean with its interval and n."""
     return f"{its.mean:.3f} (95 % {its.low:.3f} to {its.high:.3f}, n = {its.n})"
 
 
@@ -216,7 +209,7 @@ _MAX_TOOLTIP = 60
 
 
 def draw_lineage(facts: RunFacts) -> Node:
-    """Returns the tree from left to right, one column for each iteration; a node leads to its diff below."""
+    """Return the tree from left to right, one column for each iteration; a node leads to its diff below."""
     places = _node_places(facts.tried)
     width = _LEFT * 2 + _STEP * max((one.iteration for one in facts.tried), default=0) + 60
     height = _TOP * 2 + _ROW * max(row for _, row in places.values())
@@ -227,7 +220,7 @@ def draw_lineage(facts: RunFacts) -> Node:
 
 
 def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[float, int]]:
-    """Returns a column and a row for each: a first child stays in its parent's row, the next opens one."""
+    """Return a column and a row for each: a first child stays in its parent's row, the next opens one."""
     places: dict[str, tuple[float, int]] = {}
     taken: set[str] = set()
     rows = 0
@@ -270,7 +263,7 @@ def _draw_node(one: CandidateFacts, places: dict[str, tuple[float, int]]) -> Nod
 
 
 def gain_class(delta: float | None) -> str:
-    """Returns the class that a gain is coloured by."""
+    """Return the class that a gain is coloured by."""
     if delta is None:
         return "none"
     return "better" if delta > 0 else "worse" if delta < 0 else "equal"
@@ -280,14 +273,14 @@ _WIDTH, _BAR, _WATERFALL_LEFT, _RIGHT = 860, 26, 150, 130
 
 
 def bill_unit(facts: RunFacts) -> tuple[str, str]:
-    """Returns by what the bill is drawn, and how it is written: dollars if any, else tokens, else trials."""
+    """Return by what the bill is drawn, and how it is written: dollars if any, else tokens, else trials."""
     if facts.bill["cost"]:
         return "cost", "${:,.4f}"
     return ("tokens", "{:,.0f} tokens") if facts.bill["tokens"] else ("trials", "{:,.0f} trials")
 
 
 def draw_waterfall(facts: RunFacts) -> Node:
-    """Returns one bar for each purpose, where the one before ended, and the sum."""
+    """Return one bar for each purpose, where the one before ended, and the sum."""
     by, written = bill_unit(facts)
     whole = facts.bill[by] or 1
     rows = [(name.replace("role:", ""), spent[by]) for name, spent in facts.spent.items()]

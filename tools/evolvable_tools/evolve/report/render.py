@@ -1,11 +1,4 @@
-"""The style sheet of the page.
-
-The report for a terminal: the same in plain text.
-
-The report as one HTML page that needs nothing else: no script, no network, its own pictures.
-
-Writes the report of a run.
-"""
+"""Write the report of a run: one HTML page without scripts or network, the same as text, and a JSON file."""
 
 import json
 import os
@@ -51,7 +44,7 @@ from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import fold_records
+from evolvable_tools.evolve.ledger.run_reducer import fold_records
 from evolvable_tools.evolve.report.charts import (
     curve_axes,
     draw_curve,
@@ -113,7 +106,7 @@ _MAX_TASKS = 12
 
 
 def render_text(facts: RunFacts) -> str:
-    """Returns the report as lines for people."""
+    """Return the report as lines for people."""
     lines = [f"Evolution {facts.run} [{facts.label}]", facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
     lines += _curve_lines(facts)
@@ -130,7 +123,7 @@ def render_text(facts: RunFacts) -> str:
 
 
 def sparkline(values: list[float]) -> str:
-    """Returns values from 0 to 1 as a row of bars."""
+    """Return values from 0 to 1 as a row of bars."""
     return "".join(_BARS[min(7, int(value * 8))] for value in values)
 
 
@@ -182,7 +175,7 @@ def _bill_lines(facts: RunFacts) -> list[str]:
 
 
 def format_price(bill: Mapping[str, Any]) -> str:
-    """Returns what was paid; what has no known price is never called free."""
+    """Return what was paid; what has no known price is never called free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
@@ -205,7 +198,7 @@ _UNFOLDED = 30  # tasks
 
 
 def render_page(facts: RunFacts) -> str:
-    """Returns the page."""
+    """Return the page."""
     said = html(lang="en")[
         head[
             meta(charset="utf-8"),
@@ -429,11 +422,11 @@ class WrittenReport:
 
 @translate_damage
 def write_report(folder: RunDirectory, out: Path | None = None) -> WrittenReport:
-    """Writes report.html and report.json of a run, finished or not, by default into its folder; returns where.
+    """Write report.html and report.json of a run, finished or not, by default into its folder; returns where.
 
     Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
-    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.path / "test.jsonl")]
+    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
     known = collect_facts(folder, fold_records(records), records)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,4 @@
-"""What a report says of who judged: how often it was right about known answers, and what is to be warned of.
-
-Where a run comes from: what it was started with, by hash and version, and the command that begins it again.
-
-What became of each resource in the trials: how often it was read, and what a trial that read it took.
-
-What a report says of a run, as plain values: the JSON, the page and the text are made of nothing else.
-"""
+"""The facts of a run that a report shows, as plain values: judges, provenance, resources, candidates, verdict."""
 
 import shlex
 from collections import defaultdict
@@ -24,12 +17,12 @@ from evolvable_tools.metrics import wilson_interval
 
 
 def describe_judges(state: RunState) -> list[str]:
-    """Returns a sentence for each rubric: who judged by it, and how it did in calibration."""
+    """Return a sentence for each rubric: who judged by it, and how it did in calibration."""
     return [_describe_calibration(one) for one in state.judges]
 
 
 def judge_warnings(state: RunState) -> list[str]:
-    """Returns what is to be said of a judge besides, each once."""
+    """Return what is to be said of a judge besides, each once."""
     return list(dict.fromkeys(one["warning"] for one in state.judges if one["warning"]))
 
 
@@ -59,7 +52,7 @@ _LIMITS = {"cost": "--max-cost", "tokens": "--max-tokens", "calls": "--max-calls
 
 
 def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
-    """Returns what is needed to make the run again and to tell it from another."""
+    """Return what is needed to make the run again and to tell it from another."""
     said = state.settings
     return {
         "evolvable": version("evolvable"),
@@ -78,7 +71,7 @@ def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
 
 
 def reproduce_command(settings: Mapping[str, Any]) -> str:
-    """Returns the command for settings as the ledger holds them; '' for a run that no command began."""
+    """Return the command for settings as the ledger holds them; '' for a run that no command began."""
     if not settings.get("task_set_digest"):
         return ""
     usual = {one.name: one.default for one in fields(RunSettings) if one.default is not MISSING}
@@ -124,7 +117,7 @@ class ResourceUse:
 def collect_resource_use(
     records: Iterable[StateRecord], programs: Mapping[str, Program], names: Mapping[str, str]
 ) -> list[ResourceUse]:
-    """Returns every resource of every candidate that was run, in the order of the candidates."""
+    """Return every resource of every candidate that was run, in the order of the candidates."""
     trials: dict[str, list[StateRecord]] = defaultdict(list)
     for record in records:
         if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
@@ -258,7 +251,7 @@ class RunFacts:
 
 
 def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[StateRecord]) -> RunFacts:
-    """Returns what there is to say of a run, at any time of it. records: of both of its ledgers."""
+    """Return what there is to say of a run, at any time of it. records: of both of its ledgers."""
     names = {digest: one.name for digest, one in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
@@ -294,7 +287,7 @@ _OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
 
 
 def headline(state: RunState, best: str) -> str:
-    """Returns the run in one sentence with its numbers; nothing is claimed before the sealed test has spoken."""
+    """Return the run in one sentence with its numbers; nothing is claimed before the sealed test has spoken."""
     said = state.verdict
     if not said:
         shown = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
@@ -314,7 +307,7 @@ def _ordinal(look: int) -> str:
 
 
 def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
-    """Returns the mean over tasks; Wilson's interval where every task passes or fails, else one by resampling tasks."""
+    """Return the mean over tasks; Wilson's interval where every task passes or fails, else one by resampling tasks."""
     values = list((scores or {}).values())
     if not values:
         return None
@@ -381,7 +374,7 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
 
 
 def _task_changes(state: RunState, finalist: str, records: Iterable[StateRecord]) -> list[TaskChange]:
-    """Returns the tasks of validation, and of the test once it was looked at; those that changed first."""
+    """Return the tasks of validation, and of the test once it was looked at; those that changed first."""
     base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
     again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist))
     if base is not None and best is not None:
@@ -407,7 +400,7 @@ def _change_kind(before: float, after: float, shaky: bool) -> str:
 
 
 def _last_outputs(records: Iterable[StateRecord], arms: tuple[str, str]) -> dict[str, list[str]]:
-    """Returns by task what the base and the best gave last in validation."""
+    """Return by task what the base and the best gave last in validation."""
     last: dict[str, dict[str, str]] = defaultdict(dict)
     for record in records:
         if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):

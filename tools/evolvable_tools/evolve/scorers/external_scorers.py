@@ -1,9 +1,4 @@
-"""The scorer that is a command: JSON in, JSON out. Whatever goes wrong with it is trouble and not a 0.
-
-The judge: scores an answer where no program can. It alone is told what was expected.
-
-A model as a scorer: asked only after it has told known good answers from known bad ones.
-"""
+"""Scorers outside of this process: a command, and a judge model that is calibrated on known answers first."""
 
 import asyncio
 import hashlib
@@ -15,10 +10,10 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from evolvable_tools.evolve.executors.base import run_confined
 from evolvable_tools.evolve.proposers.proposer_model import (
@@ -58,7 +53,7 @@ async def command_score(
     environment: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> Score:
-    """Runs the scorer and returns what it says. Raises ScorerTrouble.
+    """Run the scorer and return what it says. Raises ScorerError.
 
     sandbox: runs it apart, without the network.
 
@@ -110,7 +105,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
 
 
 def _special_files(folder: str, names: list[str]) -> set[str]:
-    """Returns what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
+    """Return what is neither file, folder nor link: a pipe would be waited for, and no scorer needs one."""
     kinds = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
     return {
         name for name, mode in kinds.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
@@ -154,7 +149,7 @@ def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
 
 
 def _parse_score(said: Any) -> Score:
-    """Returns the score that a scorer's JSON says. Raises ValueError."""
+    """Return the score that a scorer's JSON says. Raises ValueError."""
     if not isinstance(said, dict):
         raise ValueError("it is no JSON object")
     state = said.get("status") or "ok"
@@ -227,7 +222,7 @@ JUDGE_SCHEMA: dict[str, Any] = object_schema(
 
 
 def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
-    """Returns what a judge is asked about one answer."""
+    """Return what a judge is asked about one answer."""
     said = {"task": prompt, "expected": expected, "rubric": rubric, "answer": output}
     return ModelQuestion(
         ModelRole.JUDGE, JUDGE_INSTRUCTIONS, {key: value for key, value in said.items() if value}, JUDGE_SCHEMA, 2_048
@@ -235,7 +230,7 @@ def judge_question(prompt: str, output: str, *, expected: str | None = None, rub
 
 
 def parse_judge_score(answer: Mapping[str, Any]) -> Score:
-    """Returns a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts itself.
+    """Return a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts itself.
 
     Its reason goes to the ledger alone: it may say what was expected.
     """
@@ -284,6 +279,12 @@ class JudgeCalibration:
     bad_right: int
     wrong: tuple[str, ...] = ()
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the calibration that a `judge` record of a run holds."""
+        fields = record["calibration"]
+        return cls(**{**fields, "wrong": tuple(fields["wrong"])})
+
     @property
     def agreement(self) -> float:
         """The share of all known answers that it got right; 0 without any."""
@@ -304,14 +305,14 @@ class JudgeCalibration:
 class JudgeScorer:
     """Somebody who may score, with the calibration for each rubric (by the rubric's digest).
 
-    It can be pickled when the brain can.
+    It can be pickled when its model can.
     """
 
     brain: ProposerModel
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
 
     async def score(self, rubric: str, task: Task, output: str) -> Score:
-        """Returns the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerTrouble."""
+        """Return the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError."""
         calibration = self.calibrations.get(rubric_digest(rubric))
         if calibration is None or calibration.judge != self.brain.name:
             raise JudgeRefused(
@@ -322,8 +323,17 @@ class JudgeScorer:
         return await _ask_judge(self.brain, rubric, task, output)
 
 
+@dataclass(frozen=True)
+class JudgeSetup:
+    """The judge of a run with the known answers to each rubric. The calibrations are filled in before it scores."""
+
+    judge: JudgeScorer
+    calibrations: dict[str, JudgeCalibration]
+    samples: Mapping[str, Sequence[JudgeSample]]
+
+
 def check_calibration(calibration: JudgeCalibration) -> None:
-    """Raises JudgeRefused for a calibration that did not pass."""
+    """Raise JudgeRefused for a calibration that did not pass."""
     if calibration.passes:
         return
     wrong = ", ".join(dict.fromkeys(calibration.wrong[:5]))
@@ -336,28 +346,12 @@ def check_calibration(calibration: JudgeCalibration) -> None:
     )
 
 
-async def run_judge_calibration(
-    brain: ProposerModel,
-    rubric: str,
-    samples: Sequence[JudgeSample],
-    *,
-    before: Callable[[], object] = lambda: None,
-    paid: Callable[[ModelUsage], object] = lambda usage: None,
-) -> JudgeCalibration:
-    """Returns how somebody does on known answers; each is asked about once. Raises ScorerTrouble.
-
-    before: called before each question, and may raise. paid: told after each what it took.
-    """
+async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequence[JudgeSample]) -> JudgeCalibration:
+    """Return how often a judge is right about known answers; each is asked about once. Raises ScorerError."""
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        before()
-        try:
-            score = await _ask_judge(brain, rubric, sample.task, sample.output)
-        except ScorerError as error:
-            paid(error.usage)
-            raise
-        paid(score.usage)
+        score = await _ask_judge(brain, rubric, sample.task, sample.output)
         if (score.value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
@@ -367,13 +361,27 @@ async def run_judge_calibration(
     return JudgeCalibration(brain.name, rubric_digest(rubric), *counts, tuple(wrong))
 
 
+def samples_digest(samples: Sequence[JudgeSample]) -> str:
+    """Return the sha256 of known answers, by which a calibration is found again."""
+    known = [[one.task.digest, dict(one.task.scorer.args).get("rubric"), one.output, one.good] for one in samples]
+    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+
+
+def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
+    """Return a warning when a model judges answers of its own maker's models, else ''."""
+    judged = " ".join(str(executor.get(name, "")) for name in ("kind", "model")) + f" {label}"
+    if not judge or not is_same_family(judge, judged):
+        return ""
+    return f"{judge} judges answers of a model of the same maker ({label}): such judges favour their own."
+
+
 def rubric_digest(rubric: str) -> str:
-    """Returns the name of a rubric: the sha256 of its text."""
+    """Return the name of a rubric: the sha256 of its text."""
     return hashlib.sha256(rubric.encode("utf-8", "replace")).hexdigest()
 
 
 def is_same_family(one: str, other: str) -> bool:
-    """Returns whether two names are of models of one maker, as far as the names tell; such a judge is flagged."""
+    """Return whether two names are of models of one maker, as far as the names tell; such a judge is flagged."""
     return bool(_families(one) & _families(other))
 
 

@@ -1,12 +1,8 @@
-"""What an answer says, taken apart: dates, quantities with their units multiplied in, and the words that are left.
+"""Scorers of numbers, dates and short texts: the strict one, and EvoSkill's with its flaws, for comparison.
 
-The strict scorer of numbers, dates and short texts: one final answer, and nothing guessed.
-
-EvoSkill's scorer, with everything that is wrong with it: for comparing with its paper, not for judging answers.
-
-What it does was described from its behaviour (the vectors in tests/evolve) and is written anew here. Known flaws that
-are kept: units never enter the comparison, a list of guesses passes, `cat` is found in `concatenate`.
-`numeric_strict` has none of them.
+EvoSkill's scorer was described from its behaviour (the vectors in tests/evolve) and is written independently. Known
+flaws are kept: units are not compared, a list of guesses passes, `cat` is found in `concatenate`. `numeric_strict` has
+none of them.
 """
 
 import re
@@ -111,7 +107,7 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str) -> ParsedAnswer:
-    """Returns the text taken apart. Never raises."""
+    """Return the text taken apart. Never raises."""
     dates, rest = _without_dates(text.replace("\u2212", "-").replace("\u00a0", " "))
     rest = _ORDINAL.sub("", rest)
     quantities, left, end = [], [], 0
@@ -157,7 +153,7 @@ def _date(found: re.Match[str]) -> Date | str | None:
 
 
 def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
-    """Returns the quantity, and the letter after it where that is no factor."""
+    """Return the quantity, and the letter after it where that is no factor."""
     sign = (found["currency"] or found["late"] or "").strip()
     after = re.match(r"\s?([a-z]+|[€£¥])", following)
     currency = _CURRENCIES.get(sign) or (_CURRENCIES.get(after[1], "") if after else "")
@@ -196,7 +192,7 @@ _NUMERIC_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context: str = "") -> float:
-    """Returns 1.0 where the output gives the expected answer and no other, else 0.0.
+    """Return 1.0 where the output gives the expected answer and no other, else 0.0.
 
     Units and percentages are multiplied in (0.543 billion is 543 million), lists are matched one to one in any order,
     dates by what they mean, years exactly, everything else within `rel_tol`. Words of the expected answer must stand
@@ -226,7 +222,7 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
 
 
 def _matches_text(expected: str, wanted: ParsedAnswer, output: str, given: ParsedAnswer) -> bool:
-    """Compares answers without numbers: all words of the expected one in a row, and no doubt or list about them."""
+    """Compare answers without numbers: all words of the expected one in a row, and no doubt or list about them."""
     asked = _words(expected)
     doubts = _HEDGES | {_OPPOSITES[word] for word in asked & _OPPOSITES.keys()}
     if _adds_words(doubts if asked & _NO else doubts | _NEGATIONS, expected, output):
@@ -241,7 +237,7 @@ def _matches_text(expected: str, wanted: ParsedAnswer, output: str, given: Parse
 
 
 def _adds_words(words: frozenset[str], expected: str, output: str) -> bool:
-    """Returns whether the output has any of these words that the expected answer has not."""
+    """Return whether the output has any of these words that the expected answer has not."""
     return bool((words & _words(output)) - _words(expected))
 
 
@@ -250,7 +246,7 @@ def _words(text: str) -> set[str]:
 
 
 def _surplus(wanted: Sequence[object], given: Sequence[object]) -> list[object] | None:
-    """Returns what is given beyond what is wanted, each wanted one taken once; None when one is missing."""
+    """Return what is given beyond what is wanted, each wanted one taken once; None when one is missing."""
     left = list(given)
     for each in wanted:
         if each not in left:
@@ -260,7 +256,7 @@ def _surplus(wanted: Sequence[object], given: Sequence[object]) -> list[object] 
 
 
 def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: Decimal) -> list[Quantity] | None:
-    """Returns the quantities given beyond those wanted; None unless each wanted one has one of its own."""
+    """Return the quantities given beyond those wanted; None unless each wanted one has one of its own."""
     if len(given) < len(wanted):
         return None
     taken: dict[int, int] = {}  # index given -> index wanted
@@ -278,7 +274,7 @@ def _assign(
     taken: dict[int, int],
     seen: set[int],
 ) -> bool:
-    """Finds a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
+    """Find a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
     for at, candidate in enumerate(given):
         if at in seen or not _within_tolerance(wanted[index], candidate, rel_tol):
             continue
@@ -319,7 +315,7 @@ Number = tuple[float, str, bool, bool]
 
 
 def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
-    """Returns 1.0 where the output is right by EvoSkill's rules within the relative tolerance, else 0.0.
+    """Return 1.0 where the output is right by EvoSkill's rules within the relative tolerance, else 0.0.
 
     Raises ValueError for an empty text, and for a tolerance outside [0, 1].
     """
@@ -347,7 +343,7 @@ def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
 
 
 def officeqa_graded(expected: str, output: str) -> float:
-    """Returns the mean over TOLERANCES, each weighing 1 / (1 + 20 tolerance); 0.0 for an empty output.
+    """Return the mean over TOLERANCES, each weighing 1 / (1 + 20 tolerance); 0.0 for an empty output.
 
     Raises ValueError for an empty expected text.
     """
@@ -362,7 +358,7 @@ def officeqa_graded(expected: str, output: str) -> float:
 
 
 def find_numbers(text: str) -> list[Number]:
-    """Returns the numbers in a text, commas left out of them. Raises ValueError for an empty text."""
+    """Return the numbers in a text, commas left out of them. Raises ValueError for an empty text."""
     if not text:
         raise ValueError("Cannot extract numbers from empty text")
     plain = text.replace("\u2212", "-").replace(",", "")
@@ -375,18 +371,18 @@ def find_numbers(text: str) -> list[Number]:
 
 
 def find_unit(context: str) -> tuple[str | None, float]:
-    """Returns the unit named in a context, and what it multiplies by; (None, 1.0) without one."""
+    """Return the unit named in a context, and what it multiplies by; (None, 1.0) without one."""
     low = context.lower()
     return next(((name, factor) for name, factor, words in _UNITS if words.search(low)), (None, 1.0))
 
 
 def is_year(value: float) -> bool:
-    """Returns whether the number looks like a year: whole, from 1900 to 2100."""
+    """Return whether the number looks like a year: whole, from 1900 to 2100."""
     return 1900 <= value <= 2100 and value == int(value)
 
 
 def significant_text(text: str) -> tuple[bool, str]:
-    """Returns what a text says besides numbers, unit words and punctuation, and whether that is two characters."""
+    """Return what a text says besides numbers, unit words and punctuation, and whether that is two characters."""
     if not text:
         return False, ""
     rest = _OFFICEQA_NUMBER.sub("", text.lower().replace("\u2212", "-")).replace(",", "")
@@ -396,7 +392,7 @@ def significant_text(text: str) -> tuple[bool, str]:
 
 
 def text_overlaps(expected: str, output: str) -> bool:
-    """Returns whether what both say besides numbers agrees: one contains the other, or nothing was expected."""
+    """Return whether what both say besides numbers agrees: one contains the other, or nothing was expected."""
     wanted, said = significant_text(expected), significant_text(output)
     if not wanted[0]:
         return True
@@ -404,7 +400,7 @@ def text_overlaps(expected: str, output: str) -> bool:
 
 
 def find_final_answer(text: str) -> str:
-    """Returns what stands between FINAL_ANSWER tags, or all of a text without them. Raises ValueError for nothing."""
+    """Return what stands between FINAL_ANSWER tags, or all of a text without them. Raises ValueError for nothing."""
     if not text:
         raise ValueError("Cannot extract from empty text")
     found = _TAGGED.search(text)
@@ -422,6 +418,6 @@ def _within_relative(value: float, guess: float, rel_tol: float) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """Returns the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
+    """Return the text as whole answers are compared: small, without quotes at its ends and without parentheses."""
     bare = text.strip().lower().strip('"').strip("'")
     return re.sub(r"\([^)]*\)", "", bare).strip()

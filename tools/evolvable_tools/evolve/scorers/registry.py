@@ -1,23 +1,24 @@
-"""Which part of an output is the answer.
-
-The scorer of structured answers: everything that is expected stands in the answer; more may stand there.
-
-The scorer by pattern. It runs in a process of its own, because a pattern can be made to run for ever.
-
-The one door to all scorers.
-"""
+"""All scorers by name: exact, JSON, pattern, numeric, command and judge, and which part of an output they score."""
 
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.executors.base import run_command
-from evolvable_tools.evolve.scorers.external_scorers import COMMAND_SCORER_SECONDS, JudgeScorer, command_score
+from evolvable_tools.evolve.scorers.external_scorers import (
+    COMMAND_SCORER_SECONDS,
+    MAX_KNOWN_ANSWERS,
+    JudgeSample,
+    JudgeScorer,
+    command_score,
+)
 from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
 from evolvable_tools.evolve.task import ModelUsage, Score, ScorerError, ScorerSpec, Task
+from evolvable_tools.llm import schema_problem
 from evolvable_tools.sandbox import Sandbox
 
 ANSWER_PARTS = ("whole", "last_line", "tagged")
@@ -29,7 +30,7 @@ _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
 
 
 def extract_answer(output: str, part: str) -> str:
-    """Returns the part of the output that is the answer; '' where that part is missing."""
+    """Return the part of the output that is the answer; '' where that part is missing."""
     if part == "last_line":
         return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
     if part == "tagged":
@@ -42,7 +43,7 @@ def extract_answer(output: str, part: str) -> str:
 
 
 def extract_json(output: str) -> Any:
-    """Returns the JSON value that the output is, or the last fenced one, or the last object or array between words.
+    """Return the JSON value that the output is, or the last fenced one, or the last object or array between words.
 
     Raises ValueError when there is none.
     """
@@ -81,7 +82,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
-    """Returns how many of the expected leaves the given value has, and how many there are.
+    """Return how many of the expected leaves the given value has, and how many there are.
 
     Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`.
     1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
@@ -104,14 +105,14 @@ def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unorde
 
 
 def count_leaves(value: Any) -> int:
-    """Returns how many leaves a JSON value has: what is neither a filled object nor a filled array."""
+    """Return how many leaves a JSON value has: what is neither a filled object nor a filled array."""
     if isinstance(value, dict) and value:
         return sum(map(count_leaves, value.values()))
     return sum(map(count_leaves, value)) if isinstance(value, list) and value else 1
 
 
 def _match_unordered(expected: list[Any], given: list[Any], rel_tol: float) -> Iterator[tuple[Any, Any]]:
-    """Yields each expected element with one of its own: a whole match where there is one, else what is left over."""
+    """Yield each expected element with one of its own: a whole match where there is one, else what is left over."""
     left = list(given)
     missed = []
     for one in expected:
@@ -153,7 +154,7 @@ print(int(bool((found.fullmatch if given["whole"] else found.search)(given["text
 
 
 def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
-    """Returns the pattern, which says whether it is one. Raises ValueError with the reason."""
+    """Return the pattern, which says whether it is one. Raises ValueError with the reason."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"the pattern has {len(pattern):,} characters, the limit is {MAX_PATTERN:,}")
     if unknown := set(flags) - set(PATTERN_FLAGS):
@@ -167,7 +168,7 @@ def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
 async def match_pattern(
     pattern: str, text: str, *, flags: str = "", whole: bool = False, seconds: float = PATTERN_SECONDS
 ) -> bool:
-    """Returns whether the pattern is found in the text, or fits all of it. Raises ScorerTrouble when it takes longer.
+    """Return whether the pattern is found in the text, or fits all of it. Raises ScorerError when it takes longer.
 
     The engine is Python's, the same everywhere: a score must not depend on what else is installed.
     """
@@ -216,9 +217,7 @@ _NEEDS_EXPECTED = ("exact", "officeqa_compat", "numeric_strict", "json_subset")
 
 
 def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
-    """Returns what is wrong with a scorer as a task names it, or '' when it can score."""
-    from evolvable_tools.llm import schema_problem
-
+    """Return what is wrong with a scorer as a task names it, or '' when it can score."""
     if spec.type not in SCORERS:
         return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(SCORERS)}"
     schema = {
@@ -257,7 +256,7 @@ async def score_output(
     sandbox: Sandbox | None = None,
     registered: Mapping[str, Sequence[str]] | None = None,
 ) -> Score:
-    """Returns how good the output is. Raises ScorerTrouble when the scorer cannot say.
+    """Return how good the output is. Raises ScorerError when the scorer cannot say.
 
     workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
     the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
@@ -353,7 +352,7 @@ def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, Any]) -> str:
-    """Returns which keys are missing or wrong, of those that the task itself names: no others may be told."""
+    """Return which keys are missing or wrong, of those that the task itself names: no others may be told."""
     if not isinstance(expected, dict) or not isinstance(given, dict):
         return ""
     told = [key for key in expected if key and key in prompt]
@@ -385,3 +384,20 @@ _PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
     "numeric_strict": _numeric,
     "json_subset": _json,
 }
+
+
+def known_samples(tasks: Sequence[Task]) -> dict[str, list[JudgeSample]]:
+    """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each side."""
+    found: dict[str, list[JudgeSample]] = defaultdict(list)
+    for task in tasks:
+        if task.scorer.type != "judge":
+            continue
+        own = found[str(task.scorer.args["rubric"])]
+        for side, good in (("good", True), ("bad", False)):
+            said = task.scorer.args.get(side) or []
+            for one in said if isinstance(said, list | tuple) else []:
+                if sum(sample.good == good for sample in own) < MAX_KNOWN_ANSWERS:
+                    text = one if isinstance(one, str) else str(one.get("output", ""))
+                    answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
+                    own.append(JudgeSample(task, answer, good))
+    return dict(found)

@@ -1,21 +1,9 @@
-"""Differences that are multiples of one step, as those of scores of 0 and 1 are: their sums can be counted exactly.
+"""Exact tests of paired trials, intervals, detectable gains, and the alpha of each access to a sealed test.
 
-What a further look at the same sealed test costs: every look has a smaller alpha, and all of them stay under one.
-
-McNemar's exact test: are more tasks gained than lost, where each task passes or fails?
-
-The sign-flip test: how often chance alone gives paired differences with so great a sum.
-
-If a change did nothing, each difference could as well have the other sign. The share of all sign patterns whose sum is
-at least the one seen is the p-value. It is exact wherever that can be counted: for differences in whole steps (scores
-of 0 and 1 averaged over repeats) by the distribution of their sum, for at most twenty others by halves. Beyond that it
-is drawn, with one added to both counts so that no p-value is too small.
-
-Intervals by resampling tasks: how far a mean could be another with other tasks of the same kind.
-
-Where the differences share a step and are not too many, every resample there can be is counted; else some are drawn.
-
-The smallest true gain that a design would find: told before anything is spent.
+Sign-flip test: if a change did nothing, each difference could as well have the other sign. The p-value is the share of
+all sign patterns whose sum is at least the one seen. It is counted exactly for differences in whole steps (scores of 0
+and 1 averaged over repeats) and for at most twenty others. Beyond that it is drawn, with one added to both counts so
+that no p-value is too small. Intervals count every resample of tasks in the same way, or draw some.
 """
 
 import math
@@ -36,7 +24,7 @@ _CLOSE = 1e-9
 
 
 def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
-    """Returns the greatest common step of `values` and how many steps each is; None when there is none to be found.
+    """Return the greatest common step of `values` and how many steps each is; None when there is none to be found.
 
     A step is a fraction of whole numbers up to 720; for nothing but zeros it is 1.
     """
@@ -54,14 +42,14 @@ TOTAL_ALPHA = 0.05
 
 
 def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
-    """Returns the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to `alpha` at most."""
+    """Return the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to `alpha` at most."""
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
     return alpha * 6 / (pi * pi * look * look)
 
 
 def mcnemar_one_sided(gained: int, lost: int) -> float:
-    """Returns the chance of at least `gained` of the discordant pairs if either way were as likely; 1 without any.
+    """Return the chance of at least `gained` of the discordant pairs if either way were as likely; 1 without any.
 
     The smallest tallies at or under .05 are 5-0, 7-1, 9-2 and 10-3.
     """
@@ -74,7 +62,7 @@ def mcnemar_one_sided(gained: int, lost: int) -> float:
 
 
 def mcnemar_two_sided(gained: int, lost: int) -> float:
-    """Returns twice the smaller tail, at most 1."""
+    """Return twice the smaller tail, at most 1."""
     return min(1.0, 2 * min(mcnemar_one_sided(gained, lost), mcnemar_one_sided(lost, gained)))
 
 
@@ -85,7 +73,7 @@ _MAX_CELLS = 4_000_000
 
 
 def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
-    """Returns the one-sided p-value of the mean of `differences` being above 0; 1 when none differs from 0.
+    """Return the one-sided p-value of the mean of `differences` being above 0; 1 when none differs from 0.
 
     `seed` matters only where it is drawn: more than twenty differences that are no multiples of a common step.
     """
@@ -103,7 +91,7 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
 
 
 def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
-    """Returns the share of sign patterns with a sum of at least `seen`, from the number of patterns of each sum."""
+    """Return the share of sign patterns with a sum of at least `seen`, from the number of patterns of each sum."""
     # Sums of the sizes that keep their sign; the sum of the pattern is twice that less the total.
     ways = [1]
     for size in sizes:
@@ -116,7 +104,7 @@ def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
 
 
 def _split_sign_share(sizes: Sequence[float], seen: float) -> float:
-    """Returns the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
+    """Return the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
     middle = len(sizes) // 2
     one, other = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
     slack = _CLOSE * max(1.0, math.fsum(sizes))
@@ -132,7 +120,7 @@ def _signed_sums(sizes: Sequence[float]) -> list[float]:
 
 
 def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
-    """Returns an estimate from random sign patterns; fewer of them the more sizes there are."""
+    """Return an estimate from random sign patterns; fewer of them the more sizes there are."""
     chance = random.Random(seed)
     total = math.fsum(sizes)
     slack = _CLOSE * max(1.0, total)
@@ -156,7 +144,7 @@ _Drawn = TypeVar("_Drawn")
 
 
 def paired_interval(differences: Sequence[float], seed: int = 0, *, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Returns both ends of the 95 % percentile interval for the mean of paired `differences`, one for each task.
+    """Return both ends of the 95 % percentile interval for the mean of paired `differences`, one for each task.
 
     One task gives an interval without width, none gives (-1, 1): everything is possible. `seed` and `resamples` matter
     only where resamples are drawn.
@@ -176,7 +164,7 @@ def paired_interval(differences: Sequence[float], seed: int = 0, *, resamples: i
 def ratio_interval(
     pairs: Sequence[tuple[float, float]], seed: int = 0, *, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
-    """Returns both ends for the ratio of the sums, second to first, over paired values; None without a first sum."""
+    """Return both ends for the ratio of the sums, second to first, over paired values; None without a first sum."""
     if not pairs or sum(first for first, _ in pairs) <= 0:
         return None
 
@@ -188,7 +176,7 @@ def ratio_interval(
 
 
 def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
-    """Returns both ends for the sum of a resample, or None when counting them all takes too long.
+    """Return both ends for the sum of a resample, or None when counting them all takes too long.
 
     The resamples with a sum are a coefficient of a polynomial's power. The polynomial is written as one number, its
     coefficients so far apart that none of the power's reaches into the next.
@@ -206,7 +194,7 @@ def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _tail_ends(counts: Iterator[int], every: int) -> tuple[int, int]:
-    """Returns the first places at which the tail below, and all but the tail above, are reached."""
+    """Return the first places at which the tail below, and all but the tail above, are reached."""
     tail = Fraction(1 - LEVEL).limit_denominator(1000) / 2
     low, seen = -1, 0
     for place, count in enumerate(counts):
@@ -242,7 +230,7 @@ _NEGLIGIBLE = 1e-13
 def detectable_gain(
     n: int, *, look: int = 1, power: float = POWER, noise: float = NOISE, repeats: int = 1
 ) -> float | None:
-    """Returns the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance `power`.
+    """Return the smallest true gain (as a share, .1 is ten points) that `n` test tasks find with chance `power`.
 
     None when not even the greatest possible gain would be found so often. `noise` is the share of tasks that come out
     differently when the same program runs twice; `repeats` lowers it in proportion, which is nearly right.
@@ -262,14 +250,14 @@ def detectable_gain(
 
 
 def needed_tasks(gain: float, *, look: int = 1, power: float = POWER, noise: float = NOISE) -> int:
-    """Returns about how many test tasks a true `gain` needs to be found with chance `power` (normal approximation)."""
+    """Return about how many test tasks a true `gain` needs to be found with chance `power` (normal approximation)."""
     away = NormalDist().inv_cdf(1 - alpha_for_look(look)) * sqrt(noise + gain)
     back = NormalDist().inv_cdf(power) * sqrt(max(0.0, noise + gain - gain * gain))
     return ceil(((away + back) / gain) ** 2)
 
 
 def _power(n: int, gain: float, noise: float, alpha: float) -> float:
-    """Returns the chance that the test passes when `noise` of the tasks flip either way and `gain` more are gained."""
+    """Return the chance that the test passes when `noise` of the tasks flip either way and `gain` more are gained."""
     gained = noise / 2 + gain
     either = gained + noise / 2
     if either <= 0:
@@ -297,7 +285,7 @@ def _binomial(n: int, count: int, chance: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _critical(pairs: int, alpha: float) -> int | None:
-    """Returns the fewest gains of so many discordant pairs that pass the test, or None when not even all would."""
+    """Return the fewest gains of so many discordant pairs that pass the test, or None when not even all would."""
     if not pairs or mcnemar_one_sided(pairs, 0) > alpha:
         return None
     gained = pairs

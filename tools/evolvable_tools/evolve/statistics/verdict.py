@@ -1,9 +1,4 @@
-"""Two programs on the same tasks: each task's mean over its repeats, and the difference.
-
-What a better program may cost: its tokens for a task, beside those of the base.
-
-The verdict: one finalist against the base and against no skill at all, on the sealed test, by one exact test.
-"""
+"""The verdict on a finalist against the base and against no skill, by one exact test and a limit on cost."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +62,7 @@ class PairedScores:
 
 
 def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = None) -> PairedScores:
-    """Returns both on the same tasks. `tasks` are all that should have been measured; by default those of either.
+    """Return both on the same tasks. `tasks` are all that should have been measured; by default those of either.
 
     Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a score outside
     0 to 1.
@@ -121,7 +116,7 @@ class CostChange:
 
 
 def compare_costs(costs: TokenCosts, gain: float, tasks: int, seed: int, resamples: int) -> CostChange | None:
-    """Returns the change of cost; None where it is unknown: for under 60 % of the `tasks`, or for no tokens.
+    """Return the change of cost; None where it is unknown: for under 60 % of the `tasks`, or for no tokens.
 
     `gain` is the mean gain of a task. The change is `within` when the upper end of the ratio is at most 1 + limit.
     """
@@ -213,7 +208,7 @@ def decide_verdict(
     seed: int = 0,
     resamples: int = paired_tests.RESAMPLES,
 ) -> RunVerdict:
-    """Returns the verdict on `finalist` from its scores on the sealed test and those of the other arms.
+    """Return the verdict on `finalist` from its scores on the sealed test and those of the other arms.
 
     `tasks` are all tasks of the test (by default those with any score); of them at least 60 % have to be measured under
     every arm. `no_skill` is None where the base is literally empty. `look` counts from 1 how often this test set was

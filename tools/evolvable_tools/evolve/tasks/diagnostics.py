@@ -1,7 +1,4 @@
-"""What would make a measurement worthless whatever is measured: equal tasks in two splits, and answers lying about.
-
-Checking a task set before anything is spent on it: could its figures mean anything?
-"""
+"""Check a task set before anything is spent on it: duplicates across splits, leaked answers, usable figures."""
 
 import hashlib
 import json
@@ -12,8 +9,7 @@ from pathlib import Path
 
 from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
 from evolvable_tools.evolve.statistics.paired_tests import POWER, alpha_for_look, detectable_gain
-from evolvable_tools.evolve.task import Split, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import workspace_files
+from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
@@ -30,7 +26,7 @@ _COMMON = 0.5
 
 
 def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yields what is equal that should differ, and where an answer can be read off."""
+    """Yield what is equal that should differ, and where an answer can be read off."""
     yield from _find_equal(taskset)
     yield from _find_nested(taskset)
     yield from _find_visible_answers(taskset)
@@ -38,8 +34,8 @@ def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def visible_digest(taskset: TaskSet, task: Task) -> str:
-    """Returns a hash of what a program gets to see of a task; case and spaces make no difference."""
-    files = {path: hashlib.sha256(data).hexdigest() for path, data in workspace_files(taskset, task).items()}
+    """Return a hash of what a program gets to see of a task; case and spaces make no difference."""
+    files = {path: hashlib.sha256(data).hexdigest() for path, data in task_fixtures(task, taskset.files).items()}
     what = [" ".join(task.prompt.casefold().split()), files, task.setup]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
@@ -66,7 +62,7 @@ def _find_equal(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yields where the workspace of one task holds the workspace of a task of another split."""
+    """Yield where the workspace of one task holds the workspace of a task of another split."""
     folders = {task.files: task for task in taskset.tasks if task.files is not None}
     for task in folders.values():
         inner = [t for f, t in folders.items() if f and f.startswith(f"{task.files}/") and t.split is not task.split]
@@ -84,7 +80,7 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     told, word_for_word = [], []
     for task in taskset.tasks:
         answer = (task.expected or "").strip()
-        files = workspace_files(taskset, task) if answer else {}
+        files = task_fixtures(task, taskset.files) if answer else {}
         if answer and _reveals(answer, files):
             told.append(task.id)
         elif any(answer.encode() in data for data in files.values()):
@@ -100,7 +96,7 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
-    """Returns whether a file is the answer, or holds it under a name that says so, or holds a long one."""
+    """Return whether a file is the answer, or holds it under a name that says so, or holds a long one."""
     wanted = answer.encode()
     for path, data in files.items():
         telling = any(word in path.rpartition("/")[2].casefold() for word in _TELLING)
@@ -122,7 +118,7 @@ def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yields a warning where tasks that a model or a program made up are to decide."""
+    """Yield a warning where tasks that a model or a program made up are to decide."""
     ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
     if ids:
         text = f"{len(ids)} tasks of val and test are synthetic: a verdict is about such tasks."
@@ -130,12 +126,12 @@ def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def count_by_split(taskset: TaskSet) -> dict[str, int]:
-    """Returns how many tasks each split has."""
+    """Return how many tasks each split has."""
     return {str(split): len(taskset.of(split)) for split in Split}
 
 
 def count_by_category(all_: Sequence[Task]) -> dict[str, dict[str, int]]:
-    """Returns how many tasks each category has in each split."""
+    """Return how many tasks each category has in each split."""
     table: dict[str, dict[str, int]] = {}
     for task in all_:
         row = table.setdefault(task.category, {str(split): 0 for split in Split})
@@ -185,7 +181,7 @@ async def check_taskset(
     registered: Mapping[str, RegisteredScorer] | None = None,
     hidden: Sequence[Path] = (),
 ) -> TaskSetCheck:
-    """Returns what is wrong with a task set, and what difference it could show.
+    """Return what is wrong with a task set, and what difference it could show.
 
     Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
     a scorer's process gets, by default ours. sandbox: what command scorers and setup commands run in. registered: the

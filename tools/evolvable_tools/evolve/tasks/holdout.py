@@ -1,27 +1,22 @@
-"""How often a sealed test was looked at, over all runs of a library.
+"""The held-out test: who may see it, how often it was accessed over all runs, and what agents are shown.
 
-The seal: whoever searches gets what has no test row in it; the test opens once for a finalist, and that is counted.
-
-The types carry it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which cannot hold a test
-row, and a SealedTest, which shows nothing until it is opened.
-
-What an agent is shown of a task set: no answers, and nothing of the test.
-
-The agent that reads the library may be the one that thinks for a run. It is a veil and no lock: whoever may run
-commands on this machine can read the files of the library.
+The types enforce it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which cannot hold a test
+row, and a SealedTest, which shows nothing until it is opened. Redaction for agents is no access control: an agent that
+may run commands on this machine can read the library's files.
 """
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
+from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
@@ -31,6 +26,9 @@ from evolvable_tools.evolve.tasks.reader import (
     parse_strict_json,
     read_taskset,
 )
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.trials.measurement import TrialRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,13 @@ class TestAccessLog:
     def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
         self._path, self._clock = path, clock
 
+    @classmethod
+    def in_library(cls, home: Path) -> "TestAccessLog":
+        """Return the log of a library, which all its runs share."""
+        return cls(home / EVOLVE_DIR / "looks.jsonl")
+
     def take(self, test: str, run: str, finalist: str) -> int:
-        """Returns the number of this look, written down for good before it returns; an old one for who had it before.
+        """Return the number of this look, written down for good before it returns; an old one for who had it before.
 
         Raises LibraryCorrupt when the file was damaged, and OSError.
         """
@@ -75,12 +78,12 @@ class TestAccessLog:
         return number
 
     def of(self, test: str) -> list[TestAccess]:
-        """Returns the looks at a test so far, in order."""
+        """Return the looks at a test so far, in order."""
         return [look for look in self._read() if look.test == test]
 
     def _read(self, *, mend: bool = False) -> list[TestAccess]:
-        """Reads all looks. A last line without its end was never finished, and nobody got its number: it is left out,
-        and cut off by whoever holds the lock."""
+        """Read all looks. A last line without its end was never finished, and nobody got its number: it is left out,
+        and cut off by the holder of the lock."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -124,7 +127,7 @@ class OpenTasks:
     files: Mapping[str, bytes]
 
     def __post_init__(self) -> None:
-        """Raises Sealed for a task that is not of its split."""
+        """Raise TestSealed for a task that is not of its split."""
         for split, tasks in ((Split.TRAIN, self.train), (Split.VAL, self.val)):
             for task in tasks:
                 if task.split is not split:
@@ -153,10 +156,10 @@ class SealedTest:
         self.size = len(taskset.of(Split.TEST))
 
     def open(self, looks: TestAccessLog, run: str, finalist: str) -> OpenedTest:
-        """Returns the test for one finalist of one run, after the look was written down.
+        """Return the test for one finalist of one run, after the look was written down.
 
         The same run and finalist get the number they had, so that a run that was killed loses nothing; any other is a
-        further look. Raises Sealed when there is no test, and as Looks.take.
+        further look. Raises TestSealed when there is no test, and as TestAccessLog.take.
         """
         tasks = self.__taskset.of(Split.TEST)
         if not tasks:
@@ -170,8 +173,32 @@ class SealedTest:
         raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
 
 
+@dataclass(frozen=True)
+class HeldOutTest:
+    """The sealed test of a run with what measures it, opened once for one finalist."""
+
+    test: SealedTest
+    accesses: TestAccessLog
+    make_runner: "Callable[[Mapping[str, bytes]], TrialRunner]"
+
+    @property
+    def size(self) -> int:
+        """Return the number of its tasks."""
+        return self.test.size
+
+    @property
+    def look(self) -> int:
+        """Return the number of the next access, over all runs."""
+        return len(self.accesses.of(self.test.digest)) + 1
+
+    def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TrialRunner]":
+        """Return its tasks, the number of this access over all runs, and a runner for them."""
+        opened = self.test.open(self.accesses, run, finalist)
+        return opened.tasks, opened.look, self.make_runner(opened.files)
+
+
 def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
-    """Returns the task set in two: what the search may see, and the test."""
+    """Return the task set in two: what the search may see, and the test."""
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
     hidden = [task.files for task in taskset.of(Split.TEST) if task.files is not None]
     shown = [task.files for task in (*train, *val) if task.files is not None]
@@ -185,7 +212,7 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
 
 
 def view_task(task: Task) -> TaskView:
-    """Returns what a proposer may know of a task. Raises Sealed for one of the test."""
+    """Return what a proposer may know of a task. Raises TestSealed for one of the test."""
     if task.split is Split.TEST:
         raise TestSealed(f"Task {task.id} is of the sealed test.", "Proposals are made from train alone.")
     return TaskView(task.id, task.prompt, task.category, task.tags)
@@ -212,12 +239,12 @@ _OPEN = (Split.TRAIN.value, Split.VAL.value)
 
 
 def is_task_set(files: Mapping[str, Any]) -> bool:
-    """Returns whether an environment with files at these paths is a task set."""
+    """Return whether an environment with files at these paths is a task set."""
     return LINES in files or any(path.startswith(FOLDER) for path in files)
 
 
 def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
-    """Returns a file of an environment as an agent is shown it; the same bytes where there is nothing to hide."""
+    """Return a file of an environment as an agent is shown it; the same bytes where there is nothing to hide."""
     if not is_task_set(files):
         return files[path]
     try:
@@ -232,7 +259,7 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def is_redacted(path: str, files: Mapping[str, bytes]) -> bool:
-    """Returns whether there is something in a file of an environment that an agent is not shown."""
+    """Return whether there is something in a file of an environment that an agent is not shown."""
     return path in files and redact_file(path, files) != files[path]
 
 
@@ -272,7 +299,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 
 
 def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> bool:
-    """Returns whether a task is surely not of the test."""
+    """Return whether a task is surely not of the test."""
     if taskset is None:
         return said.get("split") in _OPEN
     return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)

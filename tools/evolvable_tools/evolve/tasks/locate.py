@@ -1,11 +1,4 @@
-"""Which commands of task sets a person approved: by hash, so that what is changed afterwards is asked about again.
-
-Where task sets are found: a file or a folder on disk, or an environment of the library.
-
-Writing the splits of a task set down, so that a task stays where it is whatever is added later.
-
-Watching over what a run measures with while it is open: the files that it runs, and the library's task set.
-"""
+"""Where task sets are found and written, which of their commands a person approved, and the integrity guard."""
 
 import hashlib
 import json
@@ -125,7 +118,7 @@ class TaskSetNotFound(NotFound):
 
 
 def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
-    """Returns the task set of a folder, or of one file of lines. Raises NoTaskSet, InvalidTaskSet."""
+    """Return the task set of a folder, or of one file of lines. Raises TaskSetNotFound, InvalidTaskSet."""
     try:
         folder = stat.S_ISDIR(path.stat().st_mode)
         # The place itself may be a link; what lies in it may not lead elsewhere.
@@ -142,7 +135,7 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
 
 
 def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
-    """Returns the task set of an environment (its newest version, or the one named), and the version it is.
+    """Return the task set of an environment (its newest version, or the one named), and the version it is.
 
     Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
     """
@@ -160,14 +153,14 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
 
 
 def needs_commands(taskset: TaskSet) -> bool:
-    """Returns whether measuring on this task set runs commands: scorers or setup."""
+    """Return whether measuring on this task set runs commands: scorers or setup."""
     return any(task.scorer.type == "command" or task.setup for task in taskset.tasks)
 
 
 def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
     """Raise Refused when a task set brings commands that no person wrote here or approved.
 
-    What came from elsewhere is approved by the hash of its commands and files, whoever took it in.
+    What came from elsewhere is approved by the hash of its commands and files, no matter who imported it.
     """
     if not list_commands(taskset) or is_approved(library.store.home, taskset):
         return
@@ -195,12 +188,12 @@ _RECORD = "task.json"
 
 
 def count_unassigned(taskset: TaskSet) -> int:
-    """Returns how many tasks do not say their split themselves."""
+    """Return how many tasks do not say their split themselves."""
     return sum(1 for _ in _unassigned_splits(taskset))
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
-    """Returns the files that change when every task says its split; all that is not said anew stays as it is."""
+    """Return the files that change when every task says its split; all that is not changed stays as it is."""
     open_ = dict(_unassigned_splits(taskset))
     if LINES in taskset.files:
         text = taskset.files[LINES].decode("utf-8-sig")
@@ -215,7 +208,7 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Writes files of a task set back to where it was read, each as a whole; returns the folder or the file.
+    """Write files of a task set back to where it was read, each as a whole; returns the folder or the file.
 
     Raises InvalidArgument when nothing can be written there.
     """
@@ -236,7 +229,7 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def _unassigned_splits(taskset: TaskSet) -> "list[tuple[str, Split]]":
-    """Returns the tasks without a split of their own, by id (of a folder of tasks: by its path), with what they get."""
+    """Return the tasks without a split of their own, by id (of a folder of tasks: by its path), with what they get."""
     splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:
         text = taskset.files[LINES].decode("utf-8-sig")
@@ -288,19 +281,19 @@ class IntegrityGuard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
-        # Its versions can be read for ever, also when somebody takes it out of the library's present meanwhile.
+        # Its versions stay readable, also when somebody removes it from the library meanwhile.
         self._head = library.store.head(ref.at(None), caller.scopes)
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._first, self._looked = self._stored(), clock()
 
     def __call__(self) -> str:
-        """Returns what was changed, in words, or ''."""
+        """Return what was changed, in words, or ''."""
         for path, sha256 in self._files.items():
             if self._changed(path, sha256):
                 return (
                     f"{path} was changed, which this run measures with. What the run has of the task set is written"
-                    " anew when it is continued."
+                    " again when it is continued."
                 )
         if self._clock() - self._looked >= RECHECK_SECONDS:
             try:

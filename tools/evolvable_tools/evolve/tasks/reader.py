@@ -1,7 +1,4 @@
-"""What one task looks like as it is written, and what can be wrong with that.
-
-Reading a task set out of its files, and saying everything that is wrong with it at once.
-"""
+"""Read a task set from its files, and report every problem of it at once."""
 
 import hashlib
 import json
@@ -78,7 +75,7 @@ class TaskRecord:
 
 
 def read_record(said: Any) -> tuple[TaskRecord | None, list[str]]:
-    """Returns the record that a JSON value says, or None and everything that is wrong with it."""
+    """Return the record that a JSON value says, or None and everything that is wrong with it."""
     if not isinstance(said, dict):
         return None, ["a task is a JSON object"]
     try:
@@ -126,7 +123,7 @@ def _make_record(said: Mapping[str, Any]) -> TaskRecord:
 
 
 def _expected_text(value: Any) -> str | None:
-    """Returns the expected answer as a text; what is not one is written as JSON."""
+    """Return the expected answer as a text; what is not one is written as JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -138,7 +135,7 @@ def _folder_problem(path: str | None) -> str:
 
 
 def _describe_fault(where: str, message: str) -> str:
-    """Returns a fault of the schema as a sentence about a field, without the whole value in it."""
+    """Return a fault of the schema as a sentence about a field, without the whole value in it."""
     field = where.removeprefix("$").lstrip(".")
     short = message if len(message) <= 160 else f"...{message[-150:]}"
     hint = ""
@@ -164,7 +161,7 @@ class InvalidTaskSet(InvalidResource):
 
 
 def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None) -> TaskSet:
-    """Returns the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
+    """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
 
     Such a folder has `task.json` with the record, or a part of it: the prompt may stand in `prompt.md`, the expected
     answer in `expected.txt` or `expected.json`, and what the workspace begins with below `files/`. Tasks that name no
@@ -186,21 +183,13 @@ def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | No
     return _assemble(name, files, records, ratios or SplitRatios())
 
 
-def workspace_files(taskset: TaskSet, task: Task) -> dict[str, bytes]:
-    """Returns what a fresh workspace of the task begins with: path inside the workspace -> bytes."""
-    if task.files is None:
-        return {}
-    start = f"{task.files}/"
-    return {path.removeprefix(start): data for path, data in taskset.files.items() if path.startswith(start)}
-
-
 def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
-    """Returns the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
+    """Return the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
     return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
 
 
 def parse_strict_json(text: str) -> Any:
-    """Returns what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
 
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON")
@@ -209,7 +198,7 @@ def parse_strict_json(text: str) -> Any:
 
 
 def holds_task(path: str) -> bool:
-    """Returns whether the file at this path says what a task is, and may say what it expects."""
+    """Return whether the file at this path says what a task is, and may say what it expects."""
     parts = path.split("/")
     return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
 
@@ -300,7 +289,7 @@ def _assemble(name: str, files: Mapping[str, bytes], records: Sequence[TaskRecor
 
 
 def _task_content(record: TaskRecord, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
-    """Returns everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
+    """Return everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
     start = f"{record.files}/"
     command = record.scorer.type == "command"
     return {

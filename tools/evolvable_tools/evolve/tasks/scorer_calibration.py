@@ -1,7 +1,4 @@
-"""What a check says about a task set.
-
-Trying the scorers on answers of which it is known whether they are good, before anything is spent on them.
-"""
+"""Try the scorers of a task set on known good and bad answers, before anything is spent on it."""
 
 import asyncio
 import json
@@ -13,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.executors.base import WorkspaceError, open_workspace
-from evolvable_tools.evolve.scorers import ScorerError, score_output
 from evolvable_tools.evolve.scorers.external_scorers import (
     MAX_KNOWN_ANSWERS,
     MIN_AGREEMENT,
     MIN_KNOWN_ANSWERS,
     JudgeScorer,
 )
-from evolvable_tools.evolve.task import Score, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import scorer_files, workspace_files
+from evolvable_tools.evolve.scorers.registry import score_output
+from evolvable_tools.evolve.task import Score, ScorerError, Task, TaskSet, task_fixtures
+from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.sandbox import Sandbox
 
 _MAX_IDS = 5  # tasks that a remark names
@@ -47,13 +44,13 @@ class TaskSetIssue:
 
 
 def format_ids(ids: Sequence[str]) -> str:
-    """Returns the first few ids in a row, and how many more there are."""
+    """Return the first few ids in a row, and how many more there are."""
     more = f" and {len(ids) - _MAX_IDS} more" if len(ids) > _MAX_IDS else ""
     return ", ".join(ids[:_MAX_IDS]) + more
 
 
 def format_tasks(ids: Sequence[str]) -> str:
-    """Returns `task a` or `3 tasks (a, b, c)`."""
+    """Return `task a` or `3 tasks (a, b, c)`."""
     return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks ({format_ids(ids)})"
 
 
@@ -120,7 +117,7 @@ async def calibrate_scorers(
     registered: Mapping[str, Sequence[str]] | None = None,
     hidden: Sequence[Path] = (),
 ) -> list[TaskSetIssue]:
-    """Returns what is wrong with the scorers: each is given known answers, and each answer twice."""
+    """Return what is wrong with the scorers: each is given known answers, and each answer twice."""
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         groups[_scorer_group(task)].append(task)
@@ -140,7 +137,7 @@ async def calibrate_scorers(
 
 
 def _scorer_group(task: Task) -> str:
-    """Returns the name of the scorer a task shares with others: its type, and for commands and judges which."""
+    """Return the name of the scorer a task shares with others: its type, and for commands and judges which."""
     command = "name" if "name" in task.scorer.args else "argv"
     which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
     return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
@@ -157,7 +154,7 @@ def _choose_tasks(own: Sequence[Task]) -> list[Task]:
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
-    """Yields the known answers of a task: those it was given, what it expects, and what must be wrong."""
+    """Yield the known answers of a task: those it was given, what it expects, and what must be wrong."""
     args = task.scorer.args
     for good in (True, False):
         samples = args.get("good" if good else "bad") or []
@@ -185,7 +182,7 @@ def _as_answer(task: Task, text: str) -> str:
 
 
 def _differs(text: str, expected: str | None) -> bool:
-    """Returns whether two answers surely differ: what one says is no part of what the other says."""
+    """Return whether two answers surely differ: what one says is no part of what the other says."""
     one, other = (" ".join((each or "").casefold().split()) for each in (text, expected))
     return bool(one) and one not in other and other not in one
 
@@ -240,7 +237,7 @@ def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
 async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, how: "_ScorerContext") -> Score:
     if task.scorer.type != "command":
         return await score_output(task.scorer, task, known.output)
-    begins = {**workspace_files(taskset, task), **known.files}
+    begins = {**task_fixtures(task, taskset.files), **known.files}
     async with open_workspace(
         task, begins, environment=how.environment, sandbox=how.sandbox, hidden=how.hidden
     ) as folder:
@@ -257,7 +254,7 @@ async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, how: "_
 
 
 async def _accepts_guesses(task: Task) -> bool:
-    """Returns whether a list of guesses passes: the right answer after wrong ones of the same form."""
+    """Return whether a list of guesses passes: the right answer after wrong ones of the same form."""
     if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
         return False
     hedged = "; ".join([*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected])
@@ -275,7 +272,7 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
     ):
         unique = tuple(dict.fromkeys(ids))
         if unique:
-            hint = "Mend the scorer or the expected answer: no difference it measures would mean anything."
+            hint = "Fix the scorer or the expected answer: no difference it measures would mean anything."
             yield TaskSetIssue(
                 IssueLevel.REFUSE, rule, f"The scorer {kind} {text} {format_tasks(unique)}.", hint, unique
             )

@@ -1,27 +1,34 @@
-"""What a process of its own does: one attempt after another, until it is told to stop or nobody is there to tell.
-
-Attempts in processes of this machine: for executors that compute, and so that one that dies takes nobody along.
-
-Attempts on the machines of a Ray cluster. Needs the extra `ray`.
-"""
+"""Trials outside of this process: in worker processes of this machine, which end with it, or in a Ray cluster."""
 
 import asyncio
 import contextlib
 import hashlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import Executor
-from evolvable_tools.evolve.task import Task
-from evolvable_tools.evolve.trials.trial import FinishedJob, TrialAttempt, TrialJob, infrastructure_error, run_job
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
+from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_tools.evolve.trials.trial import (
+    FinishedJob,
+    TrialAttempt,
+    TrialBackend,
+    TrialJob,
+    infrastructure_error,
+    run_alone,
+    run_job,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -30,15 +37,17 @@ if TYPE_CHECKING:
 CANCEL: Final = "cancel"
 """What tells a worker to stop what it does, and to end."""
 
+_ANSWER_LIMIT = 3600.0  # seconds after which an answer is given up; models have their own, much shorter limits
+
 GRACE = 5.0
 """Seconds that it has to end what it has started."""
 
 
 def serve(connection: Connection) -> None:
-    """Takes jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
+    """Take jobs from the connection and answers each with its attempt; ends when it is told to or the other end is
     gone.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever started us, and they tell us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which tells us
     asyncio.run(_serve_jobs(connection))
 
 
@@ -125,7 +134,7 @@ class _Worker:
         return self._process.pid
 
     def begin(self, ticket: str, job: TrialJob) -> None:
-        """Gives it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
+        """Give it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
         self.ticket = ticket
         try:
             self._connection.send(job)
@@ -146,7 +155,7 @@ class _Worker:
             self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
 
     async def stop(self) -> None:
-        """Ends it: first it is asked to, so that it ends what it has started; then it is killed."""
+        """End it: first it is asked to, so that it ends what it has started; then it is killed."""
         try:
             self._connection.send(CANCEL)
             async with asyncio.timeout(self._grace):
@@ -172,7 +181,7 @@ class ProcessBackend:
         self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket. Raises what pickling raises."""
+        """Start a job and return its ticket. Raises what pickling raises."""
         self._numbers += 1
         ticket = str(self._numbers)
         worker = self._idle.pop() if self._idle else _Worker(self)
@@ -190,7 +199,7 @@ class ProcessBackend:
         return {ticket: worker.pid for ticket, worker in self._busy.items()}
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done and returns all that are."""
+        """Wait until a job is done and return all that are."""
         if not self._busy and not self._done:
             return []
         if not self._done:
@@ -222,16 +231,74 @@ class ProcessBackend:
             self._news.set()
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs, their processes with them."""
+        """Stop these jobs, their processes with them."""
         workers = [self._busy.pop(ticket) for ticket in tickets if ticket in self._busy]
         self._done = [done for done in self._done if done[0] not in tickets]
         await asyncio.gather(*(worker.stop() for worker in workers))
 
     async def close(self) -> None:
-        """Stops all processes."""
+        """Stop all processes."""
         await self.cancel(list(self._busy))
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.stop() for worker in idle))
+
+
+class RemoteExecutor:
+    """Runs one task at a time in a backend, whose processes end with the driver."""
+
+    def __init__(self, executor: Executor, backend: TrialBackend) -> None:
+        self._executor, self._backend = executor, backend
+        self.fingerprint, self.label = executor.fingerprint, executor.label
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Return the rollout of a task; it gets a workspace of its own beside the given one."""
+        job = TrialJob(self._executor, None, task, program, repeat, place=workspace.parent)
+        attempt = await run_alone(self._backend, job)
+        if attempt.outcome is not None and attempt.rollout.outcome is None:
+            return Rollout("", outcome=attempt.outcome, detail=attempt.detail)
+        return attempt.rollout
+
+
+class RemoteModel:
+    """Asks a model that can be pickled in a backend, whose processes end with the driver.
+
+    directory: where its workspaces are made.
+    """
+
+    def __init__(self, brain: ProposerModel, backend: TrialBackend, directory: Path) -> None:
+        self._brain, self._backend, self._directory = brain, backend, directory
+        self.name, self.label = brain.name, brain.label
+
+    async def ask(self, question: ModelQuestion) -> ModelAnswer:
+        """Return the answer. Raises NoAnswer."""
+        task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
+        job = TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
+        attempt = await run_alone(self._backend, job)
+        rollout = attempt.rollout
+        if attempt.outcome is TrialOutcome.REFUSED:
+            text, hint = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage)
+        if attempt.outcome is not None:
+            raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
+        return ModelAnswer(json.loads(rollout.output), rollout.usage, self.name)
+
+
+@dataclass(slots=True)
+class _QuestionExecutor:
+    """A question to a model in the form of an executor."""
+
+    brain: ProposerModel
+    question: ModelQuestion
+    fingerprint: str = "asking"
+    label: str = "asking"
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        try:
+            answer = await self.brain.ask(self.question)
+        except NoAnswer as error:
+            said = json.dumps([str(error), error.hint])
+            return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=said)
+        return Rollout(json.dumps(answer.value), usage=answer.usage)
 
 
 RAY_SLOT = "agent_slot"
@@ -246,8 +313,9 @@ class RayMissing(EvolvableError):
 
 
 class RayBackend:
-    """Runs each job as a stateless Ray task that Ray never runs twice: a repeat is decided, and billed, by the ledger.
+    """Runs each job as a stateless Ray task. Not usable yet: no command and no setting of a run selects it.
 
+    Ray never runs a task twice: the ledger decides on a repeat, and bills it.
     What many jobs share (executor, program, files) is put into the object store once, as bytes and never as a path.
     Workspaces are made in the temporary folder of the node. Results are handed back; no worker writes anything down.
     """
@@ -255,12 +323,12 @@ class RayBackend:
     def __init__(
         self, address: str | None = None, *, slots: int = 16, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Connects to the cluster at `address`; None joins this process's, or starts one here with so many `slots`.
+        """Connect to the cluster at `address`; None joins this process's, or start one here with so many `slots`.
 
-        options: further arguments of `ray.init`. Raises NoRay, and what `ray.init` raises.
+        options: further arguments of `ray.init`. Raises RayMissing, and what `ray.init` raises.
         """
         try:
-            import ray
+            import ray  # an optional extra
         except ImportError:
             raise RayMissing("Ray is not installed.", "pip install 'evolvable[ray]'") from None
         self._ray = ray
@@ -275,7 +343,7 @@ class RayBackend:
         self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket."""
+        """Start a job and return its ticket."""
         self._numbers += 1
         ticket = str(self._numbers)
         files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
@@ -293,13 +361,13 @@ class RayBackend:
         return ticket
 
     def _put(self, name: str, value: object) -> Any:
-        """Returns a reference to a value in the object store; each is put there once."""
+        """Return a reference to a value in the object store; each is put there once."""
         if name not in self._shared:
             self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
         return self._shared[name][0]
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done and returns all that are."""
+        """Wait until a job is done and return all that are."""
         if not self._waiting:
             return []
         await asyncio.wait(self._waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -315,7 +383,7 @@ class RayBackend:
             return infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs: they are asked to end what they have started, then they are killed."""
+        """Stop these jobs: they are asked to end what they have started, then they are killed."""
         known = [ticket for ticket in tickets if ticket in self._running]
         for force in (False, True):
             futures = [self._waiting[ticket] for ticket in known if not self._waiting[ticket].done()]
@@ -329,10 +397,10 @@ class RayBackend:
             del self._running[ticket]
             future = self._waiting.pop(ticket)
             if future.done() and not future.cancelled():
-                future.exception()  # looked at, so that nobody is told of it
+                future.exception()  # retrieved, so that asyncio does not report it
 
     async def close(self) -> None:
-        """Stops all jobs, and the cluster if it was started here."""
+        """Stop all jobs, and the cluster if it was started here."""
         await self.cancel(list(self._running))
         self._shared.clear()
         if self._started:
@@ -348,14 +416,14 @@ def _run_on_node(
     environment: Mapping[str, str] | None,
     patience: float,
 ) -> TrialAttempt:
-    """Runs on a node: one attempt, in a workspace there."""
+    """Run on a node: one attempt, in a workspace there."""
     executor, scoring = judging
     job = TrialJob(executor, scoring, task, program, repeat, files, environment=environment, patience=patience)
     return asyncio.run(_interruptible(job))
 
 
 async def _interruptible(job: TrialJob) -> TrialAttempt:
-    """Performs a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
+    """Perform a job and wakes up now and then: Ray interrupts a task in a way that only running code notices."""
 
     async def wake() -> None:
         while True:

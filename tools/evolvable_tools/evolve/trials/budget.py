@@ -9,6 +9,7 @@ from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.task import ModelUsage
 from evolvable_tools.evolve.trials.trial import judging_usage
 
@@ -23,17 +24,7 @@ class PriceUnknown(BudgetSpent):
     """The budget is in money alone, and something was spent whose price nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLimits:
-    """The most that may be spent: US dollars, tokens in both directions, model calls, seconds. None: no limit."""
-
-    cost: float | None = None
-    tokens: int | None = None
-    calls: int | None = None
-    wall: float | None = None
-
-
-_NO_LIMITS = BudgetLimits()
+_NO_LIMITS = SpendLimit()
 _NO_USAGE = ModelUsage()
 
 
@@ -74,7 +65,7 @@ _NOTHING = Bill()
 
 
 def to_bill(usage: ModelUsage) -> Bill:
-    """Returns what one piece of work adds to a bill."""
+    """Return what one piece of work adds to a bill."""
     nanos = 0 if usage.cost is None else round(usage.cost * _NANO)
     unpriced = usage.cost is None and (usage.input_tokens + usage.output_tokens + usage.calls) > 0
     return Bill(nanos, int(unpriced), usage.input_tokens, usage.output_tokens, usage.calls)
@@ -98,8 +89,8 @@ class RunBudget:
     and counts as spent.
     """
 
-    def __init__(self, limits: BudgetLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limits = limits or BudgetLimits()
+    def __init__(self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits or SpendLimit()
         self.bill = Bill()
         self.interrupted = Bill()
         self._clock = clock
@@ -121,7 +112,7 @@ class RunBudget:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Counts time while the block runs; blocks within blocks count once."""
+        """Count time while the block runs; blocks within blocks count once."""
         if not self._depth:
             self._since = self._clock()
         self._depth += 1
@@ -133,9 +124,9 @@ class RunBudget:
             self._depth -= 1
 
     def reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
-        """Returns a reservation for work that takes at most so much, or None when it does not fit now.
+        """Return a reservation for work that takes at most so much, or None when it does not fit now.
 
-        It may fit when others are settled. Raises Unpriced.
+        It may fit when others are settled. Raises PriceUnknown.
         """
         if self.bill.unpriced and self.limits.cost is not None and not self._otherwise_limited:
             raise PriceUnknown(
@@ -154,7 +145,7 @@ class RunBudget:
         return any(limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall))
 
     def _short_of(self, upper: ModelUsage, wall: float) -> str:
-        """Returns which limit leaves no room, or ''."""
+        """Return which limit leaves no room, or ''."""
         limits = self.limits
         if limits == _NO_LIMITS:
             return ""
@@ -175,7 +166,7 @@ class RunBudget:
     def settle(
         self, reservation: Reservation, usage: ModelUsage, *, judging: ModelUsage = _NO_USAGE, lost: bool = False
     ) -> None:
-        """Puts what was really spent in the place of what was reserved. judging: what scoring took besides.
+        """Put what was really spent in the place of what was reserved. judging: what scoring took besides.
 
         lost: nobody knows what it was.
         """
@@ -185,11 +176,25 @@ class RunBudget:
             self.interrupted += to_bill(reservation.upper)
 
     def release(self, reservation: Reservation) -> None:
-        """Gives back what was reserved for work that did not take place."""
+        """Give back what was reserved for work that did not take place."""
         del self._reserved[reservation.number]
 
+    @contextmanager
+    def reserving(self, upper: ModelUsage) -> Generator[Callable[[ModelUsage], None]]:
+        """Reserve for one piece of work; yield a function that settles it. What it never settles is released.
+
+        Raises BudgetSpent when it does not fit, PriceUnknown.
+        """
+        reserved = self.reserve(upper)
+        if reserved is None:
+            raise self.spent(upper)
+        try:
+            yield lambda usage: self.settle(reserved, usage)
+        finally:
+            self._reserved.pop(reserved.number, None)
+
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
-        """Remembers what one trial took, for the estimates of the next. judging: what scoring took besides."""
+        """Remember what one trial took, for the estimates of the next. judging: what scoring took besides."""
         if judging != _NO_USAGE:
             usage = _sum_usage(usage, judging)
         if usage != self._most:
@@ -197,11 +202,11 @@ class RunBudget:
         self._longest = max(self._longest, wall)
 
     def upper(self, least: ModelUsage, wall: float) -> tuple[ModelUsage, float]:
-        """Returns the upper estimate of one trial: the most that one took, but at least this."""
+        """Return the upper estimate of one trial: the most that one took, but at least this."""
         return _max_usage(least, self._most), max(wall, self._longest)
 
     def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
-        """Returns the error that says why work of this size does not fit."""
+        """Return the error that says why work of this size does not fit."""
         short = self._short_of(upper, wall) or "money"
         bill = self.bill
         return BudgetSpent(
@@ -211,7 +216,7 @@ class RunBudget:
         )
 
     def take_in(self, ledger: Ledger) -> None:
-        """Adds what the ledger says was spent before it was opened; a ledger that was taken in already adds nothing."""
+        """Add what the ledger says was spent before it was opened; a ledger counts once."""
         if ledger.path not in self._ledgers:
             self._ledgers.add(ledger.path)
             self._replay(ledger.records)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import Executor, remove_stale_workspaces
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
-from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, Task, Trial, TrialOutcome
+from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
+from evolvable_tools.evolve.scorers.registry import score_output
+from evolvable_tools.evolve.task import Rollout, Score, Task, Trial, TrialOutcome, task_fixtures
 from evolvable_tools.evolve.trials.budget import RunBudget
 from evolvable_tools.evolve.trials.scheduler import (
     BatchContext,
@@ -20,6 +22,7 @@ from evolvable_tools.evolve.trials.scheduler import (
     PendingTrial,
     TrialBatch,
     TrialRequest,
+    TrialSettings,
     interleave,
 )
 from evolvable_tools.evolve.trials.trial import (
@@ -35,12 +38,7 @@ from evolvable_tools.evolve.trials.trial import (
 from evolvable_tools.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
     from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
-
-BACKOFF = (5.0, 30.0)
-"""Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
-missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +52,12 @@ class TaskSetScorer:
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
-    judge: "JudgeScorer | None" = None
+    judge: JudgeScorer | None = None
     sandbox: Sandbox | None = None
     registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Returns the score; raises ScorerTrouble."""
-        from evolvable_tools.evolve.scorers import score_output  # not needed where everything is known
-
+        """Return the score; raises ScorerError."""
         return await score_output(
             task.scorer,
             task,
@@ -77,38 +73,13 @@ class TaskSetScorer:
         )
 
     def digest(self, task: Task) -> str:
-        """Returns a hash of the task's scorer, its arguments, and the files that it may run."""
+        """Return a hash of the task's scorer, its arguments, and the files that it may run."""
         spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
         files = _files_digest(self.files) if task.scorer.type == "command" else ""
         judge = self.judge.brain.name if task.scorer.type == "judge" and self.judge else ""
         own = self.registered.get(str(task.scorer.args.get("name"))) if task.scorer.type == "command" else None
         named = f" {own.sha256}" if own else ""
         return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """How trials are run.
-
-    folder: where workspaces are made, for this alone; what a killed process left there is removed. image: names the
-    environment that the executor runs in. passes: the score from which on a trial passes. backoff: seconds before
-    each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
-    that one took. environment: all of it for setup commands, by default ours. patience: seconds beyond a task's time
-    after which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is
-    given up; None: any number. sandbox: what setup commands run in; hidden: folders that they do not see there.
-    """
-
-    folder: Path | None = None
-    image: str = ""
-    passes: float = 1.0
-    backoff: Sequence[float] = BACKOFF
-    upper: ModelUsage = ModelUsage()
-    wall: float = 0.0
-    environment: Mapping[str, str] | None = None
-    patience: float = 60.0
-    breaker: int | None = None
-    sandbox: Sandbox | None = None
-    hidden: tuple[Path, ...] = ()
 
 
 class TrialRunner:
@@ -157,17 +128,17 @@ class TrialRunner:
             remove_stale_workspaces(self.settings.folder)
 
     async def measure(self, requests: Sequence[TrialRequest], batch: str | None = None) -> list[Trial]:
-        """Returns a trial for each request, in the order of the requests; they run with all programs interleaved.
+        """Return a trial for each request, in the order of the requests; they run with all programs interleaved.
 
         A trial that counted before is `cached` and costs nothing. One that infrastructure spoiled is tried again as
         often as there are backoffs, and then comes back as INFRA_ERROR: it is missing, and no verdict.
 
         batch: names the measurement. Asked for again under the same name, also by another process after a kill, it
         goes on where it was and comes to the same trials: what failed for good stays missing, and nothing that it ran
-        itself is `cached`. Under another name, or without one, what is missing is tried anew.
+        itself is `cached`. Under another name, or without one, missing trials run again.
 
-        Raises BudgetSpent after all that is under way has ended, Failing, LedgerError, and what cancels it; what was
-        measured until then is in the ledger.
+        Raises BudgetSpent after all trials under way have ended, TrialsFailing, LedgerError, and what cancels it. The
+        ledger keeps everything measured until then.
         """
         async with self._turn:
             with self.budget.running():
@@ -176,12 +147,12 @@ class TrialRunner:
                 found = self._found(requests, keys, batch)
                 work = self._work(requests, keys, found, batch)
                 if work:
-                    found |= await TrialBatch(batch or "", work, self._means()).run()
+                    found |= await TrialBatch(batch or "", work, self._context()).run()
         passes = self.settings.passes
         return [_as_requested(found[key], request, passes) for key, request in zip(keys, requests, strict=True)]
 
     def key(self, program: Program, task: Task, repeat: int) -> str:
-        """Returns the key of a trial: equal keys are the same trial."""
+        """Return the key of a trial: equal keys are the same trial."""
         return self._key(program.digest, task, repeat)
 
     def _key(self, program: str, task: Task, repeat: int) -> str:
@@ -191,7 +162,7 @@ class TrialRunner:
         return trial_key(program, task.digest, scorer, self.executor.fingerprint, self.settings.image, repeat)
 
     def _found(self, requests: Sequence[TrialRequest], keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
-        """Returns what need not be run. What a named batch has from elsewhere is written down as its own."""
+        """Return what need not be run. What a named batch has from elsewhere is written down as its own."""
         found: dict[str, Trial] = {}
         taken: list[Trial] = []
         for key, (_, task, _) in zip(keys, requests, strict=True):
@@ -213,7 +184,7 @@ class TrialRunner:
         return found
 
     def _of_batch(self, batch: str, key: str) -> Trial | None:
-        """Returns what this batch has come to for a trial, None while it has not."""
+        """Return what this batch has come to for a trial, None while it has not."""
         times, failed = self._known.failed.get((batch, key), (0, None))
         return self._known.ended.get((batch, key)) or (failed if times > len(self.settings.backoff) else None)
 
@@ -230,21 +201,16 @@ class TrialRunner:
                 work[key] = PendingTrial(key, program, task, repeat, times)
         return list(work.values())
 
-    def _means(self) -> BatchContext:
-        settings = self.settings
+    def _context(self) -> BatchContext:
         return BatchContext(
             self.ledger,
             self._backend,
             self.budget,
             self._throttle,
             self._known,
-            settings.backoff,
-            settings.passes,
+            self.settings,
             self._clock,
             self._job,
-            settings.upper,
-            settings.wall,
-            settings.breaker,
             self._intact,
         )
 
@@ -270,16 +236,8 @@ def _files_digest(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def task_fixtures(task: Task, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns the files that a task's workspace begins with, by their paths within it."""
-    if task.files is None:
-        return {}
-    top = task.files.rstrip("/") + "/"
-    return {path.removeprefix(top): data for path, data in files.items() if path.startswith(top)}
-
-
 def _as_requested(trial: Trial, request: TrialRequest, passes: float) -> Trial:
-    """Returns a trial under the name that it was asked for, and with what passes now."""
+    """Return a trial under the name that it was asked for, and with what passes now."""
     outcome = trial.outcome
     if outcome in (TrialOutcome.PASS, TrialOutcome.FAIL) and trial.score is not None:
         outcome = TrialOutcome.PASS if trial.score >= passes else TrialOutcome.FAIL

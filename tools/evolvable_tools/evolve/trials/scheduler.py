@@ -1,8 +1,6 @@
-"""How many trials run at once: more while all goes well, half as many when the provider says it is too much.
+"""Run a batch of trials: how many at once, in which order, and what is recorded.
 
-The order in which a batch runs: all arms take turns on every task, so that nothing which drifts favours one.
-
-One batch of trials under way: what waits, what runs, and what is written down of it.
+All arms take turns on every task, so that a drift favours none of them.
 """
 
 import asyncio
@@ -12,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
@@ -27,6 +26,7 @@ from evolvable_tools.evolve.trials.trial import (
     to_trial,
     trial_fields,
 )
+from evolvable_tools.sandbox import Sandbox
 
 SUCCESSES_TO_RAISE = 20
 """Trials in a row that were not throttled before one more may run at once."""
@@ -58,17 +58,17 @@ class ConcurrencyLimit:
         self._pause = _PAUSE
 
     def wait(self, in_flight: int) -> float:
-        """Returns in how many seconds one more may start beside so many: 0 at once, inf when one has ended."""
+        """Return in how many seconds one more may start beside so many: 0 at once, inf when one has ended."""
         if in_flight >= self.limit:
             return math.inf
         return max(0.0, self._until - self._clock())
 
     def began(self) -> int:
-        """Returns what `ended` wants to know of a trial that begins now."""
+        """Return what `ended` wants to know of a trial that begins now."""
         return self._era
 
     def ended(self, began: int, retry_after: float | None = None) -> None:
-        """Takes in that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
+        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
         without saying how long; None when it did not throttle.
         """
         if retry_after is None:
@@ -87,9 +87,9 @@ class ConcurrencyLimit:
 
 
 def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
-    """Returns the throttle of a run that begins with so many trials at once.
+    """Return the throttle of a run that begins with so many trials at once.
 
-    Whoever wants fewer than usual wants no more than that, ever; else there may be up to 16, or what was wanted.
+    A wish for fewer than usual is the maximum; else there may be up to 16, or what was wanted.
     """
     return ConcurrencyLimit(at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once))
 
@@ -99,7 +99,7 @@ TrialRequest = tuple[Program, Task, int]
 
 
 def interleave(requests: Sequence[TrialRequest]) -> list[int]:
-    """Returns the indices of the requests in the order to run them; the same requests give the same order.
+    """Return the indices of the requests in the order to run them; the same requests give the same order.
 
     Tasks come as the batch first names them, each with all its arms side by side before the next. Which arm of a task
     goes first is decided by the task's hash, so that over a batch none is always the first.
@@ -118,7 +118,7 @@ _MAX_DETAIL = 500  # characters of what the last attempt said
 
 
 class TrialsFailing(EvolvableError):
-    """Attempt after attempt fails for want of infrastructure. What counted before is kept, the rest is tried anew."""
+    """Attempt after attempt fails for want of infrastructure. What counted before is kept, the rest is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,41 @@ class PendingTrial:
     not_before: float = -math.inf
 
 
+BACKOFF = (5.0, 30.0)
+"""Seconds before the first and the second retry of what infrastructure spoiled. A trial that fails once more is
+missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """How trials are run.
+
+    folder: where workspaces are made, for this alone; what a killed process left there is removed. image: names the
+    environment that the executor runs in. passes: the score from which on a trial passes. backoff: seconds before
+    each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
+    that one took. environment: all of it for setup commands, by default ours. patience: seconds beyond a task's time
+    after which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is
+    given up; None: any number. sandbox: what setup commands run in; hidden: folders that they do not see there.
+    """
+
+    folder: Path | None = None
+    image: str = ""
+    passes: float = 1.0
+    backoff: Sequence[float] = BACKOFF
+    upper: ModelUsage = ModelUsage()
+    wall: float = 0.0
+    environment: Mapping[str, str] | None = None
+    patience: float = 60.0
+    breaker: int | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch is run with. backoff: seconds before each retry; as many retries as it has entries.
+    """The collaborators of a batch.
 
-    passes: the score from which on a trial passes. clock: seconds. upper, wall: the least that is reserved for one.
-    breaker: attempts in a row that infrastructure may spoil, None for any number. intact: says why what was measured
-    is worth nothing, as tasks or scorers were changed meanwhile, or ''.
+    clock: seconds. intact: returns why tasks or scorers are not the recorded ones, or ''.
     """
 
     ledger: Ledger
@@ -147,13 +175,9 @@ class BatchContext:
     budget: RunBudget
     throttle: ConcurrencyLimit
     known: TrialCache
-    backoff: Sequence[float]
-    passes: float
+    settings: TrialSettings
     clock: Callable[[], float]
     job: Callable[[PendingTrial], TrialJob]
-    upper: ModelUsage
-    wall: float
-    breaker: int | None = None
     intact: Callable[[], str] = str
 
 
@@ -168,8 +192,8 @@ class _Flight:
 class TrialBatch:
     """Runs work to its end. Used once."""
 
-    def __init__(self, name: str, work: Sequence[PendingTrial], means: BatchContext) -> None:
-        self._name, self._means = name, means
+    def __init__(self, name: str, work: Sequence[PendingTrial], context: BatchContext) -> None:
+        self._name, self._context = name, context
         self._waiting = deque(work)
         self._again: list[PendingTrial] = []
         self._flying: dict[str, _Flight] = {}
@@ -178,42 +202,42 @@ class TrialBatch:
         self._unpriced: PriceUnknown | None = None
 
     async def run(self) -> Mapping[str, Trial]:
-        """Returns the trials by key. Raises BudgetSpent when something could not be started any more, after all that
+        """Return the trials by key. Raises BudgetSpent when something could not be started any more, after all that
         was under way has ended; it is all in the ledger. When it is cancelled, what is under way is stopped. Raises
-        Failing when one attempt after the other is spoiled, once for each named batch.
+        TrialsFailing when one attempt after the other is spoiled, once for each named batch.
         """
-        means = self._means
+        context = self._context
         try:
             while self._waiting or self._again or self._flying:
                 pause = self._start()
                 if self._flying:
                     limit = None if math.isinf(pause) else pause
-                    self._take_in(await means.backend.poll(limit))
+                    self._take_in(await context.backend.poll(limit))
                     self._check_breaker()
                 elif self._unpriced is not None:
                     raise self._unpriced
-                elif math.isinf(pause) or not means.budget.seconds_left:
-                    raise means.budget.spent(*means.budget.upper(means.upper, means.wall))
+                elif math.isinf(pause) or not context.budget.seconds_left:
+                    raise context.budget.spent(*context.budget.upper(context.settings.upper, context.settings.wall))
                 else:
-                    await asyncio.sleep(min(pause, means.budget.seconds_left))
+                    await asyncio.sleep(min(pause, context.budget.seconds_left))
         finally:
-            await means.backend.cancel(list(self._flying))
+            await context.backend.cancel(list(self._flying))
             for flight in self._flying.values():
-                means.budget.settle(flight.reservation, ModelUsage(), lost=True)
+                context.budget.settle(flight.reservation, ModelUsage(), lost=True)
         return self._ended
 
     def _start(self) -> float:
-        """Starts what may start now; returns in how many seconds more may, inf when something must end first."""
-        means = self._means
+        """Start what may start now; returns in how many seconds more may, inf when something must end first."""
+        context = self._context
         starting: list[tuple[PendingTrial, Reservation, int]] = []
-        upper, wall = means.budget.upper(means.upper, means.wall)
+        upper, wall = context.budget.upper(context.settings.upper, context.settings.wall)
         try:
             while True:
                 pause = self._pause(len(starting))
                 if pause:
                     break
                 try:
-                    reservation = means.budget.reserve(upper, wall)
+                    reservation = context.budget.reserve(upper, wall)
                 except PriceUnknown as error:  # what is under way is paid, so it may end
                     self._unpriced, reservation = error, None
                 if reservation is None:
@@ -223,32 +247,32 @@ class TrialBatch:
             self._write_started(starting)
             while starting:
                 work, reservation, in_flight = starting[0]
-                ticket = means.backend.submit(means.job(work))
-                self._flying[ticket] = _Flight(work, reservation, means.throttle.began(), in_flight)
+                ticket = context.backend.submit(context.job(work))
+                self._flying[ticket] = _Flight(work, reservation, context.throttle.began(), in_flight)
                 starting.pop(0)
         except BaseException:
             for _, reservation, _ in starting:
-                means.budget.release(reservation)
+                context.budget.release(reservation)
             raise
         return pause
 
     def _pause(self, starting: int) -> float:
-        """Returns in how many seconds one more may start, as far as the provider and the queue are concerned."""
-        pause = self._means.throttle.wait(len(self._flying) + starting)
+        """Return in how many seconds one more may start, as far as the provider and the queue are concerned."""
+        pause = self._context.throttle.wait(len(self._flying) + starting)
         if self._waiting:
             return pause
         if not self._again:
             return math.inf
-        return max(pause, self._soonest().not_before - self._means.clock(), 0.0)
+        return max(pause, self._soonest().not_before - self._context.clock(), 0.0)
 
     def _soonest(self) -> PendingTrial:
         return min(self._again, key=lambda work: work.not_before)
 
     def _next(self) -> PendingTrial:
-        """Takes what is to start now out of the queue: what is tried again before what is new."""
+        """Take what is to start now out of the queue: what is tried again before what is new."""
         if self._again:
             again = self._soonest()
-            if again.not_before <= self._means.clock():
+            if again.not_before <= self._context.clock():
                 self._again.remove(again)
                 return again
         return self._waiting.popleft()
@@ -256,7 +280,7 @@ class TrialBatch:
     def _write_started(self, starting: Sequence[tuple[PendingTrial, Reservation, int]]) -> None:
         if not starting:
             return
-        self._means.ledger.append_all(
+        self._context.ledger.append_all(
             (
                 "started",
                 {
@@ -273,15 +297,15 @@ class TrialBatch:
         )
 
     def _take_in(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
-        """Settles what has ended, writes it down, and puts what is tried again back into the queue."""
-        means = self._means
-        changed = means.intact() if done else ""
+        """Settle what has ended, writes it down, and puts what is tried again back into the queue."""
+        context = self._context
+        changed = context.intact() if done else ""
         if changed:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
         ended = [(self._flying[ticket], attempt) for ticket, attempt in done]
         trials = [self._trial(flight.work, attempt) for flight, attempt in ended]
-        elapsed = means.budget.elapsed
-        means.ledger.append_all(
+        elapsed = context.budget.elapsed
+        context.ledger.append_all(
             (
                 "trial",
                 trial_fields(
@@ -299,14 +323,14 @@ class TrialBatch:
         )
         for (ticket, attempt), trial in zip(done, trials, strict=True):
             flight = self._flying.pop(ticket)
-            means.budget.settle(flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost)
-            means.budget.learn(trial.usage, trial.wall, trial.judging)
-            means.throttle.ended(flight.era, attempt.rollout.retry_after)
-            means.known.add(self._name, trial, attempt.final)
+            context.budget.settle(flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost)
+            context.budget.learn(trial.usage, trial.wall, trial.judging)
+            context.throttle.ended(flight.era, attempt.rollout.retry_after)
+            context.known.add(self._name, trial, attempt.final)
             spoiled = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
-            if spoiled and flight.work.attempt < len(means.backoff):
-                wait = max(means.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0)
-                again = replace(flight.work, attempt=flight.work.attempt + 1, not_before=means.clock() + wait)
+            if spoiled and flight.work.attempt < len(context.settings.backoff):
+                wait = max(context.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0)
+                again = replace(flight.work, attempt=flight.work.attempt + 1, not_before=context.clock() + wait)
                 self._again.append(again)
                 last = False
             else:
@@ -315,7 +339,7 @@ class TrialBatch:
             self._count(trial, last or attempt.rollout.retry_after is None)
 
     def _count(self, trial: Trial, counts: bool) -> None:
-        """Counts what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last
+        """Count what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last
         time.
         """
         if trial.outcome is not TrialOutcome.INFRA_ERROR:
@@ -325,23 +349,29 @@ class TrialBatch:
             self._why = trial.detail
 
     def _check_breaker(self) -> None:
-        means = self._means
-        if means.breaker is None or self._spoiled < means.breaker or self._name in means.known.broken:
+        context = self._context
+        if (
+            context.settings.breaker is None
+            or self._spoiled < context.settings.breaker
+            or self._name in context.known.broken
+        ):
             return
-        means.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
-        means.known.broke(self._name)
+        context.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
+        context.known.broke(self._name)
         raise TrialsFailing(
             f"{self._spoiled} attempts in a row failed, and none came to a result; the last one said:"
             f" {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}.",
-            "Mend that, and continue the run: they are tried anew. What fails then counts as missing.",
+            "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
         )
 
     def _trial(self, work: PendingTrial, attempt: TrialAttempt) -> Trial:
-        return to_trial(work.key, work.task.id, work.program.digest, work.repeat, attempt, self._means.passes)
+        return to_trial(
+            work.key, work.task.id, work.program.digest, work.repeat, attempt, self._context.settings.passes
+        )
 
 
 def _mark_tampered(attempt: TrialAttempt, why: str) -> TrialAttempt:
-    """Returns an attempt that is counted as nothing, and paid all the same."""
+    """Return an attempt that is counted as nothing, and paid all the same."""
     if attempt.outcome is None or attempt.outcome.counts:
         return replace(attempt, outcome=TrialOutcome.TAMPERED, score=None, detail=why, final=True)
     return attempt

@@ -1,11 +1,4 @@
-"""One attempt at one task: workspace, executor, score. What a backend runs, wherever it runs it.
-
-What every backend is: it is given jobs, and hands back what came of them.
-
-Attempts as tasks of this process's event loop: for executors that wait for commands and networks.
-
-How trials stand in a ledger, and what a ledger says of them.
-"""
+"""One trial: its job, its attempt, the backend protocol, and its records in a ledger."""
 
 import asyncio
 import copyreg
@@ -37,14 +30,14 @@ MAX_SCORINGS = 3
 
 
 class TrialScorer(Protocol):
-    """Judges what came of a task. Can be pickled."""
+    """Scores the rollout of a task. Can be pickled."""
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Returns the score; raises when it has trouble, which never counts as 0."""
+        """Return the score; raises when it has trouble, which never counts as 0."""
         ...
 
     def digest(self, task: Task) -> str:
-        """Returns a hash of all that decides the score of an answer to this task."""
+        """Return a hash of all that decides the score of an answer to this task."""
         ...
 
 
@@ -52,13 +45,13 @@ class TrialScorer(Protocol):
 class TrialJob:
     """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
 
-    files: what the workspace begins with. place: where workspaces are made, by default the system's temporary folder.
-    patience: seconds beyond the task's own time after which the executor is given up. sandbox: what the task's setup
-    runs in, hidden: folders that it does not see there.
+    scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
+    made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
+    executor is given up. sandbox: what the task's setup runs in, hidden: folders that it does not see there.
     """
 
     executor: Executor
-    scoring: TrialScorer
+    scoring: TrialScorer | None
     task: Task
     program: Program
     repeat: int
@@ -72,7 +65,7 @@ class TrialJob:
 
 @dataclass(frozen=True, slots=True)
 class TrialAttempt:
-    """What came of a job: a score, or an outcome without one, with `detail` saying why.
+    """The result of a job: a score, or an outcome without one, with `detail` saying why.
 
     lost: nobody knows what it spent. final: trying again would not help, or was tried already. judging: what all
     scorings of it took.
@@ -88,12 +81,12 @@ class TrialAttempt:
 
 
 def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
-    """Returns an attempt that failed for reasons which say nothing about the program."""
+    """Return an attempt that failed for reasons which say nothing about the program."""
     return TrialAttempt(TrialOutcome.INFRA_ERROR, Rollout(""), detail=detail, lost=lost)
 
 
 async def run_job(job: TrialJob) -> TrialAttempt:
-    """Runs a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
+    """Run a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
     try:
         made = open_workspace(
             job.task,
@@ -109,13 +102,15 @@ async def run_job(job: TrialJob) -> TrialAttempt:
                 return infrastructure_error(rollout, lost=True)
             if rollout.outcome is not None:
                 return TrialAttempt(rollout.outcome, rollout, detail=rollout.detail)
-            return await _score_rollout(job, rollout, work)
+            if job.scoring is None:
+                return TrialAttempt(None, rollout)
+            return await _score_rollout(job, job.scoring, rollout, work)
     except Exception as error:  # setting up failed
         return infrastructure_error(_error_text(error))
 
 
 async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
-    """Returns the rollout, or why there is none."""
+    """Return the rollout, or why there is none."""
     given_up = job.task.timeout_s + job.patience
     try:
         async with asyncio.timeout(given_up) as limit:
@@ -126,11 +121,11 @@ async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
         return f"the executor failed: {_error_text(error)}"
 
 
-async def _score_rollout(job: TrialJob, rollout: Rollout, work: Path) -> TrialAttempt:
+async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
     why, spent = "", ModelUsage()
     for _ in range(MAX_SCORINGS):
         try:
-            score = await job.scoring(job.task, rollout, work)
+            score = await scoring(job.task, rollout, work)
         except Exception as error:
             why = f"the scorer had trouble: {_error_text(error)}"
             spent = add_usage(spent, getattr(error, "usage", ModelUsage()))
@@ -149,32 +144,43 @@ def _error_text(error: Exception) -> str:
 
 
 FinishedJob = tuple[str, TrialAttempt]
-"""The ticket of a job and what came of it."""
+"""The ticket of a job and its attempt."""
 
 
 class TrialBackend(Protocol):
-    """Runs jobs beside each other. It runs each at most once: whether one is tried again is decided by whoever gave
-    it. Used from one event loop.
+    """Runs jobs beside each other. It runs each at most once: the caller decides whether one is tried again.
+    Used from one event loop.
     """
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket. How many run at once is up to the caller."""
+        """Start a job and return its ticket. How many run at once is up to the caller."""
         ...
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done, at most `timeout` seconds, and returns all that are; each is returned once.
+        """Wait until a job is done, at most `timeout` seconds, and return all that are; each is returned once.
 
         A job whose worker died has an infrastructure error. Returns nothing when there are no jobs.
         """
         ...
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs; `poll` returns nothing of them any more. Unknown tickets are passed over."""
+        """Stop these jobs; `poll` returns nothing of them any more. Unknown tickets are passed over."""
         ...
 
     async def close(self) -> None:
-        """Stops all jobs and gives back what was taken. Nothing can be submitted any more."""
+        """Stop all jobs and gives back what was taken. Nothing can be submitted any more."""
         ...
+
+
+async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
+    """Run one job in a backend where nothing else runs, and return its attempt."""
+    ticket = backend.submit(job)
+    try:
+        [(_, attempt)] = await backend.poll()
+    except BaseException:
+        await backend.cancel([ticket])
+        raise
+    return attempt
 
 
 class AsyncioBackend:
@@ -185,14 +191,14 @@ class AsyncioBackend:
         self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
-        """Starts a job and returns its ticket."""
+        """Start a job and return its ticket."""
         self._numbers += 1
         ticket = str(self._numbers)
         self._running[ticket] = asyncio.create_task(_run_ticket(ticket, job))
         return ticket
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Waits until a job is done and returns all that are."""
+        """Wait until a job is done and return all that are."""
         if not self._running:
             return []
         await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -200,14 +206,14 @@ class AsyncioBackend:
         return [self._running.pop(ticket).result() for ticket in ended]
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stops these jobs and waits until their workspaces are gone."""
+        """Stop these jobs and wait until their workspaces are gone."""
         tasks = [self._running.pop(ticket) for ticket in tickets if ticket in self._running]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stops all jobs."""
+        """Stop all jobs."""
         await self.cancel(list(self._running))
 
 
@@ -229,14 +235,14 @@ BROKEN_BATCH = "broken"
 
 
 def trial_key(program: str, task: str, scorer: str, executor: str, image: str, repeat: int) -> str:
-    """Returns the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
+    """Return the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
     fingerprint, the environment's image, and which repeat.
     """
     return hashlib.sha256(json.dumps([program, task, scorer, executor, image, repeat]).encode()).hexdigest()
 
 
 def _shorten_text(text: str) -> str:
-    """Returns a text as it is kept: what was scored was the whole."""
+    """Return a text as it is kept: what was scored was the whole."""
     if len(text) <= MAX_TRIAL_TEXT:
         return text
     half = MAX_TRIAL_TEXT // 2
@@ -244,7 +250,7 @@ def _shorten_text(text: str) -> str:
 
 
 def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttempt, passes: float) -> Trial:
-    """Returns an attempt as it is counted. passes: the score from which on it is a PASS."""
+    """Return an attempt as it is counted. passes: the score from which on it is a PASS."""
     rollout, score = attempt.rollout, attempt.score
     value = score.value if score else None
     outcome = attempt.outcome
@@ -271,7 +277,7 @@ def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttem
 
 
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
-    """Returns the fields of the record of a trial; `about` are those of the record itself."""
+    """Return the fields of the record of a trial; `about` are those of the record itself."""
     written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
     written["usage"] = _usage_fields(trial.usage)
     del written["judging"]
@@ -292,12 +298,12 @@ def _usage_fields(usage: ModelUsage) -> dict[str, Any]:
 
 
 def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
-    """Returns what scoring a trial took, from its record."""
+    """Return what scoring a trial took, from its record."""
     return ModelUsage(**written["judging"]) if "judging" in written else ModelUsage()
 
 
 def parse_trial(written: Mapping[str, Any]) -> Trial:
-    """Returns the trial that a record holds."""
+    """Return the trial that a record holds."""
     fields = dict(written)
     fields["outcome"] = TrialOutcome(fields["outcome"])
     fields["usage"] = ModelUsage(**fields["usage"])
@@ -312,7 +318,7 @@ class TrialCache:
 
     counted: by key, as first run. ended: by batch and key, what a batch has come to. failed: by batch and key, how
     often infrastructure failed, and the last of these. broken: batches in which nothing but infrastructure failed for
-    long; what failed in them is tried anew.
+    long; what failed in them is tried again.
     """
 
     counted: dict[str, Trial] = field(default_factory=dict)
@@ -321,7 +327,7 @@ class TrialCache:
     broken: set[str] = field(default_factory=set)
 
     def take_in(self, records: Iterable[LedgerRecord]) -> None:
-        """Adds what these records say, in their order."""
+        """Add what these records say, in their order."""
         for record in records:
             if record["type"] == "trial":
                 self.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
@@ -329,7 +335,7 @@ class TrialCache:
                 self.broke(record["batch"])
 
     def broke(self, batch: str) -> None:
-        """Forgets what infrastructure spoiled in a batch."""
+        """Forget what infrastructure spoiled in a batch."""
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
         spoiled = [
@@ -339,10 +345,10 @@ class TrialCache:
             del self.ended[place]
 
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
-        """Adds one trial of a batch. final: it is not tried again, whatever it came to."""
+        """Add one trial of a batch. final: it is not tried again, whatever it came to."""
         place = batch, trial.key
         if trial.outcome is TrialOutcome.TAMPERED:
-            return  # to be measured anew, if ever
+            return  # to be measured again, if ever
         if trial.cached:
             full = self.counted.setdefault(trial.key, replace(trial, cached=False))
             self.ended[place] = replace(full, cached=True)
@@ -356,5 +362,5 @@ class TrialCache:
 
 
 def strip_texts(trial: Trial) -> Trial:
-    """Returns the trial without what stands in the ledger already."""
+    """Return the trial without what stands in the ledger already."""
     return replace(trial, output="", trace="", feedback="", detail="")

@@ -1,21 +1,14 @@
-"""Reads one large JSON object piece by piece: its values, and the elements of its lists one at a time.
-
-Holds a history that is being imported in a temporary database of its own, until all of it has been checked.
-"""
+"""Read and check a JSON archive: one large object, piece by piece."""
 
 import base64
 import binascii
 import codecs
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from types import NoneType, TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from types import NoneType
+from typing import IO, Any
 
 from evolvable_store.bundle.export import FORMAT, FORMAT_VERSION, SHAPES, Stream, is_valid_record
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
@@ -23,23 +16,15 @@ from evolvable_store.objects import (
     ABSENT,
     MAX_FILE,
     MAX_FILES,
-    Manifest,
     Tombstone,
-    TreeEntry,
     blob_hash,
     pack,
     pack_tombstone,
-    unpack,
 )
-from evolvable_store.operation import Actor, Intent, Principal
-from evolvable_store.resource import USER_SCOPE, Kind, Ref
-from evolvable_store.storage import connection
-from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
-from evolvable_store.transaction import Packed, ReplayStep
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.operation import Actor, Principal
+from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.import_staging import Errors, ImportStaging
+from evolvable_store.storage.protocol import ReleasePolicy
 
 MAX_PIECE = 48 * 2**20
 """Characters of one value or element: the largest file, every character of it escaped, and some room."""
@@ -148,17 +133,6 @@ def _not_json() -> InvalidArchive:
     )
 
 
-_TABLES = """
-    CREATE TABLE operation (id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE change (
-        position INTEGER PRIMARY KEY, operation INTEGER NOT NULL, ref TEXT NOT NULL, after INTEGER, hash TEXT,
-        files TEXT, latest INTEGER, frozen INTEGER, blobs TEXT, missing INTEGER NOT NULL DEFAULT 0
-    ) STRICT;
-    CREATE INDEX change_ref ON change (ref, position);
-    CREATE TABLE move (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE evidence (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
-"""
 _MAX_INTEGER = 2**53
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OPERATION = {
@@ -181,55 +155,14 @@ _MOVE = {
 _CHANGE = {"operation": (int,), "ref": (str,), "after": (int, NoneType)}
 
 
-@dataclass(frozen=True, slots=True)
-class StagedChange:
-    """One change of the archive. `hash` and `manifest` are there when it made the version `after`."""
+class ArchiveReader:
+    """Reads a JSON archive into the staging database."""
 
-    position: int
-    operation: int
-    after: int | None
-    hash: str
-    manifest: Manifest | None
+    def __init__(self, staging: ImportStaging) -> None:
+        self._staging = staging
 
-
-@dataclass(frozen=True, slots=True)
-class CheckedState:
-    """What checking a change found: the state of its resource after it, and the blobs that its parent has not."""
-
-    latest: int
-    hash: str
-    frozen: bool
-    blobs: tuple[str, ...] = ()
-
-
-class ImportStaging:
-    """A context that ends with everything in it forgotten. Raises InvalidArchive or TooLarge for bad records."""
-
-    def __init__(self, beside: Path) -> None:
-        """beside: the folder on whose disk there is room for the whole archive."""
-        # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
-        self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
-        self._db: Connection = connection.dbapi.connect(
-            str(Path(self._folder.name) / "staging.db"), isolation_level=None
-        )
-        if os.name == "posix":
-            self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
-        self._db.execute("PRAGMA journal_mode=OFF")
-        self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(_TABLES)
-
-    def __enter__(self) -> Self:
-        self._db.execute("BEGIN")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._db.close()
-        self._folder.cleanup()
-
-    def load(self, stream: Stream) -> None:
-        """Reads the whole archive."""
+    def read(self, stream: Stream) -> None:
+        """Check the records of a whole archive and stage them. Raises InvalidArchive or TooLarge."""
         add = {
             "operations": self._add_operation,
             "changes": self._add_change,
@@ -248,7 +181,7 @@ class ImportStaging:
             try:
                 add[key](value)
             # KeyError and TypeError: a member is missing, or an object stands where a text belongs.
-            except (KeyError, TypeError, UnicodeEncodeError, OverflowError, *connection.Errors) as error:
+            except (KeyError, TypeError, UnicodeEncodeError, OverflowError, *Errors) as error:
                 raise _invalid(key, f"{ascii(value)[:80]} cannot be kept ({error})") from error
         _check_header(header)
 
@@ -263,7 +196,7 @@ class ImportStaging:
         if principal not in {None, *Principal} or type(via) is not str:
             raise _invalid("operations", f"{record['id']} has an unknown principal")
         fields = [*(record[key] for key in _OPERATION if key != "id"), principal, via]
-        self._db.execute("INSERT INTO operation VALUES (?, ?)", (record["id"], json.dumps(fields, ensure_ascii=False)))
+        self._staging.add_operation(record["id"], fields)
 
     def _add_change(self, record: dict[str, Any]) -> None:
         _check_shape("changes", record, _CHANGE)
@@ -276,11 +209,7 @@ class ImportStaging:
             raise _invalid("changes", f"one of {ref} has no hash or no files")
         if files is not None:
             _check_files(ref, files)
-            files = json.dumps(files, ensure_ascii=False)
-        self._db.execute(
-            "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)",
-            (record["operation"], str(ref), record["after"], chained, files),
-        )
+        self._staging.add_change(record["operation"], ref, record["after"], chained, files)
 
     def _add_blob(self, record: dict[str, Any]) -> None:
         text, encoded, name = record.get("text"), record.get("base64"), record.get("sha256")
@@ -295,8 +224,7 @@ class ImportStaging:
             return
         if name != blob_hash(data):
             return  # nobody finds it under a name that is not its own
-        row = (name, len(data), *pack(data))
-        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
+        self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
         """Keeps what stands for purged bytes. Where the library has the bytes, or gets them, they are not replaced."""
@@ -306,8 +234,7 @@ class ImportStaging:
         if type(size) is not int or not 0 <= size <= MAX_FILE:
             raise _invalid("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
         at, actor, reason, kind = (str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
-        row = (name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
-        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
+        self._staging.add_blob(name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
 
     def _add_move(self, record: dict[str, Any]) -> None:
         _check_shape("moves of the channel", record, _MOVE)
@@ -316,8 +243,7 @@ class ImportStaging:
         )
         if not known or not all(map(_is_placement, record["placed"])):
             raise _invalid("moves of the channel", f"{ascii(record)[:80]} cannot be read")
-        fields = [record[key] for key in _MOVE]
-        self._db.execute("INSERT INTO move (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+        self._staging.add_move([record[key] for key in _MOVE])
 
     def _add_evidence(self, record: dict[str, Any]) -> None:
         shape = SHAPES.get(str(record.get("type")))
@@ -328,93 +254,7 @@ class ImportStaging:
                 raise _invalid("evidence", f"{key} is {ascii(record.get(key))[:80]}")
         if not is_valid_record(record) or not _is_timestamp(record["at"]):
             raise _invalid("evidence", f"{ascii(record)[:80]} cannot be read")
-        fields = {"type": record["type"], **{key: record[key] for key in shape}}
-        self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
-
-    def evidence(self) -> Iterator[dict[str, Any]]:
-        """Yields the records of evidence in order."""
-        for (fields,) in self._db.execute("SELECT fields FROM evidence ORDER BY position"):
-            yield json.loads(fields)
-
-    def moves(self) -> Iterator[tuple[MoveNote, list[tuple[Ref, ChannelState]]]]:
-        """Yields the moves of the channel in order, each with what it placed."""
-        for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
-            at, actor, reason, session, policy, placed = json.loads(fields)
-            note = MoveNote(at, Actor(actor), reason, session, 0, ReleasePolicy(policy) if policy else None)
-            yield note, [(_ref(text), ChannelState(version, withdrawn)) for text, version, withdrawn in placed]
-
-    def refs(self) -> list[Ref]:
-        """Returns every resource of the archive, in the order of the log."""
-        rows = self._db.execute("SELECT ref FROM change GROUP BY ref ORDER BY min(position)").fetchall()
-        return [_ref(text) for (text,) in rows]
-
-    def changes(self, ref: Ref) -> Iterator[StagedChange]:
-        """Yields the changes of one resource, in order."""
-        query = "SELECT position, operation, after, hash, files FROM change WHERE ref = ? ORDER BY position"
-        for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
-            yield StagedChange(position, operation, after, chained or "", _manifest(files))
-
-    def intent(self, operation: int) -> Intent | None:
-        """Returns what an operation says of itself."""
-        row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
-        if row is None:
-            return None
-        at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
-        known = Principal(principal) if principal is not None else None
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
-
-    def size(self, sha256: str) -> int | None:
-        """Returns how many bytes a blob has, None when it is missing."""
-        row = self._db.execute("SELECT size FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
-        return row and int(row[0])
-
-    def blob(self, sha256: str) -> bytes:
-        """Returns the bytes of a blob that is there."""
-        return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
-
-    def packed(self, sha256: str) -> Packed:
-        """Returns a blob that is there as the library keeps it."""
-        query = "SELECT sha256, size, data, codec FROM blob WHERE sha256 = ?"
-        sha256, size, data, codec = self._db.execute(query, (sha256,)).fetchone()
-        return sha256, size, data, codec
-
-    def judge(self, change: StagedChange, verdict: CheckedState) -> None:
-        """Notes what checking a change found."""
-        self._db.execute(
-            "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
-            (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
-        )
-
-    def latest(self, ref: Ref) -> int:
-        """Returns the highest version of a checked resource."""
-        return int(self._db.execute("SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)).fetchone()[0])
-
-    def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
-        """Returns (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
-        query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
-        return self._db.execute(query, (str(ref), latest)).fetchall()
-
-    def clear_wanted(self) -> None:
-        """Forgets what was noted as missing."""
-        self._db.execute("UPDATE change SET missing = 0 WHERE missing")
-
-    def want(self, ref: Ref, behind: int) -> None:
-        """Notes that the changes of a resource behind this position are missing in the library."""
-        self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
-
-    def wanted_blobs(self) -> Iterator[tuple[str, int]]:
-        """Yields the blobs that missing changes bring, each once, with its size as packed."""
-        query = """SELECT sha256, length(data) FROM blob
-            WHERE sha256 IN (SELECT value FROM change, json_each(change.blobs) WHERE missing)"""
-        yield from self._db.execute(query)
-
-    def wanted(self) -> Iterator[tuple[int, ReplayStep]]:
-        """Yields the missing changes in the order of the log, each with its operation."""
-        query = """SELECT operation, ref, after, latest, hash, frozen, files, blobs FROM change
-            WHERE missing ORDER BY position"""
-        for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
-            packed = tuple(map(self.packed, json.loads(blobs)))
-            yield operation, ReplayStep(_ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed)
+        self._staging.add_evidence({"type": record["type"], **{key: record[key] for key in shape}})
 
 
 def _check_header(header: dict[str, Any]) -> None:
@@ -462,15 +302,6 @@ def _is_timestamp(text: str) -> bool:
     except ValueError:
         return False
     return len(text) <= 40
-
-
-def _ref(text: str) -> Ref:
-    ref = Ref.parse(text)
-    return ref if ref.scope else ref.within(USER_SCOPE)
-
-
-def _manifest(files: str | None) -> Manifest | None:
-    return None if files is None else Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})
 
 
 def _invalid(where: str, why: str) -> InvalidArchive:

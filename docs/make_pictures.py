@@ -1,0 +1,141 @@
+"""Run the commands of the tutorial on a terminal, and draw what they print.
+
+    python docs/make_pictures.py            run every command of docs/tutorial.md and write docs/pictures/*.svg
+    python docs/make_pictures.py --check    run them and write nothing; exit code 1 when one fails
+
+The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
+image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order, as a
+person at a terminal of 98 columns. Needs a POSIX system.
+"""
+
+import argparse
+import fcntl
+import io
+import os
+import pty
+import re
+import secrets
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+TUTORIAL = ROOT / "docs/tutorial.md"
+PICTURES = ROOT / "docs/pictures"
+WIDTH = 98
+HOME = "/home/ada"
+"""The home folder in the pictures; as long as the real one, so that tables keep their layout."""
+
+_BLOCK = re.compile(
+    r"^```console\n(?P<body>.*?)^```\n(?:\n!\[[^\]]*\]\(pictures/(?P<name>[a-z-]+)\.svg\))?",
+    re.MULTILINE | re.DOTALL,
+)
+_CURSOR = re.compile(r"\x1b\[\?25[lh]")
+_ERASED = re.compile(r"[^\n]*(?:\n\r\x1b\[1A|\r)\x1b\[2K")
+"""A line that a progress bar wrote and erased again."""
+_FONTS = re.compile(r"^\s*@font-face \{.*?\}\n", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One block of the tutorial. name: of its picture, None for a block without one."""
+
+    name: str | None
+    commands: tuple[str, ...]
+
+
+def read_scenes(page: Path) -> list[Scene]:
+    """Return the blocks of a page in their order."""
+    return [Scene(block["name"], tuple(_commands(block["body"]))) for block in _BLOCK.finditer(page.read_text("utf-8"))]
+
+
+def _commands(body: str) -> list[str]:
+    found: list[str] = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            found.append(line[2:])
+        elif line.startswith(">") and found:
+            found[-1] += "\n" + line[1:].removeprefix(" ")
+    return found
+
+
+def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
+    """Run one command in a shell on a pseudo-terminal; return its exit code and what it printed, with colours."""
+    keyboard, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, WIDTH, 0, 0))
+    scripts = str(Path(sys.executable).parent)
+    environment = {
+        "HOME": str(home),
+        "PATH": f"{scripts}:/usr/bin:/bin",
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "EVOLVABLE_EMBEDDER": "off",  # it would fetch a model
+        # The account's configuration lies in this home too, not in the one of the account that draws.
+        "PYTHONPATH": str(ROOT / "tests/support/account"),
+        "EVOLVABLE_TEST_ACCOUNT": str(home),
+    }
+    process = subprocess.Popen(
+        ["bash", "-c", command], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=home
+    )
+    os.close(terminal)
+    printed = bytearray()
+    while True:
+        try:
+            piece = os.read(keyboard, 65536)
+        except OSError:  # Linux reports the end of a terminal as an error
+            break
+        if not piece:
+            break
+        printed += piece
+    os.close(keyboard)
+    text = _CURSOR.sub("", printed.decode("utf-8", "replace").replace("\r\n", "\n"))
+    return process.wait(), _ERASED.sub("", text).replace(str(home), HOME)
+
+
+def draw(scene: Scene, outputs: list[str]) -> str:
+    """Return the picture of a block: each command with its output."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    for command, output in zip(scene.commands, outputs, strict=True):
+        typed = Text("$ ", style="bold green")
+        typed.append(command.replace("\n", "\n> "), style="bold")
+        console.print(typed, highlight=False, soft_wrap=False)
+        console.print(Text.from_ansi(output.rstrip("\n")), highlight=False)
+    svg = console.export_svg(title="evolvable", unique_id=f"picture-{scene.name}")
+    # Without fonts from the network the reader's own monospaced font is used; no page of ours loads foreign files.
+    return _FONTS.sub("", svg).replace(" \n", "\n")
+
+
+def main() -> int:
+    """Run the tutorial; return 1 when one of its commands fails."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="run the commands and write no pictures")
+    options = parser.parse_args()
+    home = Path("/tmp", secrets.token_hex(2))  # as long as HOME
+    home.mkdir(mode=0o700)
+    failed = 0
+    try:
+        for scene in read_scenes(TUTORIAL):
+            outputs = []
+            for command in scene.commands:
+                code, output = run_on_terminal(command, home)
+                outputs.append(output)
+                if code:
+                    failed = 1
+                    print(f"exit code {code}: {command}\n{output}", file=sys.stderr)
+            if scene.name and not options.check:
+                (PICTURES / f"{scene.name}.svg").write_text(draw(scene, outputs), encoding="utf-8")
+                print(f"docs/pictures/{scene.name}.svg")
+    finally:
+        shutil.rmtree(home)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""A temporary database that holds an import until all of it is checked."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from evolvable_store.objects import Manifest, TreeEntry, unpack
+from evolvable_store.operation import Actor, Intent, Principal
+from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.storage import connection
+from evolvable_store.storage.protocol import ChannelState, MoveNote, Packed, ReleasePolicy, ReplayStep
+
+if TYPE_CHECKING:
+    from evolvable_store.storage.connection import Connection
+
+_TABLES = """
+    CREATE TABLE operation (id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
+    CREATE TABLE change (
+        position INTEGER PRIMARY KEY, operation INTEGER NOT NULL, ref TEXT NOT NULL, after INTEGER, hash TEXT,
+        files TEXT, latest INTEGER, frozen INTEGER, blobs TEXT, missing INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX change_ref ON change (ref, position);
+    CREATE TABLE move (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
+    CREATE TABLE evidence (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
+    CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
+"""
+Errors = connection.Errors
+"""Errors of a record that cannot be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChange:
+    """One change of the archive. `hash` and `manifest` are there when it made the version `after`."""
+
+    position: int
+    operation: int
+    after: int | None
+    hash: str
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedState:
+    """What checking a change found: the state of its resource after it, and the blobs that its parent has not."""
+
+    latest: int
+    hash: str
+    frozen: bool
+    blobs: tuple[str, ...] = ()
+
+
+class ImportStaging:
+    """The staged archive. Everything is deleted at the end of the context."""
+
+    def __init__(self, beside: Path) -> None:
+        """beside: the folder on whose disk there is room for the whole archive."""
+        # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
+        self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
+        self._db: Connection = connection.dbapi.connect(
+            str(Path(self._folder.name) / "staging.db"), isolation_level=None
+        )
+        if os.name == "posix":
+            self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
+        self._db.execute("PRAGMA journal_mode=OFF")
+        self._db.execute("PRAGMA synchronous=OFF")
+        self._db.executescript(_TABLES)
+
+    def __enter__(self) -> Self:
+        self._db.execute("BEGIN")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+        self._folder.cleanup()
+
+    def add_operation(self, identity: int, fields: list[Any]) -> None:
+        """Add an operation."""
+        self._db.execute("INSERT INTO operation VALUES (?, ?)", (identity, json.dumps(fields, ensure_ascii=False)))
+
+    def add_change(self, operation: int, ref: Ref, after: int | None, chained: str | None, files: Any) -> None:
+        """Add a change."""
+        self._db.execute(
+            "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)",
+            (operation, str(ref), after, chained, None if files is None else json.dumps(files, ensure_ascii=False)),
+        )
+
+    def add_blob(self, sha256: str, size: int, data: bytes, codec: str) -> None:
+        """Add a blob as the library stores it; the first of a name stays."""
+        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", (sha256, size, data, codec))
+
+    def add_move(self, fields: list[Any]) -> None:
+        """Add a move of the channel."""
+        self._db.execute("INSERT INTO move (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+
+    def add_evidence(self, fields: dict[str, Any]) -> None:
+        """Add a record of evidence."""
+        self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+
+    def evidence(self) -> Iterator[dict[str, Any]]:
+        """Yields the records of evidence in order."""
+        for (fields,) in self._db.execute("SELECT fields FROM evidence ORDER BY position"):
+            yield json.loads(fields)
+
+    def moves(self) -> Iterator[tuple[MoveNote, list[tuple[Ref, ChannelState]]]]:
+        """Yields the moves of the channel in order, each with what it placed."""
+        for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
+            at, actor, reason, session, policy, placed = json.loads(fields)
+            note = MoveNote(at, Actor(actor), reason, session, 0, ReleasePolicy(policy) if policy else None)
+            yield note, [(_ref(text), ChannelState(version, withdrawn)) for text, version, withdrawn in placed]
+
+    def refs(self) -> list[Ref]:
+        """Returns every resource of the archive, in the order of the log."""
+        rows = self._db.execute("SELECT ref FROM change GROUP BY ref ORDER BY min(position)").fetchall()
+        return [_ref(text) for (text,) in rows]
+
+    def changes(self, ref: Ref) -> Iterator[StagedChange]:
+        """Yields the changes of one resource, in order."""
+        query = "SELECT position, operation, after, hash, files FROM change WHERE ref = ? ORDER BY position"
+        for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
+            yield StagedChange(position, operation, after, chained or "", _manifest(files))
+
+    def intent(self, operation: int) -> Intent | None:
+        """Returns what an operation says of itself."""
+        row = self._db.execute("SELECT fields FROM operation WHERE id = ?", (operation,)).fetchone()
+        if row is None:
+            return None
+        at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
+        known = Principal(principal) if principal is not None else None
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
+
+    def size(self, sha256: str) -> int | None:
+        """Returns how many bytes a blob has, None when it is missing."""
+        row = self._db.execute("SELECT size FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+        return row and int(row[0])
+
+    def blob(self, sha256: str) -> bytes:
+        """Returns the bytes of a blob that is there."""
+        return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
+
+    def packed(self, sha256: str) -> Packed:
+        """Returns a blob that is there as the library keeps it."""
+        query = "SELECT sha256, size, data, codec FROM blob WHERE sha256 = ?"
+        sha256, size, data, codec = self._db.execute(query, (sha256,)).fetchone()
+        return sha256, size, data, codec
+
+    def judge(self, change: StagedChange, verdict: CheckedState) -> None:
+        """Notes what checking a change found."""
+        self._db.execute(
+            "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
+            (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
+        )
+
+    def latest(self, ref: Ref) -> int:
+        """Returns the highest version of a checked resource."""
+        return int(self._db.execute("SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)).fetchone()[0])
+
+    def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
+        """Returns (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
+        query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
+        return self._db.execute(query, (str(ref), latest)).fetchall()
+
+    def clear_wanted(self) -> None:
+        """Forgets what was noted as missing."""
+        self._db.execute("UPDATE change SET missing = 0 WHERE missing")
+
+    def want(self, ref: Ref, behind: int) -> None:
+        """Notes that the changes of a resource behind this position are missing in the library."""
+        self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
+
+    def wanted_blobs(self) -> Iterator[tuple[str, int]]:
+        """Yields the blobs that missing changes bring, each once, with its size as packed."""
+        query = """SELECT sha256, length(data) FROM blob
+            WHERE sha256 IN (SELECT value FROM change, json_each(change.blobs) WHERE missing)"""
+        yield from self._db.execute(query)
+
+    def wanted(self) -> Iterator[tuple[int, ReplayStep]]:
+        """Yields the missing changes in the order of the log, each with its operation."""
+        query = """SELECT operation, ref, after, latest, hash, frozen, files, blobs FROM change
+            WHERE missing ORDER BY position"""
+        for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
+            packed = tuple(map(self.packed, json.loads(blobs)))
+            yield operation, ReplayStep(_ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed)
+
+
+def _ref(text: str) -> Ref:
+    ref = Ref.parse(text)
+    return ref if ref.scope else ref.within(USER_SCOPE)
+
+
+def _manifest(files: str | None) -> Manifest | None:
+    return None if files is None else Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})

@@ -1,0 +1,268 @@
+"""Decide what a sync does with each directory: its step, whether its content is fit, and whether it is held."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evolvable_store.merge import MergeResult, merge_files
+from evolvable_store.objects import Files, Manifest, make_manifest
+from evolvable_store.operation import Actor, Head, Identity, Principal
+from evolvable_store.resource import MAX_NAME, Kind, Ref, main_file
+from evolvable_store.storage.bindings import Binding, HeldDirectory, WatchedFolder
+from evolvable_store.storage.proposals import Draft
+from evolvable_store.store import Store
+from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
+from evolvable_store.workingcopy.atomic_dir import SINGLE
+from evolvable_store.workingcopy.incoming import (
+    DirectoryIssue,
+    HeldContent,
+    HoldDecision,
+    HoldPolicy,
+    IncomingDirectory,
+    OriginResolver,
+    SyncReport,
+)
+from evolvable_store.workingcopy.status import (
+    DirectoryState,
+    StatusReader,
+    SyncStep,
+    decide_step,
+    is_single,
+    unread_main,
+)
+
+ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
+"""Which actor a principal's operations name; every other change on disk counts as a human's."""
+
+_TEMPORARY = ("unreadable", "it keeps changing")
+"""How reasons begin for which a file was left out that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A directory whose content is to become a version of `ref`.
+
+    how: as in ImportedDirectory. identity: who answers for it.
+    """
+
+    look: DirectoryState
+    ref: Ref
+    how: str
+    identity: Identity
+
+    @property
+    def expected(self) -> int:
+        head = self.look.head
+        return (head.version if head is not None and head.ref == self.ref else None) or 0
+
+
+def edit_kind(look: DirectoryState) -> str:
+    """Return how an edit is reported: new, returned or edited."""
+    if look.binding is None and (look.head is None or look.head.version is None):
+        return "new" if look.head is None else "returned"
+    return "returned" if look.head is not None and look.head.version is None else "edited"
+
+
+class SyncPlan:
+    """The decisions of one working copy. held: the directories that are held, by path."""
+
+    def __init__(
+        self, store: Store, folder: WatchedFolder, looker: StatusReader, identity: Identity, gate: HoldPolicy | None
+    ) -> None:
+        self._store, self._folder, self._looker = store, folder, looker
+        self._identity, self._gate, self._origins = identity, gate, OriginResolver(folder)
+        self._held_files, self._bindings = store.backend.held, store.backend.bindings
+        self.held: dict[str, HeldDirectory] = {}
+
+    def decide(self, look: DirectoryState) -> SyncStep:
+        """Return the next step of a directory that is not held."""
+        head = look.head
+
+        def tree_of(number: int) -> str:
+            assert head is not None
+            return head.tree if number == head.latest else self._store.version(head, number).tree
+
+        return decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
+
+    def decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
+        """Return the step for a directory that is held, None for one that is not, or no longer."""
+        held = self.held.get(look.directory)
+        if held is None:
+            return None
+        living = look.head is not None and look.head.version is not None
+        if look.tree != held.tree or living and look.head is not None and look.head.tree == look.tree:
+            # It was edited, taken away, or is what the library has: it is decided on as any other directory.
+            self._release(look.directory)
+            return None
+        if held.approved:
+            self._release(look.directory)
+            return SyncStep.CHECKOUT if living else None
+        sync.held.append(HeldContent(look.directory, self._ref_of(look), held.proposal))
+        return SyncStep.NOTHING
+
+    def _release(self, directory: str) -> None:
+        self._held_files.release(self._folder, [directory])
+        self.held.pop(directory, None)
+
+    def _ref_of(self, look: DirectoryState) -> Ref:
+        return look.head.ref if look.head is not None else Ref(self._folder.kind, look.name, self._folder.scope)
+
+    def origin(self, look: DirectoryState, ref: Ref) -> Identity:
+        """Return who answers for what a directory holds."""
+        assert look.reading is not None
+        known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
+        return self._origins.identity(look.directory, known, look.reading.files, self._identity)
+
+    def hold(self, edit: Edit, sync: SyncReport) -> bool:
+        """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
+        look, head = edit.look, edit.look.head
+        if edit.identity.principal not in ACTORS:
+            return False
+        assert look.reading is not None and look.tree is not None
+        before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
+        arrival = IncomingDirectory(
+            self._folder, look.directory, edit.ref, head, before, look.reading.files, edit.identity
+        )
+        holding = self._gate(arrival) if self._gate else None
+        if head is not None and head.frozen and head.ref == edit.ref:
+            holding = holding or HoldDecision("a person froze it")
+        if holding is None:
+            return False
+        self._hold_back(arrival, edit.expected, look.tree, holding, sync)
+        return True
+
+    def _hold_back(
+        self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport
+    ) -> None:
+        draft = Draft(arrival.ref, base, arrival.files, holding.reason, findings=holding.findings)
+        proposal = self._held_files.hold(
+            self._folder, arrival.directory, tree, draft, self._store.now(), arrival.identity
+        )
+        sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
+
+    def _is_taken(self, look: DirectoryState) -> bool:
+        """Return whether a directory other than this one, in any folder, holds the resource of this name."""
+        if look.head is None or (look.binding is not None and look.binding.version is not None):
+            return False
+        return any(
+            b.version is not None and (b.folder, b.directory) != (self._folder.id, look.directory) and self._is_there(b)
+            for b in self._bindings.of_resources([look.head.id])
+        )
+
+    def _is_there(self, binding: Binding) -> bool:
+        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
+        return binding.folder != self._folder.id or os.path.lexists(self._folder.path / binding.directory)
+
+    def is_fit(self, look: DirectoryState, sync: SyncReport) -> bool:
+        """Return whether the directory may be imported; report every problem, also those that do not stop it."""
+        assert look.reading is not None
+        kind, name = self._folder.kind, Path(look.directory).name
+        if not look.name:
+            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {ascii(name)}",)))
+            return False
+        main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
+        if main not in look.reading.files:
+            # In the middle of a save, or no resource at all: what is known stays as it is.
+            why = unread_main(kind, look.name, look.reading)
+            if why:
+                self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+                sync.refused.append(DirectoryIssue(look.directory, (why,)))
+            elif look.binding is not None and look.binding.version is not None:
+                sync.refused.append(DirectoryIssue(look.directory, (f"{main}: is missing",)))
+            return False
+        if cut := look.reading.cut_short:
+            # A part of a resource is no version of it: what is known stays as it is.
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(DirectoryIssue(look.directory, (cut,)))
+            return False
+        unread = self._unread(look)
+        if unread:
+            sync.refused.append(DirectoryIssue(look.directory, unread))
+            return False
+        found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
+        stops = blocking_problems(found, strict=False)
+        if stops:
+            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
+            sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
+            return False
+        self._warn(look, found, sync)
+        return True
+
+    def _unread(self, look: DirectoryState) -> tuple[str, ...]:
+        """Return why files of the known version cannot be read now; a file that is not read is not deleted."""
+        assert look.reading is not None
+        failed = {path: why for path, why in look.reading.left_out.items() if why.startswith(_TEMPORARY)}
+        if not failed or look.head is None or not look.head.latest:
+            return ()
+        known = self._store.manifest(look.head)
+        return tuple(
+            f"{path}: {why}; the directory is taken in when it can be read"
+            for path, why in failed.items()
+            if path in known
+        )
+
+    def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
+        assert look.reading is not None
+        texts = [str(problem) for problem in found]
+        texts += [f"{path}: {why}, so it is not kept" for path, why in look.reading.left_out.items()]
+        linked = "it has another name by a hard link, and may be a private file"
+        texts += [f"{path}: {linked}" for path in look.reading.linked]
+        if texts:
+            sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
+
+    def choose_ref(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
+        """Return the resource that an edit becomes a version of. names: those taken in the same batch."""
+        kind, scope = self._folder.kind, self._folder.scope
+        if look.binding is not None and look.head is not None and step is SyncStep.SNAPSHOT:
+            return look.head.ref
+        name, number = look.name, 1
+        taken = step is SyncStep.RENAME or look.head is None and name in names
+        while taken:
+            number += 1
+            name = f"{look.name[: MAX_NAME - 4].rstrip('-')}-{number}"
+            taken = name in names or self._exists(Ref(kind, name, scope))
+        return Ref(kind, name, scope)
+
+    def _exists(self, ref: Ref) -> bool:
+        return self._store.head_or_none(ref) is not None
+
+    def find_version(self, head: Head, tree: str, single: bool) -> int | None:
+        """Return the newest version with this tree, of its single file where `single`."""
+        for past in self._store.backend.versions(head.id, 50):
+            if tree == (self._single_tree(head, past.number) if single else past.tree):
+                return past.number
+        return None
+
+    def _single_tree(self, head: Head, number: int) -> str:
+        entries = self._store.manifest(head, number)
+        return Manifest({SINGLE: entries[SINGLE]}).tree if SINGLE in entries else ""
+
+    def believed_tree(self, look: DirectoryState) -> str:
+        """Return the tree of the files on disk, as a swap knows it; '' for none."""
+        if look.tree is None or look.reading is None or not is_single(self._folder.kind, look.directory):
+            return look.tree or ""
+        return make_manifest({SINGLE: look.reading.files[SINGLE]}).tree if SINGLE in look.reading.files else ""
+
+
+def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
+    """Return the merge; a conflict where it would be invalid though both sides are valid."""
+    merged = merge_files(base, ours, theirs)
+    main = main_path(head.kind, head.name, merged.files)
+    if main in merged.conflicts or not main:
+        return merged
+    wrong = [
+        bool(blocking_problems(find_problems(head.kind, head.name, files), strict=True))
+        for files in (merged.files, ours, theirs)
+    ]
+    if wrong != [True, False, False]:
+        return merged
+    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})))
+
+
+def change_reason(folder: WatchedFolder, edits: Sequence[Edit]) -> str:
+    """Return the reason of the operation that imports these edits."""
+    hows = {edit.how for edit in edits}
+    what = {"new": "taken in from", "returned": "returned to", "edited": "edited in"}
+    verb = what[hows.pop()] if len(hows) == 1 else "changed in"
+    return f"{verb} {folder.path}"

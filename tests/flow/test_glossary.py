@@ -1,0 +1,98 @@
+"""Code, glossary and developer pages name the same things."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import structure
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HEADING = re.compile(r"^\*\*(?P<word>[^*]+)\*\*(?: \((?P<classes>`[^)]+`)\))? —", re.MULTILINE)
+PACKAGES = [ROOT / package for package in structure.PACKAGES]
+SHARED_NAMES = 12
+"""Modules of the product that may have the name of a module in another package."""
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[structure.Module]:
+    return structure.modules()
+
+
+def headings() -> list[re.Match[str]]:
+    return list(HEADING.finditer((DOCS / "glossary.md").read_text(encoding="utf-8")))
+
+
+def names(text: str | None) -> list[str]:
+    return re.findall(r"`(\w+)`", text or "")
+
+
+def test_each_class_name_of_the_product_has_one_meaning(modules):
+    assert structure.repeated(structure.public_classes(modules)) == {}
+
+
+def test_few_modules_share_a_name_and_none_three_times(modules):
+    pairs = ((one.path.stem, one.place) for one in modules if one.path.stem not in structure.SHARED_NAMES)
+    shared = structure.repeated(pairs)
+    assert len(shared) <= SHARED_NAMES
+    assert [places for places in shared.values() if len(places) > 2] == []
+
+
+def test_each_class_that_a_glossary_heading_names_exists(modules):
+    classes = {name for name, _ in structure.public_classes(modules)}
+    named = [name for heading in headings() for name in names(heading["classes"])]
+    assert len(named) > 80
+    assert [name for name in named if name not in classes] == []
+
+
+def test_each_word_of_the_glossary_stands_once_and_in_order():
+    words = [heading["word"] for heading in headings()]
+    assert [word for word, count in Counter(words).items() if count > 1] == []
+    assert words == sorted(words, key=str.casefold)
+
+
+def test_no_class_belongs_to_two_words():
+    named = Counter(name for heading in headings() for name in names(heading["classes"]))
+    assert [name for name, count in named.items() if count > 1] == []
+
+
+def pages() -> list[Path]:
+    return [DOCS / "architecture.md", *sorted((DOCS / "how-to").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_each_file_that_a_developer_page_names_exists(page):
+    """A name such as `evolvable_store/merge.py`, `tests/evolve/test_scorers.py` or `verbs/`."""
+    found = re.findall(r"`([\w./-]+/[\w.-]*)`", page.read_text(encoding="utf-8"))
+    assert found
+    known = [ROOT, *(package.parent for package in PACKAGES), *PACKAGES]
+    assert [path for path in found if not any((root / path).exists() for root in known)] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_each_name_that_a_developer_page_takes_from_a_module_exists(page):
+    """A name such as `evolvable_store.merge.merge_files`."""
+    for name in re.findall(r"`(evolvable_\w+(?:\.\w+)+)`", page.read_text(encoding="utf-8")):
+        assert _exists(name.split(".")), name
+
+
+def _exists(parts: list[str]) -> bool:
+    for cut in range(len(parts), 0, -1):
+        for package in PACKAGES:
+            folder = package.parent.joinpath(*parts[:cut])
+            module = folder.with_suffix(".py") if folder.with_suffix(".py").is_file() else folder / "__init__.py"
+            if module.is_file():
+                return cut == len(parts) or parts[cut] in _defined(module)
+    return False
+
+
+def _defined(module: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        found.update(target.id for target in targets if isinstance(target, ast.Name))
+    return found
