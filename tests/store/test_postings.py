@@ -90,6 +90,7 @@ def waits(store: Store) -> int:
         return count_pending(db)[0]
 
 
+@pytest.mark.process
 def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store, index: Index) -> None:
     chance, done = random.Random(7), Counter[str]()
     there = library(chance, store, MAX_PENDING + 1)
@@ -109,6 +110,7 @@ def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store
     assert done["puts"] > 600 and done["removals"] > 100 and done["settled"] > 3
 
 
+@pytest.mark.process
 def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: Store, index: Index) -> None:
     """What one process settles, another has in its memory still."""
     chance = random.Random(11)
@@ -322,6 +324,7 @@ def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index:
 # What a process keeps
 
 
+@pytest.mark.process
 def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(19)
     there = library(chance, store, FEW + 50)
