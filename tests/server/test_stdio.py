@@ -22,6 +22,8 @@ from mcp import Client, StdioServerParameters
 from mcp_place import Place
 from mcp_types import ElicitResult
 
+pytestmark = pytest.mark.process
+
 SERVER = '''
 import signal, subprocess, sys, time
 import anyio

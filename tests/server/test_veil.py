@@ -12,7 +12,7 @@ from evolvable_store.resource import Ref
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.verbs import edit
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 PERSON, LETTERS = Caller(Actor.HUMAN), Ref.parse("environment:letters")
 ABOUT = "---\nname: letters\ndescription: Letters to friends.\n---\n\nLetters.\n"

@@ -460,6 +460,7 @@ NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"
 SHAPES = st.recursive(st.binary(max_size=30) | st.none(), lambda inner: st.dictionaries(NAMES, inner, max_size=4))
 
 
+@pytest.mark.process
 @posix
 @given(st.dictionaries(NAMES, SHAPES, max_size=5))
 @settings(

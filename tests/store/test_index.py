@@ -486,6 +486,7 @@ def test_fsck_says_when_it_is_not_in_step(store: Store, index: Index) -> None:
     assert "skill:csv" in faults[0] and "postings" in faults[1]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_in_step_after_any_operations(store: Store, index: Index, seed: int) -> None:
     rng = random.Random(seed)

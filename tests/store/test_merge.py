@@ -19,6 +19,7 @@ def numbered(*numbers: int) -> str:
     return "".join(f"line {number}\n" for number in numbers)
 
 
+@pytest.mark.process
 @given(TEXTS, TEXTS)
 def test_a_side_that_changed_nothing_adds_nothing(base: str, changed: str) -> None:
     assert merge_text(base, changed, base) == changed
@@ -26,6 +27,7 @@ def test_a_side_that_changed_nothing_adds_nothing(base: str, changed: str) -> No
     assert merge_text(base, changed, changed) == changed
 
 
+@pytest.mark.process
 @given(TEXTS, TEXTS, TEXTS)
 def test_the_sides_can_be_exchanged(base: str, ours: str, theirs: str) -> None:
     assert merge_text(base, ours, theirs) == merge_text(base, theirs, ours)
@@ -80,6 +82,7 @@ def test_only_line_feeds_end_a_line() -> None:
     assert merge_text("a\r\nb\r\nc\r\n", "A\r\nb\r\nc\r\n", "a\r\nb\r\nC\r\n") == "A\r\nb\r\nC\r\n"
 
 
+@pytest.mark.process
 def test_a_huge_text_is_merged_in_bounded_time() -> None:
     """A stretch of changes too long to compare counts as one change; edits outside of it still merge."""
     base = numbered(*range(100_000))
@@ -198,6 +201,7 @@ def test_names_that_differ_only_by_case_are_a_conflict() -> None:
     assert merge_files(BASE, ours, theirs) == MergeResult(theirs, ("README.md",))
 
 
+@pytest.mark.process
 @given(FILES, FILES)
 def test_files_of_a_side_that_changed_nothing_add_nothing(base: dict[str, File], changed: dict[str, File]) -> None:
     assert merge_files(base, base, changed) == MergeResult(changed, ())
@@ -206,6 +210,7 @@ def test_files_of_a_side_that_changed_nothing_add_nothing(base: dict[str, File],
         assert merge_files(base, changed, base) == MergeResult(changed, ())
 
 
+@pytest.mark.process
 @given(FILES, FILES, FILES)
 def test_a_merge_of_files_can_be_written_and_is_symmetric_when_clean(
     base: dict[str, File], ours: dict[str, File], theirs: dict[str, File]

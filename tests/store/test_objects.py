@@ -51,6 +51,7 @@ def test_a_tree_is_the_sha256_of_sorted_lines() -> None:
     assert manifest.tree == hashlib.sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.process
 @given(files=FILES)
 def test_the_order_of_files_does_not_matter(files: dict[str, File]) -> None:
     backwards = dict(reversed(files.items()))
@@ -58,11 +59,13 @@ def test_the_order_of_files_does_not_matter(files: dict[str, File]) -> None:
     assert hash(make_manifest(files)) == hash(make_manifest(backwards))
 
 
+@pytest.mark.process
 @given(one=FILES, other=FILES)
 def test_manifests_are_equal_exactly_when_the_files_are(one: dict[str, File], other: dict[str, File]) -> None:
     assert (make_manifest(one) == make_manifest(other)) == (one == other)
 
 
+@pytest.mark.process
 @given(files=FILES)
 def test_a_stored_manifest_is_read_back_the_same(files: dict[str, File]) -> None:
     manifest = make_manifest(files)

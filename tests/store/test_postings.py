@@ -90,6 +90,7 @@ def waits(store: Store) -> int:
         return count_pending(db)[0]
 
 
+@pytest.mark.process
 def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store, index: Index) -> None:
     chance, done = random.Random(7), Counter[str]()
     there = library(chance, store, MAX_PENDING + 1)
@@ -109,6 +110,7 @@ def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store
     assert done["puts"] > 600 and done["removals"] > 100 and done["settled"] > 3
 
 
+@pytest.mark.process
 def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: Store, index: Index) -> None:
     """What one process settles, another has in its memory still."""
     chance = random.Random(11)
@@ -255,6 +257,7 @@ def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(stor
         assert scores(index, query) == pytest.approx(brute.scores(query), abs=1e-9)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("loops", [bm25, plain_sums])
 def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
     store: Store, index: Index, loops: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -273,6 +276,7 @@ def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
             assert gained * (1 - COVERAGE + COVERAGE * scored.coverage) == pytest.approx(scored.score, abs=1e-9)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("hurt", ["weights = x'01'", "documents = x'ffff', weights = x'01'"])
 def test_postings_that_cannot_be_are_made_anew(store: Store, index: Index, hurt: str) -> None:
     """SQLite does not notice a bit that was flipped inside of a value."""
@@ -320,6 +324,7 @@ def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index:
 # What a process keeps
 
 
+@pytest.mark.process
 def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(19)
     there = library(chance, store, FEW + 50)

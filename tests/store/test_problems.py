@@ -277,6 +277,7 @@ def test_every_path_that_may_not_be_is_refused_as_a_problem():
         assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: GOOD})) == ["refuse"]
 
 
+@pytest.mark.process
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(Kind), st.text(max_size=20), st.dictionaries(st.text(max_size=20), st.binary(max_size=60)))
 def test_no_content_makes_it_raise(kind, name, contents):

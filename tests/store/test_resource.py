@@ -71,6 +71,7 @@ def test_a_bare_name_is_of_the_kind_that_the_reader_expects() -> None:
     assert Ref.parse("skill:pdf", Kind.MEMORY).kind is Kind.SKILL
 
 
+@pytest.mark.process
 @given(
     kind=st.sampled_from(Kind),
     name=NAMES,

@@ -213,6 +213,7 @@ def run(examples: int, steps: int) -> None:
     run_state_machine_as_test(Library, settings=how)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.process
 def test_random_steps_lead_the_store_and_a_plain_model_to_the_same_state() -> None:
     run(examples=60, steps=40)
 

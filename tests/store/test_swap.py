@@ -133,6 +133,7 @@ def test_no_file_at_all_makes_an_empty_folder(pdf: Path, update: Update) -> None
 NAMES = st.sampled_from(["SKILL.md", "a", "b.md", "Ü.md", "x/a", "x/y/z", "über/ß.md", "a b", ".hidden"])
 
 
+@pytest.mark.process
 @given(st.dictionaries(NAMES, st.builds(File, st.binary(max_size=40), st.sampled_from([PLAIN, EXECUTABLE]))))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_what_is_read(pdf: Path, staging: StagingDirectory, files: dict[str, File]) -> None:
@@ -434,6 +435,7 @@ WRONG = st.recursive(st.none() | st.integers() | st.floats() | st.text(), lambda
 NOTE = {"target": st.sampled_from(["pdf", "a/pdf", "..", "../x", "/etc", "a/../../x", "a\\..\\x", "", "./x", "x\0"])}
 
 
+@pytest.mark.process
 @given(st.fixed_dictionaries({}, optional={**dict.fromkeys((*FORGED, "drop", "more"), WRONG), **NOTE}) | WRONG)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_note_says_nothing_outside_of_the_root_changes(tmp_path: Path, note: object) -> None:

@@ -21,7 +21,10 @@ from evolvable_store.workingcopy.openat import move, open_real
 from evolvable_store.workingcopy.staging_dir import open_staging
 from evolvable_store.workingcopy.tree_reader import read_folder
 
-pytestmark = pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="looks names up in open directories")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="looks names up in open directories"),
+]
 
 SWAPPER = """
 import os, sys

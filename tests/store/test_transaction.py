@@ -586,6 +586,7 @@ def test_threads_that_write_at_once_lose_nothing(store: Store, put: Put) -> None
     assert_sound(store)
 
 
+@pytest.mark.process
 def test_a_reader_sees_an_operation_whole_or_not_at_all(store: Store) -> None:
     """Two skills that always move together are never seen apart by one reading of the heads."""
     stop, torn = threading.Event(), []

@@ -247,6 +247,7 @@ def test_a_damaged_header_is_refused(tmp_path: Path) -> None:
     assert "backup" in refusal.value.hint
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
 def test_a_file_cut_short_is_refused_or_right(tmp_path: Path, part: float) -> None:
     content = filled(tmp_path, versions=20)
@@ -365,6 +366,7 @@ def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
 # Bad moments
 
 
+@pytest.mark.process
 def test_a_library_that_others_keep_busy_is_given_up_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

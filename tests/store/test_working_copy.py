@@ -706,6 +706,7 @@ def fill_up(folder: Path, count: int) -> None:
         (folder / f"{number:05}.txt").write_text("x", encoding="utf-8")
 
 
+@pytest.mark.process
 def test_of_a_directory_with_too_many_files_no_part_becomes_a_version(desk):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)

@@ -67,6 +67,7 @@ def test_a_copy_in_other_words_is_reported_with_what_is_shared(
     assert pair.said.startswith(f"skill:{name} and skill:{other} answer the same questions (")
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("office")
 def test_one_trigger_that_two_claim_is_reported_however_different_they_are(library: Library, skill: Skill):
     skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("What is new?", "roses"))

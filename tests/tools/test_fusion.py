@@ -236,6 +236,7 @@ def thirty(skill: Skill, office: Mapping[str, str]) -> Iterator[None]:
     yield
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("thirty")
 @pytest.mark.parametrize("cosines", [None, {"pdf-forms": 0.6, "pdf-forms-copy": 0.6}])
 def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(

@@ -213,6 +213,7 @@ def test_a_long_task_costs_no_more_than_its_first_words(library: Library):
     assert huge < 3 * short + 0.02
 
 
+@pytest.mark.process
 def test_many_triggers_that_begin_with_one_word_make_no_task_slow(library: Library):
     crowd(library, 100, lambda n: f"merge topic{n}")
     ordinary, hot = seconds(

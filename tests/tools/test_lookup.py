@@ -254,6 +254,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("office")
 def test_every_hostile_text_is_only_a_task_or_a_trigger(index: Index, teach: Teach) -> None:
     for number, text in enumerate(text for text in HOSTILE if len(text) < 200 and text.isprintable()):

@@ -53,6 +53,7 @@ def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
     assert "importer" not in text_of(back, ARCHIVE)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", MEMORY_CAPS)
 def test_a_memory_keeps_its_caps_and_loses_nothing(name):
     files, said = {}, [f"Fact number {n} is about topic{n} and matter{n}." for n in range(150)]

@@ -129,6 +129,7 @@ def test_at_most_one_ordinary_string_in_a_thousand_is_changed() -> None:
     assert len(changed) * 1_000 <= len(texts), changed[:5]
 
 
+@pytest.mark.process
 def test_no_text_of_anchors_makes_it_slow() -> None:
     anchors = sorted({anchor for rule in load_rules() for anchor in rule.anchors})
     for unit in (

@@ -295,6 +295,7 @@ def test_a_command_without_an_answer_says_why(command: Callable[..., CommandMode
     assert said in str(refused(command(script)))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [[], [""], ["/nowhere/at-all"], ["/"], ["a\0b"]])
 def test_a_command_that_cannot_be_started_is_named(words: list[str]) -> None:
     error = refused(CommandModel(words))
@@ -302,6 +303,7 @@ def test_a_command_that_cannot_be_started_is_named(words: list[str]) -> None:
     assert "cannot be started" in str(error) or "is empty" in str(error)
 
 
+@pytest.mark.process
 def test_a_long_prompt_to_a_command_that_reads_nothing_blocks_nobody(command: Callable[..., CommandModel]) -> None:
     request = Request("Choose one.", "x" * 5_000_000, SCHEMA)
 
@@ -326,6 +328,7 @@ def gone(process: int) -> bool:
     return False
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 def test_at_the_timeout_the_command_and_its_children_are_killed(
     command: Callable[..., CommandModel], tmp_path: Path
@@ -336,6 +339,7 @@ def test_at_the_timeout_the_command_and_its_children_are_killed(
     assert all(gone(process) for process in json.loads((tmp_path / "ids").read_text()))
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 def test_a_child_that_outlives_its_command_holds_up_nobody(
     command: Callable[..., CommandModel], tmp_path: Path
@@ -346,6 +350,7 @@ def test_a_child_that_outlives_its_command_holds_up_nobody(
     assert all(gone(process) for process in json.loads((tmp_path / "ids").read_text()))
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="waits on a named pipe")
 def test_a_thinker_that_is_closed_leaves_no_command_running(
     command: Callable[..., CommandModel], tmp_path: Path
@@ -363,6 +368,7 @@ def test_a_thinker_that_is_closed_leaves_no_command_running(
     assert "ended with exit code -9" in said[0]
 
 
+@pytest.mark.process
 def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., CommandModel], tmp_path: Path) -> None:
     script = "print(json.dumps({'choice': 'A', 'why': os.getcwd() + '|' + os.environ.get('MARK', '')}))"
     thinker = command(script, folder=tmp_path, environment={"MARK": "here"})

@@ -136,6 +136,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.alone
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_no_text_makes_it_slow(attack: str) -> None:

@@ -115,6 +115,7 @@ def test_a_result_that_claims_to_be_a_persons_refusal_is_not_one(tmp_path, tool)
     assert not {signal.code for signal in signals(session)} & LEARNABLE
 
 
+@pytest.mark.process
 def test_a_session_with_nothing_to_learn_asks_nobody_and_says_why(library, tmp_path):
     for one in ALL:
         if not one.learn:
@@ -310,6 +311,7 @@ def prefers_for(reviewed, text):
     return {"kind": "preference", "claim": text, "text": text, "target": "memory:USER", "evidence": [cited]}
 
 
+@pytest.mark.process
 def test_no_byte_of_a_secret_reaches_the_store_or_the_model(library, tmp_path, caplog):
     """Through an API that is asked about every session, and a model that repeats what it can."""
     outputs = (run(f"cat {i}", text) for i, text in enumerate(secrets()))

@@ -135,6 +135,7 @@ def test_the_same_files_are_judged_the_same_in_any_order():
     assert scan(None, files, Kind.SKILL) == scan(None, dict(reversed(files.items())), Kind.SKILL)
 
 
+@pytest.mark.process
 @pytest.mark.alone
 @pytest.mark.parametrize(
     "unit",

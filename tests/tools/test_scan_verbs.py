@@ -132,6 +132,7 @@ def test_whoever_answers_for_an_import_gets_all_of_it_with_warnings(library, per
     assert "instruction.disable" in taken.warnings[0]
 
 
+@pytest.mark.process
 def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_path):
     with Library.open(tmp_path / "other", create=True) as other:
         for name, text in (("asked", ASKED), ("good", "Fill it in.")):
@@ -179,6 +180,7 @@ def succeed(library, name, sessions):
         verified(library, name, f"{name}-{number}", "succeeded")
 
 
+@pytest.mark.process
 def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_itself(library, agent, person, skill):
     for name, caller in (("forms-a", person), ("forms-b", agent)):
         skill(name, description="Fill and merge tax forms.", caller=caller)

@@ -387,6 +387,7 @@ def test_the_list_says_what_was_taken_in_and_what_went_on_since(library: Library
     assert states() == ["yes"]
 
 
+@pytest.mark.process
 @pytest.mark.alone
 def test_ten_megabytes_are_read_in_two_seconds_and_little_memory(tmp_path: Path) -> None:
     rng = random.Random(3)

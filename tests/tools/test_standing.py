@@ -57,6 +57,7 @@ def test_of_two_that_fit_alike_the_one_that_succeeded_comes_first(library: Libra
     assert order(library)[0] == f"skill:{proven}"
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("twins")
 def test_the_share_of_successes_among_the_known_ends_counts(library: Library) -> None:
     used(library, "forms-a", "succeeded", 4)
@@ -66,6 +67,7 @@ def test_the_share_of_successes_among_the_known_ends_counts(library: Library) ->
     assert order(library)[0] == "skill:forms-b"
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("twins")
 def test_many_successes_are_worth_more_than_one_even_with_a_failure_among_them(library: Library) -> None:
     used(library, "forms-a", "succeeded")
@@ -75,6 +77,7 @@ def test_many_successes_are_worth_more_than_one_even_with_a_failure_among_them(l
     assert order(library)[0] == "skill:forms-b"
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("twins")
 @pytest.mark.parametrize("outcome", ["abandoned", "unknown"])
 def test_an_end_that_nobody_knows_moves_nothing(library: Library, outcome: str) -> None:
@@ -85,6 +88,7 @@ def test_an_end_that_nobody_knows_moves_nothing(library: Library, outcome: str) 
     assert order(library) == before
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("twins")
 def test_proof_does_not_lift_what_fits_less(library: Library, skill: Skill) -> None:
     used(library, "other-0", "succeeded", 20)
@@ -105,6 +109,7 @@ def test_without_any_proof_the_nearer_scope_comes_first(library: Library, skill:
     assert order(library)[:2] == ["skill:forms-b", "skill:acme/forms-c"]
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("twins")
 def test_who_is_called_by_name_is_not_overtaken(library: Library) -> None:
     used(library, "forms-b", "succeeded", 20)

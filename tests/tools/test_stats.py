@@ -19,6 +19,8 @@ from evolvable_tools.outcomes.usage_report import stats
 from evolvable_tools.verbs import edit, load
 from evolvable_tools.verbs.search import find_skill
 
+pytestmark = pytest.mark.process
+
 PDF = Ref.parse("pdf")
 
 

@@ -122,6 +122,7 @@ def test_only_a_line_feed_ends_a_line_in_a_diff(library, agent, skill):
     assert "-a\u2028b\u0085c\n+A\u2028b\u0085c\n" in resource_history(library, agent, PDF, from_version=1).diff
 
 
+@pytest.mark.process
 def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
     skill("pdf")
     edit.update_resource(library, agent, PDF, "x", files={"big.md": "line\n" * 20_000})

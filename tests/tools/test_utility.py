@@ -4,6 +4,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.storage.evidence import Grade, Outcome, ReportedOutcome, Use
@@ -54,6 +56,7 @@ def learned(home: Path, skill_text: str, order: random.Random) -> dict[str, tupl
         return {f"{ids[resource]}/{kind}": (q.value, q.n) for (resource, kind), q in found.items()}
 
 
+@pytest.mark.process
 def test_q_comes_from_the_log_alone_whatever_the_order_it_was_stored_in(tmp_path):
     found = [learned(tmp_path / str(seed), "text", random.Random(seed)) for seed in range(4)]
 
