@@ -1,7 +1,7 @@
 """What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -90,7 +90,8 @@ class RunSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they stand in the ledger."""
-        return asdict(self) | {"executor": dict(self.executor), "scorers": {**self.scorers}}
+        plain = replace(self, executor=dict(self.executor), scorers=dict(self.scorers))  # asdict copies no proxy
+        return asdict(plain)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":

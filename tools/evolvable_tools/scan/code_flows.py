@@ -253,8 +253,19 @@ def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> I
             or one.text.startswith("|")
             or "dangerously" in match[0]
         )
-        severity = _L if is_new and shown else _M
+        unchecked = _UNCHECKED_PEER.search(match[0]) is not None and _reaches_others(one.text)
+        severity = _L if is_new and shown and not unchecked else _M
         yield Finding("option.weak", severity, path, one.line, excerpt, why, "Leave the check on.")
+
+
+_UNCHECKED_PEER = re.compile(
+    r"insecure|certificate|verify|unauthorized|strict-?ssl|cert_none|trusted-host|-[a-z]*k[a-z]*$"
+)
+
+
+def _reaches_others(text: str) -> bool:
+    """Return whether a line names an address of another machine, which is then not checked."""
+    return any(not _LOCAL.search(match[1]) for match in _URL_HOST.finditer(text))
 
 
 _RECOMMENDS = re.compile(
@@ -399,10 +410,15 @@ def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not sends and not sends_now:
         return
+    if _KEY_IN_ADDRESS.search(new):
+        yield "program.key-in-address", "it puts a value of the environment into an address"
     if _REMOTE_CODE.search(new):
         yield "program.remote-code", "it runs what an address serves"
 
 
+_KEY_IN_ADDRESS = re.compile(
+    r"[?&][\w.-]{1,40}=(?:\{\}|%s)?[\"'`]?\s?(?:[+.%]|\$?\{|,|\.format\()?\s?\(?(?:os\.environ|os\.getenv|getenv|process\.env|env\[)"
+)
 _KEY = re.compile(r"environ|process\.env|\$\{?\w*(?:token|key|secret|url)\b|getenv")
 
 

@@ -338,7 +338,8 @@ def _pieces(text: str) -> tuple[str, ...]:
     rest = ""
     for piece in _SENTENCE_END.split(text.replace("**", "")):
         rest = f"{rest}{piece}"
-        if _ABBREVIATION.search(piece) and len(rest) < 400:
+        # A point inside of a code span ends no sentence: `rsync -a . HOST:/in` is one command.
+        if (_ABBREVIATION.search(piece) or rest.count("`") % 2) and len(rest) < 400:
             rest += " "
             continue
         found.append(rest.strip())
