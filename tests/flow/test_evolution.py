@@ -9,7 +9,7 @@ import pytest
 from evolution_place import EDITS, EvolutionPlace, Proposer, answer_to, texts_of
 from order_emails import INVOICES
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are stopped by signals here")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name == "nt", reason="processes are stopped by signals here")]
 
 
 @pytest.fixture
@@ -29,7 +29,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[EvolutionPlace, Prop
         return place, api, place.status()
 
 
-@pytest.mark.process
 def test_a_real_gain_is_found_and_promoted_while_what_is_useless_or_harmful_is_refused(done):
     place, _, status = done
     said = [event["what"] for event in status["events"]]
@@ -78,7 +77,6 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
     assert "not what was evaluated" in refused.err and "By hand." in live.read_text(encoding="utf-8")
 
 
-@pytest.mark.process
 def test_a_run_is_handed_off_stopped_and_continued_from_other_processes(place):
     """Every step is another process: the one that began it, those that answer, the one that stops it."""
     run = place.begin("--iterations", "1")

@@ -78,6 +78,7 @@ def test_a_broken_response_ends_the_wait_for_it(rest):
     assert message.id == 3
 
 
+@pytest.mark.process
 @given(st.binary(max_size=200).map(lambda data: data.replace(b"x", b"\n")), st.lists(st.integers(0, 200), max_size=9))
 def test_lines_are_the_same_however_the_stream_is_cut(data, cuts):
     lines = Lines()

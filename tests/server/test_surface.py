@@ -16,7 +16,7 @@ from evolvable_server.mcp.server import TOOLS_FILE, LibraryServer
 from evolvable_server.mcp.tools import add_tool
 from evolvable_server.serving import Serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
 
@@ -72,7 +72,6 @@ async def test_what_is_listed_before_a_tool_is_made_is_what_it_says_of_itself(tm
         serving.close()
 
 
-@pytest.mark.process
 async def test_the_tool_list_is_that_of_the_file(reader):
     """Descriptions and schemas are what a model reads: a change to them is deliberate."""
     listed = as_json((await reader.list_tools()).tools)
@@ -80,7 +79,6 @@ async def test_the_tool_list_is_that_of_the_file(reader):
     assert listed == json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.process
 async def test_every_tool_is_annotated_and_only_what_takes_away_is_destructive(modern):
     """Codex runs a tool without asking only when destructiveHint and openWorldHint are both false."""
     tools = (await modern.list_tools()).tools
@@ -101,7 +99,6 @@ async def test_the_first_line_of_the_instructions_says_what_this_is_and_when_to_
     assert "find_skill" in first and "before" in first
 
 
-@pytest.mark.process
 async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(place, era):
     """The whole of the product in one go."""
     async with place.client(era) as client:
@@ -146,7 +143,6 @@ async def test_a_skill_is_found_loaded_changed_looked_up_restored_and_undone(pla
         ]
 
 
-@pytest.mark.process
 async def test_a_new_skill_is_created_in_the_folder_and_found_at_once(place, era):
     text = "---\nname: tides\ndescription: Predict tides at a harbour.\n---\n\nAsk for the harbour.\n"
     async with place.client(era) as client:
@@ -239,7 +235,6 @@ def _text(case):
     return text if isinstance(text, str) else None
 
 
-@pytest.mark.process
 async def test_skills_are_concrete_resources_with_a_template_beside_them(place, era):
     place.save("pdf", "A reference.\n", "references/forms guide.md")
     async with place.client(era) as client:
@@ -283,7 +278,6 @@ async def test_the_prompt_loads_a_skill_and_its_argument_completes(reader):
     assert done.completion.values == ["pdf"]
 
 
-@pytest.mark.process
 async def test_the_session_of_the_client_is_kept_with_what_it_changes(place, monkeypatch):
     monkeypatch.setattr(type(place), "environment", {**place.environment, "CLAUDE_CODE_SESSION_ID": "claude-1"})
     async with place.client("modern") as client:
@@ -300,7 +294,6 @@ async def test_the_session_of_the_client_is_kept_with_what_it_changes(place, mon
     assert (pdf["versions"][0]["session"], csv["versions"][0]["session"]) == ("claude-1", "codex-1")
 
 
-@pytest.mark.process
 async def test_where_no_session_is_named_the_server_process_is_one(place):
     async with place.client("modern") as client:
         for ref in ("pdf", "csv"):
