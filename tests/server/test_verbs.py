@@ -99,6 +99,7 @@ def test_the_arguments_of_a_tool_are_those_of_its_verb(tool):
     assert set(schema["inputSchema"]["properties"]) - taken == OWN_ARGUMENTS.get(tool, set())
 
 
+@pytest.mark.process
 def test_the_registry_imports_nothing_heavy():
     """It is read before a server's first answer."""
     code = "import sys, evolvable_tools.verbs.registry; print([n for n in sys.modules if n.startswith('evolvable_')])"
