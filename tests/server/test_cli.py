@@ -678,7 +678,7 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
             "conflicts": [],
         }
     ]
-    assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "step"]
+    assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "sync"]
 
     assert "is not watched any more" in run("folders", "drop", tmp_path / "skills").out
     assert run("folders").out == "No folder is watched. `evolvable init FOLDER` watches one.\n"

@@ -93,7 +93,7 @@ def test_a_wrong_path_is_a_problem_that_connect_mends(run: CommandLine, command:
     codex(run, [command, "serve"])
 
     found = problems(run)
-    assert said in found and "`evolvable connect codex` mends it" in found
+    assert said in found and "`evolvable connect codex` fixes it" in found
     run("connect", "codex")
     assert problems(run) == ""
 

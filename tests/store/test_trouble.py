@@ -29,7 +29,7 @@ from evolvable_store.errors import (
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage import connection, sqlite
+from evolvable_store.storage import connection, migrations, sqlite
 from evolvable_store.store import Store
 
 FILE = "library.db"
@@ -442,7 +442,7 @@ def without_the_fix(monkeypatch: pytest.MonkeyPatch, yes: bool = True) -> None:
 def test_a_sqlite_without_the_fix_reads_beside_one_that_has_it_and_does_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "JOURNAL_SECONDS", 0.05)
+    monkeypatch.setattr(migrations, "JOURNAL_SECONDS", 0.05)
     content = filled(tmp_path)
     without_the_fix(monkeypatch, False)
     with Store.open(tmp_path) as safe:
