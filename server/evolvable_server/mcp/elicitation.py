@@ -334,10 +334,13 @@ def _named(ids: Sequence[int]) -> str:
 def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     """Return the findings in the order of reading, because clients show the first lines of a question alone.
 
-    Of equal severity, findings in a line of a file precede capabilities of the resource.
+    Of equal severity, findings in a line of a file precede capabilities of the resource, and what a command does
+    precedes where it connects to.
     """
     ranks = {severity: rank for rank, severity in enumerate(type(findings[0].severity))} if findings else {}
-    return sorted(findings, key=lambda found: (ranks[found.severity], not found.path))
+    return sorted(
+        findings, key=lambda found: (ranks[found.severity], not found.path, not found.rule.startswith("command."))
+    )
 
 
 def _result(structured: dict[str, Any]) -> types.CallToolResult:
