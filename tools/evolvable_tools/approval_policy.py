@@ -189,7 +189,7 @@ def dump_scan(found: Scan) -> str | None:
 
 
 def load_scan(text: str | None) -> Scan:
-    """Return the scan that `kept` wrote."""
+    """Return the scan that `dump_scan` wrote."""
     if text is None:
         return NOTHING
     fields = json.loads(text)
