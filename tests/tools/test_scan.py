@@ -2,17 +2,20 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from zlib import crc32
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from samples import attacks
 
 from evolvable_store.resource import Kind
 from evolvable_tools.scan import classifier
 from evolvable_tools.scan.scanner import scan
 from evolvable_tools.scan.semantic_rules import analyse_sentence
-from evolvable_tools.scan.text_analysis import Sentence, TextPart
+from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "hostile_skills.json").read_text(encoding="utf-8"))["cases"]
 HEAD = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n"
@@ -200,3 +203,33 @@ def test_the_classifier_hashes_what_it_names():
     spoken = analyse_sentence(sentence)
 
     assert classifier.hashed(spoken) == {crc32(one.encode()) & classifier.MASK for one in classifier.features(spoken)}
+
+
+_LINES = st.sampled_from(
+    ["", "", "---", "```", "~~~", "````", "# Safety", "- never delete it", "Ask first. Then run it.", "| a | b |"]
+    + [
+        "<!-- hidden",
+        "words -->",
+        "    code",
+        "# note that is long enough",
+        "x = 1",
+        "> quoted: yes. No.",
+        "  ",
+        "e.g. a",
+    ]
+)
+
+
+@pytest.mark.parametrize("path", ["SKILL.md", "run.py"])
+@given(st.lists(_LINES, max_size=14), st.lists(_LINES, max_size=4), st.lists(_LINES, max_size=4), st.data())
+def test_the_difference_of_two_texts_is_that_of_all_their_sentences(path, common, gone, new, data):
+    place = data.draw(st.integers(0, len(common)))
+    before, after = (TextView(path, "\n".join([*common[:place], *middle, *common[place:]])) for middle in (gone, new))
+
+    def counted(sentences):
+        return Counter((one.part, one.text) for one in sentences)
+
+    added, removed = sentence_diff(before, after)
+
+    assert counted(added) == counted(parts(after)) - counted(parts(before))
+    assert counted(removed) == counted(parts(before)) - counted(parts(after))

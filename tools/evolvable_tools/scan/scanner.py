@@ -39,14 +39,12 @@ def judge_difference(
         added, removed = sentence_diff(old, view)
         yield from _of_file(view, old, added, known, is_new)
         if removed and _is_document(path):
-            yield from find_weakened(path, added, removed, parts(view))
+            yield from find_weakened(path, added, removed, [view])
         if old is not None and path.casefold() == main:
             yield from frontmatter_findings(old, view)
     for path in before.keys() - after.keys():
         if _is_document(path):
-            yield from find_weakened(
-                path, [], list(parts(before[path])), [one for v in after.values() for one in parts(v)]
-            )
+            yield from find_weakened(path, [], parts(before[path]), after.values())
 
 
 def _is_document(path: str) -> bool:

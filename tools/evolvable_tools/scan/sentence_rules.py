@@ -8,11 +8,20 @@ speaks of any of these.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from evolvable_tools.scan import Finding, FindingSeverity
-from evolvable_tools.scan.text_analysis import MAX_EXCERPT, Sentence, TextPart, escape_unprintable, tokens, windows
+from evolvable_tools.scan.text_analysis import (
+    MAX_EXCERPT,
+    Sentence,
+    TextPart,
+    TextView,
+    escape_unprintable,
+    parts,
+    tokens,
+    windows,
+)
 
 _START = r"(?:^|[.;:!?(|>\u2013\u2014,\"'*_-]\s{0,3}|\b(?:and|but|or|you|please|agents?|always|then|we|it|they|so|also|must|important|note)\s)"
 _FORBIDS = re.compile(
@@ -156,11 +165,11 @@ class _Rule:
 
 
 def find_weakened(
-    path: str, added: Sequence[Sentence], removed: Sequence[Sentence], after: Sequence[Sentence]
+    path: str, added: Sequence[Sentence], removed: Sequence[Sentence], after: Iterable[TextView]
 ) -> Iterator[Finding]:
     """Yield a finding for each prohibition, question or safety heading that goes away or becomes weaker.
 
-    after: all sentences of the new text; a rule that stands elsewhere in it is not taken away.
+    after: the new texts; a rule that stands elsewhere in them is not taken away.
     """
     lost = [one for one in removed if _is_rule(one)]
     if not lost:
@@ -168,8 +177,9 @@ def find_weakened(
     if sum(one.part is not TextPart.CODE for one in removed) > _SMALL:
         lost = [one for one in lost if one.part is TextPart.HEADING or _SENSITIVE.search(one.text)]
     new = [_Rule(one, sentence_content(one.text)) for one in added if one.part is not TextPart.CODE]
-    headings = [one for one in after if one.part is TextPart.HEADING]
-    every = [_Rule(one, sentence_content(one.text)) for one in after if one.part is not TextPart.CODE and _is_rule(one)]
+    whole = [one for view in after for one in parts(view)]
+    headings = [one for one in whole if one.part is TextPart.HEADING]
+    every = [_Rule(one, sentence_content(one.text)) for one in whole if one.part is not TextPart.CODE and _is_rule(one)]
     for one in lost:
         words = sentence_content(one.text)
         if len(words) < 2 and one.part is not TextPart.HEADING:

@@ -5,6 +5,7 @@ The structure of a text file: its sentences, headings, code lines and comments, 
 Which concepts of the lexicon a sentence speaks of, in any of its languages.
 """
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -209,11 +210,53 @@ MAX_SENTENCE, _OVERLAP = 1_200, 300
 
 def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
     """Return the sentences that a change adds and those that it takes away; all are added without a `before`."""
-    new = parts(after)
     if before is None:
-        return list(new), []
-    old = parts(before)
+        return list(parts(after)), []
+    if before.is_code != after.is_code:
+        old, new = parts(before), parts(after)
+    else:
+        old, new = _changed_parts(before, after)
     return _without(new, old), _without(old, new)
+
+
+def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
+    """Return the sentences of the lines that differ, and of those around them up to where both are divided alike.
+
+    Both texts have the same sentences elsewhere, so that the difference of the results is that of the whole texts.
+    """
+    old, new = before.plain.split("\n"), after.plain.split("\n")
+    alike = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], zip(old, new, strict=False)))
+    most = min(len(old), len(new)) - alike
+    tail = zip(reversed(old), reversed(new), strict=False)
+    alike_last = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], itertools.islice(tail, most)))
+    if before.is_code:
+        divides_old, divides_new = [not line.strip() for line in old], [not line.strip() for line in new]
+    else:
+        divides_old, divides_new = _divides(old), _divides(new)
+    start = next((number for number in range(alike - 1, -1, -1) if divides_new[number]), 0)
+    rest = next((n for n in range(alike_last, 0, -1) if divides_old[len(old) - n] and divides_new[len(new) - n]), 0)
+    return _parts_of_lines(before, old, start, rest), _parts_of_lines(after, new, start, rest)
+
+
+def _parts_of_lines(view: TextView, lines: list[str], start: int, rest: int) -> list[Sentence]:
+    """Return the sentences from the line `start` to the last `rest` lines, and what the whole source hides."""
+    text = "\n".join(lines[start : len(lines) - rest])
+    if view.is_code:
+        return list(_of_program(text, view.lines_before + start))
+    return [*_unseen(view.plain, view.lines_before), *_blocks(text, view.lines_before + start)]
+
+
+def _divides(lines: list[str]) -> list[bool]:
+    """Return for each line of a document whether it is blank and stands in no code and not in the front matter."""
+    fence, front, found = "", lines[0] == "---" and len(lines) > 1, []
+    for number, line in enumerate(lines):
+        bare = line.strip()
+        found.append(not bare and not fence and not front)
+        if front:
+            front = bare != "---" or number == 0
+        elif match := _fence(line):
+            fence = _fence_after(fence, match)
+    return found
 
 
 def _without(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sentence]:
@@ -254,12 +297,19 @@ def _said(line: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
-    return tuple(_document(text, lines_before))
+    return (*_unseen(text, lines_before), *_blocks(text, lines_before))
 
 
-def _document(text: str, lines_before: int) -> Iterator[Sentence]:
-    if "<" in text or "]:" in text or "{/*" in text or "%%" in text:
-        yield from _unseen(text, lines_before)
+def _fence(line: str) -> re.Match[str] | None:
+    return _FENCE.match(line) if "```" in line or "~~~" in line else None
+
+
+def _fence_after(fence: str, match: re.Match[str]) -> str:
+    """Return the fence that is open after a line with one; `fence`: the one that is open before it, or ''."""
+    return match[1] if not fence else "" if match[1].startswith(fence) else fence
+
+
+def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
     fence, front = "", text.startswith("---\n")
     block: list[str] = []
     start = 0
@@ -271,11 +321,10 @@ def _document(text: str, lines_before: int) -> Iterator[Sentence]:
             elif bare != "---" and bare:
                 yield from _split(TextPart.FRONT, bare, number)
             continue
-        match = _FENCE.match(line) if "```" in line or "~~~" in line else None
-        if match and (not fence or match[1].startswith(fence)):
+        match = _fence(line)
+        if match and (after := _fence_after(fence, match)) != fence:
             yield from _ended(block, start)
-            block = []
-            fence = "" if fence else match[1]
+            block, fence = [], after
             continue
         if fence:
             if bare := line.strip():
@@ -314,7 +363,7 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
 def windows(sentence: Sentence) -> Iterator[Sentence]:
     """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences are one piece.
 
-    The rules compare the places of words with one another, so an endless sentence would take them for ever.
+    The rules compare the places of words with one another, so an endless sentence would take them endless time.
     """
     text = sentence.text
     if len(text) <= MAX_SENTENCE:
@@ -349,6 +398,8 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
+    if not any(mark in text for mark in ("<", "]:", "{/*", "%%")):
+        return
     text = _SHOWN.sub(lambda match: "\n" * match[0].count("\n"), text)
     for pattern, part in _SOURCE_ONLY:
         for match in pattern.finditer(text):

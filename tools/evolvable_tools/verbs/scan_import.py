@@ -281,7 +281,7 @@ def import_json(
     A history cannot be proposed: what a person is to see first is refused with the reasons, unless accepted or
     answered (as in import_folders), and so is the whole archive where it is not a person who imports it.
     """
-    if caller is not None and not _is_person(caller):
+    if caller is not None and not caller.decides:
         raise Refused(
             "An archive with histories is imported by a person alone.",
             "Tell the user which archive you would import, and go on without it.",
@@ -298,11 +298,11 @@ def _held(
     take: Callable[[bundle.ImportCheck], ImportReport],
 ) -> ImportSummary:
     accepted, answer = said
-    if (accepted or answer is not None) and not _is_person(caller):
+    if (accepted or answer is not None) and not caller.decides:
         raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
-    looking = _Looking(library, accepted, not _is_person(caller), answer)
+    looking = _Looking(library, accepted, not caller.decides, answer)
     imported = take(looking.hold)
-    together = caller.session if _is_person(caller) else f"import-{os.urandom(4).hex()}"
+    together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
     who = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
     for ref in imported.held:
@@ -315,10 +315,6 @@ def _held(
         identity = proposal_inbox.propose(library, who, ref, base, files, why, found)
         proposals[identity] = ref
     return ImportSummary(imported, proposals, _told(looking, imported))
-
-
-def _is_person(caller: Caller) -> bool:
-    return caller.identity.principal in (Principal.PERSON, Principal.SCRIPT)
 
 
 def _told(looking: _Looking, imported: ImportReport) -> list[str]:
