@@ -36,6 +36,7 @@ CLAUDE: dict[str, Session] = {
     "claude, plugin": claude.plugin_in_a_terminal,
     "claude -p, consent": consenting.claude_print,
     "claude, consent": consenting.claude_in_a_terminal,
+    "claude, consent with a hook that answers": consenting.claude_with_a_hook_that_answers,
     "claude -p, executor": partial(evolution.as_executor, make=evolution.claude_executor),
     "claude -p, brain": partial(evolution.as_brain, kind="claude"),
     "claude -p, whole evolution": whole_run.claude_code,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from machine import Machine, skill_text
+from machine import INITIALIZE, Machine, skill_text
 
 pytestmark = [
     pytest.mark.process,
@@ -84,6 +84,34 @@ def test_t6_an_archive_made_elsewhere_starts_at_zero(tmp_path: Path) -> None:
     here.run("import", tmp_path / "all.json", stdin="y\n")
 
     assert standing(here, "pdf") == ("import", "Budding")
+
+
+# T9: what one bearer may take
+
+
+def test_t9_eleven_hundred_sessions_of_one_token_leave_room_for_another(machine: Machine) -> None:
+    machine.run("init", "--yes")
+    greedy, other = machine.token("greedy"), machine.token("other")
+    with machine.http() as server:
+        assert server is not None
+        opened = [bool(server.session(greedy)) for _ in range(1_100)]
+
+        assert any(opened)
+        assert server.session(other)
+
+
+def test_t9_a_request_of_14000_headers_is_refused(machine: Machine) -> None:
+    machine.run("init", "--yes")
+    secret = machine.token("greedy")
+    with machine.http() as server:
+        assert server is not None
+        try:
+            status, _, _ = server.post("initialize", INITIALIZE, secret, **{f"a{n}": "1" for n in range(14_000)})
+        except OSError:
+            status = 431  # The connection ended while the rest was sent.
+
+        assert status in (400, 431)
+        assert server.session(secret)
 
 
 # T13: homes

@@ -60,6 +60,10 @@ def may_ask(context: Context[Any, Any]) -> bool:
     return offered and Permission.APPROVE in permissions_of(context.request_context.request)
 
 
+class Unattended(str):
+    """Why no answer in this client counts as a person's."""
+
+
 async def confirm(
     context: Context[Any, Any], key: str, question: Callable[[], str], state: str
 ) -> str | types.InputRequiredResult | None:
@@ -71,13 +75,19 @@ async def confirm(
         state: What the client hands back with the answer, as `context.request_state`.
 
     Returns:
-        accept, decline or cancel; None when the client cannot be asked or gives no readable answer; an
-        InputRequiredResult when the call has to end with the question.
+        accept, decline or cancel; Unattended when no answer can be a person's; None when the client cannot be asked or
+        gives no readable answer; an InputRequiredResult when the call has to end with the question.
     """
+    if not has_answer(context) and not may_ask(context):
+        return None
+    from evolvable_server.clients.attendance import why_unattended  # start time: it needs YAML
+
+    # Over HTTP the bearer's permission decides, and the client runs elsewhere.
+    local = name_of(context.request_context.request) is None
+    if local and (why := await run_sync(why_unattended)) is not None:
+        return Unattended(why)
     if has_answer(context):
         return _action(context, (context.input_responses or {}).get(key))
-    if not may_ask(context):
-        return None
     message, form = _message_and_form(context, await run_sync(question))
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
@@ -160,7 +170,7 @@ class ConfirmationGate(ABC):
             return answer
         if answer == "accept":
             return await call(tool, arguments, context)
-        return self._refuse("The person or the client did not accept")
+        return self._refuse(_why_not(answer))
 
     def _refuse(self, why: str) -> types.CallToolResult:
         return _refusal_result(f"{why}, and {self.unconfirmed}")
@@ -240,6 +250,12 @@ _ANSWERS = {
 }
 
 
+def _why_not(answer: str | None) -> str:
+    if isinstance(answer, Unattended):
+        return f"No answer in this client counts as a person's: {answer}"
+    return _ANSWERS[answer]
+
+
 class ApprovalGate:
     """Asks the person at the client about changes of one library that would wait in the inbox."""
 
@@ -272,7 +288,7 @@ class ApprovalGate:
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer != "accept":
-            return _kept_result(proposed, f"{_ANSWERS[answer]}. Nothing changed")
+            return _kept_result(proposed, f"{_why_not(answer)}. Nothing changed")
         return await self._publish(proposed)
 
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:

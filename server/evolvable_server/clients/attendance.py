@@ -1,0 +1,107 @@
+"""Whether an answer to a question in the client can be a person's.
+
+Claude Code has hooks that answer the questions of a server before a person sees them, and a repository can bring such a
+hook. A server that an agent's shell started is asked by that agent. In both cases, and where Claude Code runs without a
+person, an "accept" publishes nothing.
+
+What this cannot see: a hook that is named by a command-line option, and an agent's shell that unsets its variables.
+Locked approvals hold against both.
+"""
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from evolvable_server.config import MARKS
+from evolvable_server.person_config import account_home
+from evolvable_store.safe_yaml import InvalidYaml, UnsafeYaml, load_yaml
+
+EVENTS = frozenset({"Elicitation", "ElicitationResult"})
+"""The events at which Claude Code lets a hook answer, or change the answer."""
+
+SHELL_MARKS = ("CLAUDE_CODE_CHILD_SESSION", *(name for name, client in MARKS.items() if client == "codex"))
+"""What the clients set in their agents' shells and not in the environment of a server that they start themselves."""
+
+MAX_BYTES = 1_000_000
+"""Of a file that is read for hooks; a longer one counts as if it had one."""
+
+_MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode", "C:/Program Files/ClaudeCode")
+_HEADED = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
+
+
+def why_unattended(environment: Mapping[str, str] = os.environ, project: Path | None = None) -> str | None:
+    """Return why no answer in the client that started this process counts as a person's, None when it may.
+
+    project: the folder that is open in the client, by default the working directory.
+    """
+    if any(environment.get(name) for name in SHELL_MARKS):
+        return "this server was started from an agent's shell"
+    if environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli":
+        return "the client runs without a person"
+    named, config, home = environment.get("CLAUDE_PROJECT_DIR"), environment.get("CLAUDE_CONFIG_DIR"), account_home()
+    own = [home / ".claude" if home else None, Path(config) if config else None]
+    try:
+        opened = [project or Path.cwd(), Path(named) if named else None]
+        found = next(answering_hooks(list(filter(None, opened)), list(filter(None, own))), None)
+    except OSError as error:
+        return f"the client's settings cannot be read ({error})"
+    return f"{found} names a hook that answers questions, or cannot be read" if found else None
+
+
+def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
+    """Yield the files that name a hook for `EVENTS`, and those of hooks that cannot be read.
+
+    Args:
+        opened: Folders that are open in the client; those above them are searched too.
+        own: The client's own folders of configuration.
+    """
+    folders = dict.fromkeys([*own, *(above / ".claude" for one in opened for above in (one, *one.parents))])
+    for folder in folders:
+        settings = (folder / "settings.json", folder / "settings.local.json")
+        headed = itertools.chain.from_iterable(folder.glob(pattern) for pattern in _HEADED)
+        yield from (path for path in settings if _answers(path))
+        yield from (path for path in headed if _answers(path))
+    plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
+    managed = itertools.chain.from_iterable(Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED)
+    single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
+    yield from (path for path in itertools.chain(plugins, managed, single) if _answers(path))
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return path.is_file()
+    if len(data) > MAX_BYTES:
+        return True
+    text = data.decode("utf-8-sig", "replace")
+    if path.suffix == ".md":
+        return _head_answers(text)
+    try:
+        return _names_event(json.loads(text))
+    except (ValueError, RecursionError):
+        return True
+
+
+def _head_answers(text: str) -> bool:
+    head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
+    if "hooks" not in head and "\\" not in head:
+        return False
+    try:
+        found = load_yaml(head)
+    except (InvalidYaml, UnsafeYaml):
+        return True
+    return _names_event(found.value) or "hooks" in found.repeated
+
+
+def _names_event(value: object) -> bool:
+    """Return whether a mapping has one of the events as a key below `hooks`, at any depth."""
+    if isinstance(value, Mapping):
+        hooks = value.get("hooks")
+        return (isinstance(hooks, Mapping) and not EVENTS.isdisjoint(hooks)) or any(map(_names_event, value.values()))
+    return isinstance(value, list) and any(map(_names_event, value))
