@@ -246,6 +246,17 @@ def test_trust_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
     assert evolvable("trust", "--list", "--json").json == {"folders": [], "decisions": []}
 
 
+def test_trust_in_a_folder_that_is_gone_from_the_disk_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
+    clone.commit("deploy", skill_text("deploy", "Deploys things."))
+    init(evolvable, clone)
+    evolvable("trust", clone.project, stdin="y\n")
+    clone.project.rename(clone.project.with_name("elsewhere"))
+    evolvable("trust", "--withdraw", clone.project)
+
+    assert evolvable("trust", "--list", "--json").json == {"folders": [], "decisions": []}
+    assert "is not a folder" in evolvable("trust", "--withdraw", clone.project, code=None).err
+
+
 def test_trust_in_a_folder_counts_only_while_the_persons_configuration_lists_it(
     evolvable: CommandLine, clone: Clone
 ) -> None:

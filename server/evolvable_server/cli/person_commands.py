@@ -154,7 +154,7 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
         return
     if what is None:
         raise click.UsageError("Name a folder or a resource, or pass --list.")
-    folder = Path(what) if Path(what).is_dir() else None
+    folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
     ref = None if folder is not None else _ref(what)
     with state.library() as (library, caller):
         if withdraw:
@@ -174,6 +174,11 @@ def trust_command(state: CommandContext, what: str | None, listing: bool, withdr
         if folder is not None:
             note_trusted(folder.resolve(), library.store.home.resolve(), state.signer())
     state.show(decision, lambda: _show_decision(decision))
+
+
+def _is_trusted(folder: str, state: CommandContext) -> bool:
+    """Return whether the person's configuration lists a folder, which may be gone from the disk."""
+    return str(Path(folder).resolve()) in state.config().person.trusted_folders(state.config().home)
 
 
 def _ref(what: str) -> Ref:

@@ -433,10 +433,10 @@ def check_is_person(caller: Caller) -> None:
 
 
 def _heads_below(library: Library, folder: Path) -> list[Head]:
-    """Return the heads that the watched folders in, at or around a folder hold there."""
+    """Return the heads that the watched folders in, at or around a folder hold there; none of a folder that is gone."""
     place, copies, ids = folder.resolve(), library.working_copies, set[int]()
     near = [one for one in copies.folders() if one.path.is_relative_to(place) or place.is_relative_to(one.path)]
-    if not near:
+    if not near and folder.is_dir():
         raise NotFound(f"No watched folder lies in {place}.", "`evolvable folders` shows those that are watched.")
     for one in near:
         for directory, binding in copies.bindings.of_folder(one).items():
