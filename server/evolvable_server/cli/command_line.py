@@ -46,6 +46,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "client_commands": ("connect", "disconnect"),
     "command_line": ("serve",),
     "doctor": ("doctor", "scan"),
+    "lifecycle_commands": ("recover", "uninstall"),
     "maintenance": ("fsck", "gc", "purge", "trash"),
 }
 """Module of this package -> the commands that it holds."""

@@ -215,7 +215,7 @@ def init_command(
     made = not (config.home / "library.db").exists()
     with state.library(create=True) as (library, _):
         with index_worker.index_worker(config.home, sum(map(_size, choices))):
-            results = list(_add_folders(library, choices, state.identity))
+            results = list(add_folders(library, choices, state.identity))
         taken = [Ref.parse(one.ref) for result in results for one in result.taken]
         alike = near_duplicate_lines(library, taken)
         warn_of_secrets(library)
@@ -255,7 +255,7 @@ def _size(choice: FolderChoice) -> int:
     return sum(1 for _ in choice.path.iterdir())
 
 
-def _add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
+def add_folders(library: "Library", choices: Sequence[FolderChoice], identity: Identity) -> Iterator[SyncResult]:
     """Yield what each folder brought; what a later one changes reaches those before it."""
     for choice in choices:
         remark(f"Importing {choice.path}")

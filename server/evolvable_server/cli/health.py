@@ -273,11 +273,11 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
         resources={kind: number for kind, number in resources.items() if number},
         tables=maintenance.table_sizes(),
         index=[str(fault) for fault in library.index.in_step()],
-        open_in=list(_open_in(path)),
+        open_in=list(open_elsewhere(path)),
     )
 
 
-def _open_in(path: Path) -> Iterator[str]:
+def open_elsewhere(path: Path) -> Iterator[str]:
     """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):

@@ -270,14 +270,15 @@ def unknown_entries(root: Path, notes: Path) -> list[Path]:
     They come from another library, an older version, or a repository. They are never read, moved or deleted.
     """
     known, found = set(list_stems(notes)), []
-    for folder in _places(root):
+    for folder in possible_staging(root):
         with suppress(OSError), open_real(folder, readable=True) as directory:
             names = os.listdir(folder if directory.fd is None else directory.fd)
             found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known]
     return sorted(found)
 
 
-def _places(root: Path) -> tuple[Path, Path]:
+def possible_staging(root: Path) -> tuple[Path, Path]:
+    """Return where the staging folder of a watched root may lie: beside it, or inside."""
     return root.parent / f".{root.name}.evolvable", root / _INSIDE
 
 
@@ -364,7 +365,7 @@ def _alive(process: int) -> bool:
 
 def _first_usable(root: Path, directory: Directory) -> Path | None:
     """Return the first place where a staging folder is or can be made, None for none."""
-    beside, inside = _places(root)
+    beside, inside = possible_staging(root)
     with suppress(OSError), open_real(root.parent) as parent:
         if _reaches(parent, directory) and _usable(parent / beside.name):
             return beside

@@ -226,9 +226,11 @@ _SECTIONS: Mapping[str, tuple[Verb, ...]] = {
         Verb("trash restore", WRITES, APPROVE, "Put files from the trash back into their folder."),
         Verb("trash delete", REMOVES, APPROVE, "Delete files from the trash."),
         Verb("backup", READS, READ, "Copy the whole library.", "evolvable_store.bundle.export:backup"),
+        Verb("recover", REMOVES, PERSON, "Replace the library by a backup."),
         Verb("export", READS, READ, "Write resources to a file or folder."),
         # Without a person, what it brings waits in the inbox.
         Verb("import", WRITES, WRITE, "Import an archive or folders.", f"{_VERBS}.scan_import:import_folders"),
+        Verb("uninstall", REMOVES, PERSON, "Disconnect all clients and stop watching all folders."),
     ),
     "": (
         # Hooks of clients call it; no model sees it.
@@ -268,6 +270,8 @@ _REASONS = {
     "connect": "Only a person changes what clients start",
     "disconnect": "Only a person changes what clients start",
     "approvals": "Only a person locks and unlocks approvals",
+    "recover": "Only a person replaces the library",
+    "uninstall": "Only a person takes the product off the machine",
     "purge": "Only a person takes bytes out of the library for good",
     "trash": "Only a person puts files back into folders, or deletes them for good",
     "token": "Only a person makes and revokes tokens",

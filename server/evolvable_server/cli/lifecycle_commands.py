@@ -1,0 +1,250 @@
+"""The commands recover, which replaces the library by a backup, and uninstall, which undoes what was set up."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from evolvable_server.cli.command_context import CommandContext, command
+from evolvable_server.cli.folder_commands import FolderChoice, SyncResult, add_folders, show_sync
+from evolvable_server.cli.health import open_elsewhere
+from evolvable_server.cli.terminal import confirm, count, remark, say, warn
+from evolvable_server.clients import memory_files
+from evolvable_server.clients.registration import CLIENTS, ConfigurationEntry, configuration_entry, disconnect
+from evolvable_server.clients.registry import SCOPES
+from evolvable_server.config import read_machine
+from evolvable_server.person_config import config_path, registered_homes
+from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, Refused
+from evolvable_store.paths import LIBRARY_FILE, check_home
+from evolvable_store.search import index_file, vector_store
+from evolvable_store.store import Store
+from evolvable_store.workingcopy.staging_dir import possible_staging
+
+_REPLACED = (LIBRARY_FILE, index_file.FILE, vector_store.FILE)
+"""Files of a library that a backup replaces, or that are derived from the one it replaces; with their journals."""
+
+_OURS = (
+    *(f"{name}*" for name in _REPLACED),
+    *(
+        "callers",
+        "embedder*",
+        "evolve",
+        "hooks",
+        "locks",
+        "memory-copies.json",
+        "recovery",
+        "reviews",
+        "tokens.*",
+        "trash",
+    ),
+)
+"""What the product writes into a library's home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A library that was replaced by a backup. before: the folder with the files as they were, None without any."""
+
+    home: str
+    source: str
+    resources: int
+    before: str | None
+    folders: list[SyncResult]
+
+
+@command("recover")
+@click.argument("source", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def recover_command(state: CommandContext, source: Path, yes: bool) -> None:
+    """Replace the library by a backup.
+
+    SOURCE is a folder that `evolvable backup` made; it stays as it is. The library as it was is moved beside its
+    folder. Folders that were watched are watched again: a file that differs from the backup becomes the next version.
+    Tokens, trash and runs of evolution stay. End the clients first.
+    """
+    home = state.config().home
+    check_home(home, registered_homes)
+    if not (source / LIBRARY_FILE).is_file():
+        raise InvalidArgument(f"{source} holds no {LIBRARY_FILE}.", "Name a folder that `evolvable backup` made.")
+    if home.exists() and source.samefile(home):
+        raise InvalidArgument(f"{source} is the library itself.", "Name a folder that `evolvable backup` made.")
+    _check_closed(home)
+    watched = _watched(home)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", suffix=".part", dir=home.parent))
+    try:
+        resources = _copy_checked(source, draft)
+        remark(f"{source} holds {count(resources, 'resource')}.")
+        confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
+        _check_closed(home)
+        before = _exchange(home, draft)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    with state.library() as (library, _):
+        folders = list(add_folders(library, [one for one in watched if one.path.is_dir()], state.identity))
+    done = Recovered(str(home), str(source), resources, str(before) if before else None, folders)
+    state.show(done, lambda: _show_recovered(done))
+
+
+def _check_closed(home: Path) -> None:
+    if found := list(open_elsewhere(home / LIBRARY_FILE)):
+        raise Refused(
+            f"Other processes have the library open: {'; '.join(found)[:500]}",
+            "End the clients and servers, then run the command again.",
+        )
+
+
+def _watched(home: Path) -> list[FolderChoice]:
+    """Return the folders that the present library watches; none where it cannot be read."""
+    if not (home / LIBRARY_FILE).exists():
+        return []
+    try:
+        with Store.open(home) as store:
+            return [FolderChoice(one.path, one.scope, one.kind) for one in store.backend.bindings.folders()]
+    except EvolvableError as error:
+        warn(f"The folders that it watched are not known ({error.text}); `evolvable init FOLDER` watches one.")
+        return []
+
+
+def _copy_checked(source: Path, draft: Path) -> int:
+    """Copy a backup into `draft` and return its number of resources. Raise LibraryCorrupt, LibraryError."""
+    for path in source.glob(f"{LIBRARY_FILE}*"):
+        shutil.copyfile(path, draft / path.name)
+    with Store.open(draft) as store:
+        if faults := store.backend.maintenance.file_faults():
+            raise LibraryCorrupt(f"{source} is damaged: {'; '.join(faults[:3])}", "Name another backup.")
+        return len(store.heads())
+
+
+def _exchange(home: Path, draft: Path) -> Path | None:
+    """Move the files of the present library aside and those of the draft into place; return where they are now."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    there = [path for name in _REPLACED for path in home.glob(f"{name}*")]
+    before = None
+    if there:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        before = home.with_name(f"{home.name}.before-{stamp}")
+        before.mkdir(mode=0o700)
+        for path in there:
+            os.rename(path, before / path.name)
+    for path in draft.glob(f"{LIBRARY_FILE}*"):
+        os.rename(path, home / path.name)
+    return before
+
+
+def _show_recovered(done: Recovered) -> None:
+    say(f"{done.home} is the backup {done.source} now, with {count(done.resources, 'resource')}.")
+    if done.before:
+        say(f"The library as it was: {done.before}")
+    if done.folders:
+        show_sync(done.folders, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstalled:
+    """What was removed, or would be; each as a line. left: what stays, and how to remove it."""
+
+    removed: list[str]
+    left: list[str]
+
+
+@command("uninstall")
+@click.option("--data", is_flag=True, help="Delete the library, the settings and the staging folders too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+def uninstall_command(state: CommandContext, data: bool, yes: bool, dry_run: bool) -> None:
+    """Disconnect all clients and stop watching all folders.
+
+    Takes the server out of every client of this account and of this project, removes the memories from the files that
+    clients read, and drops the watched folders. Your skills stay as they are. With --data the library with all its
+    versions and your settings are deleted as well.
+    """
+    home = state.config().home
+    connected, copies, watched = list(_connected(state)), memory_files.read_enabled_copies(home), _watched(home)
+    gone = list(_data(home, watched)) if data else []
+    lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
+    lines += [f"the memories in {path}" for path, _ in copies.values()]
+    lines += [f"watching {one.path}; its files stay" for one in watched]
+    lines += [f"{path}, for good" for path in gone]
+    done = Uninstalled(lines, list(_left(home, data)))
+    if not dry_run and lines:
+        if not state.json:
+            _show_lines("This is removed:", lines)
+        confirm("Remove it?", yes=yes, refused="Nothing was removed.")
+        if gone:
+            _check_closed(home)
+        _remove(home, connected, list(copies), watched, gone)
+    state.show(done, lambda: _show_uninstalled(done, dry_run))
+
+
+def _connected(state: CommandContext) -> Iterator[ConfigurationEntry]:
+    machine = read_machine(state.config().project)
+    for client in CLIENTS.values():
+        for scope in SCOPES:
+            try:
+                entry = configuration_entry(machine, client, scope)
+                if disconnect(entry, dry_run=True).done == "disconnected":
+                    yield entry
+            except InvalidArgument:
+                continue  # the client has no such scope
+            except EvolvableError as error:
+                warn(f"{client.title}: {error.text}")
+
+
+def _data(home: Path, watched: list[FolderChoice]) -> Iterator[Path]:
+    yield from (path for name in _OURS for path in sorted(home.glob(name)))
+    places = (place for one in watched for place in possible_staging(one.path))
+    yield from (place for place in places if place.is_dir() and not place.is_symlink())
+    settings = config_path()
+    if settings is not None and settings.parent.is_dir():
+        yield settings.parent
+
+
+def _left(home: Path, data: bool) -> Iterator[str]:
+    if not data:
+        yield f"the library in {home}; `evolvable uninstall --data` deletes it"
+    yield "copies of client configurations from before each change: *.backup-* beside the file"
+    yield "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove evolvable@evolvable"
+    yield "the program: pip uninstall evolvable, or delete its virtual environment"
+
+
+def _remove(
+    home: Path, connected: list[ConfigurationEntry], copies: list[str], watched: list[FolderChoice], gone: list[Path]
+) -> None:
+    for entry in connected:
+        disconnect(entry)
+    memory_files.disable_copies(home, copies)
+    if watched:
+        with Store.open(home) as store:
+            for folder in store.backend.bindings.folders():
+                store.backend.bindings.drop_folder(folder)
+    for path in gone:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        if gone:
+            home.rmdir()  # what is not ours in it stays, and so does the folder
+
+
+def _show_lines(title: str, lines: list[str]) -> None:
+    say(title)
+    for line in lines:
+        say(f"  {line}")
+
+
+def _show_uninstalled(done: Uninstalled, dry_run: bool) -> None:
+    if dry_run:
+        _show_lines("This would be removed:", done.removed or ["nothing: no client is connected, no folder is watched"])
+    elif not done.removed:
+        say("No client is connected and no folder is watched.")
+    else:
+        say("Removed.")
+    _show_lines("This stays:", done.left)
