@@ -132,7 +132,7 @@ class InvalidResource(Invalid):
 
     def __init__(self, ref: str, problems: Sequence[str]) -> None:
         listed = "; ".join(problems)
-        super().__init__(f"{ref} cannot be taken in: {listed}.", "Mend each of these and try again.")
+        super().__init__(f"{ref} is not valid: {listed}.", "Fix each of these and try again.")
         self.ref, self.problems = ref, tuple(problems)
 
 

@@ -27,10 +27,10 @@ class Severity(StrEnum):
     """How much is wrong, worst first."""
 
     REFUSE = "refuse"
-    """Hostile or unreadable: no door takes it in."""
+    """Hostile or unreadable: always refused."""
 
     ERROR = "error"
-    """Breaks a specification: an agent's change or an import is refused, a person's own folder is taken in."""
+    """Breaks a specification: an agent's change or an import is refused, a person's own folder is accepted."""
 
     WARNING = "warning"
     """Readable everywhere; worth saying."""

@@ -1,4 +1,4 @@
-"""A library, opened: reading with convenient types, and the door to a transaction."""
+"""A library, opened: reading with convenient types, and the start of a transaction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

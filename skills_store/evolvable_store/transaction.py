@@ -1,4 +1,4 @@
-"""Write, then publish: the only door through which a name can be moved.
+"""Write, then publish: the only way to move a name.
 
 A transaction hashes and packs while nobody waits, and takes the write lock only to check what it expects and to
 store the result. Either everything in it happens, as one operation, or nothing does.
@@ -271,7 +271,7 @@ class _Publication:
             self._point(self._existing(step.ref), step.after, step.frozen)
         head = self._existing(step.ref)
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
-            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was taken in.")
+            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was imported.")
 
     def _head(self, ref: Ref) -> Head | None:
         return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)

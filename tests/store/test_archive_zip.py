@@ -376,7 +376,7 @@ def test_a_tar_is_told_what_would_be_taken(store: Store) -> None:
     for stream in (tar("x"), io.BytesIO(b"\x1f\x8b" + bytes(50)), io.BytesIO(b"7z\xbc\xaf\x27\x1c" + bytes(50))):
         with pytest.raises(InvalidArchive) as raised:
             import_zip(store, stream)
-        assert "Only zip archives are taken in" in raised.value.hint
+        assert "Only zip archives are imported" in raised.value.hint
 
 
 @pytest.mark.parametrize("case", attacks("path", "reject"), ids=lambda case: case["id"])

@@ -129,7 +129,7 @@ class _JsonReader:
 
 def _not_json() -> InvalidArchive:
     return InvalidArchive(
-        "The archive is cut off or is not JSON as `evolvable export` writes it.", "Nothing was taken in; export again."
+        "The archive is cut off or is not JSON as `evolvable export` writes it.", "Nothing was imported; export again."
     )
 
 
@@ -305,4 +305,4 @@ def _is_timestamp(text: str) -> bool:
 
 
 def _invalid(where: str, why: str) -> InvalidArchive:
-    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was taken in; export again.")
+    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was imported; export again.")

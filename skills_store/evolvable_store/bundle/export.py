@@ -151,7 +151,7 @@ def import_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known:
 
     known: ref -> (id, newest version) of the resources that it may be about.
 
-    What was said here already is left as it is, so taking in the same archive again changes nothing.
+    What was said here already is left as it is, so importing the same archive again changes nothing.
     """
     rows = (row for record in records if (row := _evidence_row(record, known)))
     while batch := list(itertools.islice(rows, _BATCH)):

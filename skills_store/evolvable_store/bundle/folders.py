@@ -115,7 +115,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
 
 def unsafe_zip(why: str) -> InvalidArchive:
     """Returns the error for an archive that is not taken, for this reason."""
-    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was taken in; pack the folders again as a zip.")
+    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip.")
 
 
 def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
@@ -147,7 +147,7 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     stream.seek(0)
     head = stream.read(512)
     if any(head.startswith(mark, at) for at, marks in _OTHERS.items() for mark in marks):
-        raise InvalidArchive("This archive is not a zip.", "Only zip archives are taken in; pack the folders as one.")
+        raise InvalidArchive("This archive is not a zip.", "Only zip archives are imported; pack the folders as one.")
     start = max(0, size - _END.size - _COMMENT)
     stream.seek(start)
     tail = stream.read()
@@ -279,7 +279,7 @@ def _hint(source: Path, kind: Kind) -> str:
     """Returns what to do about a folder in which nothing of this kind was found."""
     others = [other for other in Kind if other is not kind and next(_find_folders(source, other, MAX_DEPTH), None)]
     if others:
-        return f"It has {main_file(others[0], 'name')}: take it in as the kind {others[0]} (--kind {others[0]})."
+        return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
     main = main_file(kind, "name")
     return f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
 
@@ -390,7 +390,7 @@ def import_zip(
 
     A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
     other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
-    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is taken in, for a zip that is damaged, has no
+    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is imported, for a zip that is damaged, has no
     such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash, bytes used twice.
     """
     check_scope(scope)

@@ -1,8 +1,8 @@
-"""The strict door: takes folders that come from elsewhere into the library, each whole or not at all.
+"""Import folders that come from elsewhere into the library under the strict rules, each whole or not at all.
 
 Checks the history of one resource from an archive: every hash, every step, every file.
 
-Takes in a JSON archive: appends what another library knows and this one does not, as it happened there.
+Import a JSON archive: append the history that another library has and this one does not, as it happened there.
 """
 
 import contextlib
@@ -60,14 +60,14 @@ class ImportCandidate:
 
 
 ImportCheck = Callable[[Ref, int, Files], bool]
-"""Called with what would be taken in: the resource, the version here that it would replace (0: none), its files.
+"""Called with what would be imported: the resource, the version here that it would replace (0: none), its files.
 
 Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
 """
 
 
 def accept_all(ref: Ref, base: int, files: Files) -> bool:
-    """Returns that whatever is sound may be taken in."""
+    """Accept every sound resource."""
     return True
 
 
@@ -97,7 +97,7 @@ def import_candidates(
     replace: bool,
     look: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Returns what became of the candidates; those that are taken in make one operation of Actor.IMPORT.
+    """Returns what became of the candidates; those that are imported make one operation of Actor.IMPORT.
 
     read: gives the candidates; called again when somebody changes one of them here meanwhile. replace: a resource
     that is here with other content gets a new version; otherwise it is refused. look: may keep one out.
@@ -176,8 +176,8 @@ def _import_one(
 def check_history(staging: ImportStaging, ref: Ref) -> tuple[str, ...]:
     """Returns what is wrong with the first unsound change of a resource, () when its history is sound.
 
-    What was found is noted with every change. Files pass the lenient door: what a person's own folder may hold, a
-    library may move with all its versions; what is hostile or unreadable comes in nowhere.
+    What was found is noted with every change. Files are checked leniently: what a person's own folder may hold, a
+    library may move with all its versions; hostile or unreadable files are refused everywhere.
     """
     check = _HistoryCheck(staging, ref)
     for change in staging.changes(ref):
@@ -366,7 +366,7 @@ class _HistoryMerge:
                 if head is not None and (stand.version or 0) > head.latest:
                     raise InvalidArchive(
                         f"The archive's channel shows version {stand.version} of {ref}, which it does not have.",
-                        "Nothing was taken in; export again.",
+                        "Nothing was imported; export again.",
                     )
                 if head is not None:
                     stands[head.id] = stand

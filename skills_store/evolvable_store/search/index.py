@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
 
 BATCH = 500
-"""Changes taken in while the index is locked once; others wait for it no longer than a second."""
+"""Changes indexed while the index is locked once; others wait for it no longer than a second."""
 
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
-_BULK_FACTOR = 15  # times as much may wait while a whole library is taken in
-_REBUILD_HINT = "Delete {}: the next search makes it anew."
+_BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
+_REBUILD_HINT = "Delete {}: the next search makes it again."
 
 Progress = Callable[[int, int], None]
-"""Called after every batch with the changes taken in and all that there are."""
+"""Called after every batch with the changes indexed and all that there are."""
 
 Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
 """Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
@@ -89,7 +89,7 @@ _T = TypeVar("_T")
 def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
     """Makes a method see every committed change, and start again with an empty index when its file turns out bad.
 
-    While others take in so much that the file stays busy, it sees what they have taken in so far.
+    While others index so much that the file stays busy, it sees what they have indexed so far.
     """
 
     @wraps(read)
@@ -152,7 +152,7 @@ class Index:
     # Updates
 
     def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
-        """Takes in every change that is new; returns how many this call took in.
+        """Index every new change; return how many this call indexed.
 
         progress: called after every batch. more: many others are about to come. Raises LibraryBusy or LibraryFull.
         """

@@ -5,7 +5,7 @@ Who may be found: the documents that a search may return.
 Postings: for each term, the documents that have it in each field and how much it weighs there.
 
 A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
-BLOCK documents, so that taking one in rewrites little. Documents that came or went lately wait beside them, with all
+BLOCK documents, so that adding one rewrites little. Documents that came or went lately wait beside them, with all
 their terms, until there are MOST_WAITING; every process keeps those in memory and counts them as if they had been
 settled. So a ranking depends on what the library says now, and not on how it came to say it.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """What came of a task in which a resource was loaded."""
+    """The result of a task in which a resource was loaded."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

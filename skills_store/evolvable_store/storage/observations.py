@@ -48,7 +48,7 @@ class UsageObservation:
 
 @dataclass(frozen=True, slots=True)
 class IngestedSession:
-    """A session that was taken in. spans: how many it had; outcome and signals: of the whole session."""
+    """An ingested session. spans: how many it had; outcome and signals: of the whole session."""
 
     session: str
     client: str
@@ -83,7 +83,7 @@ def _grade(db: "Connection", session: str, one: UsageObservation) -> Grade:
     return Grade.VERIFIED if agrees else Grade.REPORTED
 
 
-def _as_sighting(row: tuple[Any, ...]) -> UsageObservation:
+def _as_observation(row: tuple[Any, ...]) -> UsageObservation:
     _, resource, version, at, model, loaded, used, how, outcome, signals = row
     seen = (loaded == 1, used == 1, tuple(how.split()))
     return UsageObservation(resource, version, at, model, *seen, _outcome(outcome), parse_signals(signals))
@@ -143,7 +143,7 @@ class ClientSession:
 
 
 class SqliteObservations:
-    """The sessions that one library has taken in."""
+    """Usage observed in transcripts, and impressions."""
 
     def __init__(self, backend: "SqliteStorage") -> None:
         self._backend = backend
@@ -200,7 +200,7 @@ class SqliteObservations:
                 f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
                 (session,),
             ).fetchall()
-        return [_as_sighting(row) for row in rows]
+        return [_as_observation(row) for row in rows]
 
     def version_at(self, resource: int, at: str) -> int | None:
         query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation

@@ -22,7 +22,7 @@ class Draft:
     """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it.
 
     grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
-    expires: when it closes by itself. findings: JSON of what a scan found in it.
+    expires: the time at which it closes. findings: JSON of what a scan found in it.
     """
 
     ref: Ref
@@ -171,18 +171,18 @@ class ReviewState(StrEnum):
     """How far a review has come."""
 
     BEGUN = "begun"
-    """Its packet is kept; nobody has thought about it yet."""
+    """Its request is stored; no model has answered it yet."""
 
     ANSWERED = "answered"
-    """Somebody has, and the answer is kept: it is not asked for again."""
+    """The answer is stored: it is not asked for again."""
 
     DONE = "done"
-    """Its proposals and its result are kept; its packet is forgotten."""
+    """Its proposals and its result are stored; its request is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One review. packet, answer, result: JSON of the verb; session: as its client names it."""
+    """One review. request, answer, result: JSON of the verb; session: as its client names it."""
 
     id: str
     session: str
@@ -190,7 +190,7 @@ class Review:
     reviewer: int
     at: str
     state: ReviewState
-    packet: str | None = None
+    request: str | None = None
     answer: str | None = None
     result: str | None = None
 
@@ -215,7 +215,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What thinking cost in a day: calls, tokens, and money in the unit of the prices."""
+    """The cost of model calls in a day: calls, tokens, and money in the unit of the prices."""
 
     calls: int = 0
     tokens: int = 0
@@ -248,7 +248,7 @@ class SqliteReviews:
         r = review
         shown = [(e.session, e.turn, e.at, e.signal, e.key, e.quote, e.origin, int(e.settled)) for e in episodes]
         with self._backend.writing() as db:
-            row = (r.id, r.session, r.digest, r.reviewer, r.at, r.state, r.packet)
+            row = (r.id, r.session, r.digest, r.reviewer, r.at, r.state, r.request)
             db.execute(
                 "INSERT INTO review (id, session, digest, reviewer, at, state, packet) VALUES (?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
@@ -293,13 +293,13 @@ class SqliteReviews:
         with self._backend.reading() as db:
             return Spending(*db.execute(_SPENT, (day,)).fetchone())
 
-    def reserve(self, day: str, review: str, thinker: str, cost: Spending, limit: Spending) -> int | None:
+    def reserve(self, day: str, review: str, model: str, cost: Spending, limit: Spending) -> int | None:
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
                 return None
             query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?)"
-            return db.execute(query, (day, review, thinker, cost.tokens, cost.money)).lastrowid
+            return db.execute(query, (day, review, model, cost.tokens, cost.money)).lastrowid
 
     def settle(self, reserved: int, cost: Spending) -> None:
         with self._backend.writing() as db:

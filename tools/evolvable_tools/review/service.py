@@ -233,7 +233,7 @@ def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review:
         # The process that stored them may have been killed before it made them.
         _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
         return _done(review, library)
-    packet = ReviewRequest.from_json(review.packet or "{}")
+    packet = ReviewRequest.from_json(review.request or "{}")
     if review.state is ReviewState.BEGUN:
         nothing = worth_thinking(packet)
         if nothing:
