@@ -6,9 +6,9 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from evolvable_store.errors import (
     EvolvableError,
@@ -21,7 +21,11 @@ from evolvable_store.errors import (
 )
 
 if TYPE_CHECKING:
+    from evolvable_store.storage.sqlite import SqliteStorage
+
     Connection = sqlite3.Connection
+
+_T = TypeVar("_T")
 
 SAFE_VERSION = (3, 51, 3)
 """From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
@@ -306,3 +310,30 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
+
+
+class Repository:
+    """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
+
+    def __init__(self, backend: "SqliteStorage") -> None:
+        self._backend = backend
+
+    def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
+        """Return what `make` makes of the columns of each row."""
+        with self._backend.reading() as db:
+            return [make(*row) for row in db.execute(query, values).fetchall()]
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Return all rows."""
+        with self._backend.reading() as db:
+            return db.execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: Any) -> Any:
+        """Return the first row, None where there is none."""
+        with self._backend.reading() as db:
+            return db.execute(query, values).fetchone()
+
+    def _do(self, statement: str, *values: Any) -> int:
+        """Run one statement as a transaction; return how many rows it changed."""
+        with self._backend.writing() as db:
+            return int(db.execute(statement, values).rowcount)

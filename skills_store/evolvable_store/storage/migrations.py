@@ -49,7 +49,7 @@ def migrate(connection: "Connection", path: Path) -> None:
 
     steps = Migrations("evolvable")
     for step in STEPS:
-        steps()(step)
+        steps(name=step.__name__)(step)  # type: ignore[type-var]
     # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
     # both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.ImmediateTransaction(connection, path):

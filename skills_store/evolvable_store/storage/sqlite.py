@@ -21,28 +21,17 @@ from evolvable_store.paths import LIBRARY_FILE, Registered, TrustedFolders, chec
 from evolvable_store.resource import Kind
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage import migrations
-from evolvable_store.storage.attestations import SqliteAttestations, SqliteSignatures, Verify
-from evolvable_store.storage.bindings import SqliteBindings, SqliteHeldDirectories
-from evolvable_store.storage.evidence import SqliteEvidence
-from evolvable_store.storage.maintenance import SqliteMaintenance, SqlitePurges, SqliteSecrets
-from evolvable_store.storage.observations import SqliteObservations
-from evolvable_store.storage.proposals import SqliteProposals, SqliteReviews
-from evolvable_store.storage.protocol import ChannelState, Maintenance, MoveNote, Purges, Secrets
-from evolvable_store.storage.release_channel import SqliteChannel, add_move, follow_policy
+from evolvable_store.storage.attestations import Attestations, Signatures, Verify
+from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.evidence import EvidenceLog
+from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
+from evolvable_store.storage.observations import Observations
+from evolvable_store.storage.proposals import Proposals, Reviews
+from evolvable_store.storage.protocol import ChannelState, MoveNote
+from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.repositories import (
-        Attestations,
-        Bindings,
-        Channel,
-        EvidenceLog,
-        HeldDirectories,
-        Observations,
-        Proposals,
-        Reviews,
-        Signatures,
-    )
 
 _T = TypeVar("_T")
 
@@ -82,17 +71,17 @@ class SqliteStorage:
         self._write_lock = threading.RLock()
         # Which id a name has never changes, so it is looked up once.
         self._ids: dict[tuple[str, str, str], int] = {}
-        self.evidence: EvidenceLog = SqliteEvidence(self)
-        self.observations: Observations = SqliteObservations(self)
-        self.proposals: Proposals = SqliteProposals(self)
-        self.reviews: Reviews = SqliteReviews(self)
-        self.channel: Channel = SqliteChannel(self)
-        self.bindings: Bindings = SqliteBindings(self)
-        self.held: HeldDirectories = SqliteHeldDirectories(self)
-        self.attestations: Attestations = SqliteAttestations(self)
-        self.secrets: Secrets = SqliteSecrets(self)
-        self.purges: Purges = SqlitePurges(self)
-        self.maintenance: Maintenance = SqliteMaintenance(self)
+        self.evidence = EvidenceLog(self)
+        self.observations = Observations(self)
+        self.proposals = Proposals(self)
+        self.reviews = Reviews(self)
+        self.channel = Channel(self)
+        self.bindings = Bindings(self)
+        self.held = HeldDirectories(self)
+        self.attestations = Attestations(self)
+        self.secrets = Secrets(self)
+        self.purges = Purges(self)
+        self.maintenance = Maintenance(self)
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
@@ -181,8 +170,8 @@ class SqliteStorage:
             self._ids[(kind, scope, name)] = head.id
         return head
 
-    def signatures(self, key: str, verify: Verify) -> "Signatures":
-        return SqliteSignatures(self, key, verify)
+    def signatures(self, key: str, verify: Verify) -> Signatures:
+        return Signatures(self, key, verify)
 
     def _each(self, make: Callable[[Any], _T], query: str, *values: Any) -> list[_T]:
         # The rows are converted inside: what cannot be converted is damage, and is reported as such.

@@ -25,8 +25,7 @@ from evolvable_store.review_queue import (
     take_session,
     waiting_sessions,
 )
-from evolvable_store.storage.proposals import Review, ReviewState, Spending
-from evolvable_store.storage.repositories import Reviews
+from evolvable_store.storage.proposals import Review, Reviews, ReviewState, Spending
 from evolvable_store.transaction import format_time
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library

@@ -314,7 +314,7 @@ def _ended(block: list[str], start: int) -> Iterator[Sentence]:
 def windows(sentence: Sentence) -> Iterator[Sentence]:
     """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences are one piece.
 
-    The rules compare the places of words with one another, so their time would grow without bound in an endless sentence.
+    The rules compare the places of words with one another, so an endless sentence would take them endless time.
     """
     text = sentence.text
     if len(text) <= MAX_SENTENCE:
