@@ -10,14 +10,37 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from evolvable_store.objects import unpack
 from evolvable_store.resource import Ref
-from evolvable_store.storage.maintenance import BlobLocation, PurgeJob, split_batches
+from evolvable_store.storage.maintenance import BlobLocation, PurgeJob
 
 if TYPE_CHECKING:
     from evolvable_store.store import Store
+
+
+MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
+"""What is written under one lock: some 10 ms."""
+
+T = TypeVar("T")
+
+
+def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for one list only.
+
+    A single item over MAX_BYTES is a list of its own.
+    """
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ class Desk:
             tx.put(ref, {"SKILL.md": File(content.encode())})
 
     def conflicts(self) -> list[str]:
-        return [one.directory for one in self.copies.bindings.of_folder(self.folder).values() if one.conflict]
+        folder = self.copies.bindings.folder(self.folder)
+        return [one.directory for one in self.copies.bindings.of_folder(folder).values() if one.conflict]
 
     def version(self, ref: Ref = PDF) -> int | None:
         head = self.store.head_or_none(ref)

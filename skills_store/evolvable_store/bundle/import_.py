@@ -16,11 +16,11 @@ from evolvable_store.bundle.archive_reader import ArchiveReader
 from evolvable_store.bundle.export import Stream, import_evidence
 from evolvable_store.errors import Frozen, InvalidArchive, InvalidResource, VersionConflict
 from evolvable_store.frontmatter import is_frozen
+from evolvable_store.gc import split_batches
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
-from evolvable_store.storage.maintenance import split_batches
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
 from evolvable_store.transaction import replay
 from evolvable_store.validation import blocking_problems, find_problems, main_path

@@ -9,16 +9,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from Stemmer import Stemmer
+
 from evolvable_store import objects
 
 if TYPE_CHECKING:
-    from Stemmer import Stemmer
-
     from evolvable_store.storage.connection import Connection
 
 
@@ -167,16 +166,7 @@ def _pairs(run: str) -> list[str]:
     return [first + second for first, second in pairwise(run)] or [run]
 
 
-def _stem(word: str) -> str:
-    stemmed: str = _stemmer().stemWord(word)
-    return stemmed
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> "Stemmer":
-    from Stemmer import Stemmer
-
-    return Stemmer("porter", 0)  # without a cache of its own: `term` has one
+_stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
 
 
 MAX_BODY = 200_000

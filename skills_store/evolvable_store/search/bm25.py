@@ -24,7 +24,8 @@ from evolvable_store.search.analyzer import (
     parse_query,
     term,
 )
-from evolvable_store.search.postings import BLOCK, DamagedIndex, Postings, VisibleDocuments
+from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
+from evolvable_store.storage.connection import DamagedFile
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
@@ -122,7 +123,7 @@ class Query:
                 try:
                     sums.add(run.places, run.weights, clause.factor, number, weight)
                 except ValueError as error:
-                    raise DamagedIndex(f"the postings of {clause.words!r} are none: {error}") from error
+                    raise DamagedFile(f"the postings of {clause.words!r} are none: {error}") from error
 
     def best(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Returns the best few resources that may be seen, best first; of equals the older one."""

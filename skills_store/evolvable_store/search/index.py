@@ -18,7 +18,8 @@ from evolvable_store.search.analyzer import QueryTerm
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
-from evolvable_store.search.postings import DamagedIndex, VisibilityFilter
+from evolvable_store.search.postings import VisibilityFilter
+from evolvable_store.storage.connection import DamagedFile
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 
@@ -99,7 +100,7 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
             with contextlib.suppress(LibraryBusy):
                 self._step_up()
             return read(self, *values, **options)
-        except DamagedIndex:
+        except DamagedFile:
             self._start_anew(known)
             self._step_up()
             return read(self, *values, **options)
@@ -159,7 +160,7 @@ class Index:
         known = self._file.identity
         try:
             return self._step_up(progress, more)
-        except DamagedIndex:
+        except DamagedFile:
             self._start_anew(known)
             return self._step_up(progress, more)
 
@@ -177,7 +178,7 @@ class Index:
         with self._file.reading() as db:
             applied = first = _applied_sequence(db)
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
-            raise DamagedIndex("it is ahead of the library")
+            raise DamagedFile("it is ahead of the library")
         taken = 0
         while applied < target:
             with self._file.writing() as db:
@@ -211,7 +212,7 @@ class Index:
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
-            raise DamagedIndex("it belongs to another history")
+            raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
         """Returns what tells the history up to this change from every other."""
@@ -273,7 +274,7 @@ class Index:
                 if not found:
                     break
             return found
-        except DamagedIndex as error:
+        except DamagedFile as error:
             return [Fault(f"the text index cannot be read ({error})", str(self.path), _REBUILD_HINT.format(self.path))]
 
     # Reading

@@ -163,28 +163,11 @@ _SETTLED_AT_ONCE = 8 << 20  # packed bytes
 _MOST_KEPT = 24 << 20
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
-TABLES = """
-    -- resource is NULL when the document is gone but its postings are not.
-    CREATE TABLE document (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, resource INTEGER, settled INTEGER NOT NULL, terms BLOB NOT NULL
-    ) STRICT;
-    CREATE INDEX document_waiting ON document (id) WHERE settled = 0 OR resource IS NULL;
-    CREATE TABLE posting (
-        term TEXT NOT NULL, field INTEGER NOT NULL, block INTEGER NOT NULL,
-        documents BLOB NOT NULL, weights BLOB NOT NULL,
-        PRIMARY KEY (term, field, block)
-    ) STRICT, WITHOUT ROWID;
-"""
-
 _WAITING = "settled = 0 OR resource IS NULL"
 
 _Key = tuple[str, int, int]  # term, field, block
 _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
-
-
-class DamagedIndex(Exception):
-    """The index cannot be used as it is: broken, from another program, or of another library."""
 
 
 def add_document(db: "Connection", resource: int, weights: bytes) -> int:

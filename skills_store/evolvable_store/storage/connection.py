@@ -6,7 +6,8 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -21,6 +22,8 @@ from evolvable_store.errors import (
 )
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from evolvable_store.storage.sqlite import SqliteStorage
 
     Connection = sqlite3.Connection
@@ -310,6 +313,107 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
+
+
+class DamagedFile(Exception):
+    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFormat:
+    """What marks a file that can be rebuilt as ours, and the script of SQL that makes its tables.
+
+    version: counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt.
+    tables: those that a whole file has, where that is to be checked. page_size: of a new file, in bytes.
+    """
+
+    application_id: int
+    version: int
+    script: Path
+    tables: tuple[str, ...] = ()
+    page_size: int = 4096
+
+    def prepare(self, connection: "Connection", path: Path) -> None:
+        """Make the tables of an empty file, and set the journal mode. Raises DamagedFile for any other format."""
+        connection.execute(f"PRAGMA page_size={self.page_size}")  # of a file that is still empty
+        current = self._is_current(connection)
+        set_journal(connection, path)
+        if not current:
+            with ImmediateTransaction(connection, path):
+                if not self._is_current(connection):
+                    _run_script(connection, self.script.read_text(encoding="utf-8"))
+                    connection.execute(f"PRAGMA application_id={self.application_id}")
+                    connection.execute(f"PRAGMA user_version={self.version}")
+
+    def _is_current(self, connection: "Connection") -> bool:
+        """Return whether the file has this format, False when it is empty. Raises DamagedFile for any other."""
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if (application, version) == (self.application_id, self.version):
+            for table in self.tables:
+                connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+            return True
+        if tables or application or version:
+            raise DamagedFile(f"application {application:#x}, schema {version}")
+        return False
+
+
+def _run_script(connection: "Connection", script: str) -> None:
+    """Run statements one by one: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if dbapi.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+@contextlib.contextmanager
+def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other errors into ours.
+
+    opening: nothing but this file is used in the body, so our own error about a damaged file is about this one.
+    """
+    try:
+        yield
+    except Errors as error:
+        ours = library_error(error, path)
+        raise (DamagedFile(str(ours)) if _is_about_content(ours) else ours) from error
+    except LibraryError as error:
+        if opening and _is_about_content(error):
+            raise DamagedFile(str(error)) from error
+        raise
+
+
+def _is_about_content(error: EvolvableError) -> bool:
+    return type(error) in (LibraryError, LibraryCorrupt)
+
+
+def set_aside(path: Path) -> None:
+    """Move a derived file away for diagnosis; only the last one stays."""
+    for log in ("-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{log}").unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        path.replace(path.with_name(f"{path.name}.damaged"))
+
+
+def file_lock(path: Path, **options: Any) -> "BaseFileLock":
+    """Return a lock between processes, which is given up with TimeoutError."""
+    from filelock import FileLock  # start time: few processes need a lock
+
+    return FileLock(path, timeout=GIVE_UP_SECONDS, mode=0o600, **options)
+
+
+def apply_steps(connection: "Connection", name: str, steps: Iterable[Callable[[Any], object]]) -> None:
+    """Run those of the steps of a schema that the file has not had, and record them by their functions' names."""
+    import sqlite_utils  # start time: a library that is up to date needs none of it
+    from sqlite_utils.migrations import Migrations
+
+    migrations = Migrations(name)
+    for step in steps:
+        migrations()(step)  # type: ignore[type-var]
+    migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
 
 
 class Repository:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
@@ -27,29 +27,6 @@ _CHAINED = ("change", "operation", "blob", "purging")
 """Tables that are not edited: version hashes cover the first two, a purge treats the others separately."""
 
 _PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
-
-
-MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
-"""What is written under one lock: some 10 ms."""
-
-T = TypeVar("T")
-
-
-def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for one list only.
-
-    A single item over MAX_BYTES is a list of its own.
-    """
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True, slots=True)

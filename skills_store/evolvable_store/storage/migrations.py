@@ -44,17 +44,11 @@ def migrate(connection: "Connection", path: Path) -> None:
     """
     if schema_version(connection, path) == LATEST:
         return
-    import sqlite_utils
-    from sqlite_utils.migrations import Migrations
-
-    steps = Migrations("evolvable")
-    for step in STEPS:
-        steps(name=step.__name__)(step)  # type: ignore[type-var]
     # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
     # both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.ImmediateTransaction(connection, path):
         if schema_version(connection, path) < LATEST:
-            steps.apply(sqlite_utils.Database(connection, execute_plugins=False))
+            driver.apply_steps(connection, "evolvable", STEPS)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={LATEST}")
 
@@ -132,11 +126,12 @@ def _opening_lock(path: Path) -> Iterator[None]:
     if driver.wal_is_safe():
         yield
         return
-    from filelock import FileLock, Timeout  # start time: most SQLite versions need no lock
-
+    lock = driver.file_lock(path.with_name("opening.lock"), poll_interval=0.005)
     try:
-        lock = path.with_name("opening.lock")
-        with FileLock(lock, timeout=driver.GIVE_UP_SECONDS, poll_interval=0.005, mode=0o600):
-            yield
-    except Timeout as error:
+        lock.acquire()
+    except TimeoutError as error:
         raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
+    try:
+        yield
+    finally:
+        lock.release()
