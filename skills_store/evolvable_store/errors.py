@@ -166,3 +166,10 @@ class LibraryFull(LibraryError):
 
 class UntrustedHome(LibraryError):
     """Another account, or a repository, decides what lies in the folder of the library."""
+
+
+class DamagedFile(Exception):
+    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library.
+
+    No caller meets it: the file is set aside and made again.
+    """

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import (
     FIELD_NUMBERS,
     FIELDS,
@@ -25,7 +26,6 @@ from evolvable_store.search.analyzer import (
     term,
 )
 from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
-from evolvable_store.storage.connection import DamagedFile
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection

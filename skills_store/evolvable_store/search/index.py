@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from evolvable_store import frontmatter
-from evolvable_store.errors import LibraryBusy, LibraryCorrupt
+from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
@@ -19,7 +19,6 @@ from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searche
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
 from evolvable_store.search.postings import VisibilityFilter
-from evolvable_store.storage.connection import DamagedFile
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from evolvable_store.errors import LibraryError, LibraryReadOnly
+from evolvable_store.errors import DamagedFile, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
-from evolvable_store.storage.connection import DamagedFile
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection

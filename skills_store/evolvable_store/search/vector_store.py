@@ -13,9 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from evolvable_store.errors import LibraryError
+from evolvable_store.errors import DamagedFile, LibraryError
 from evolvable_store.storage import connection as driver
-from evolvable_store.storage.connection import DamagedFile
 
 if TYPE_CHECKING:
     from evolvable_store.storage.connection import Connection
@@ -34,8 +33,13 @@ def open_vectors(home: Path) -> "Connection":
     try:
         return _open_file(home / FILE)
     except DamagedFile:
-        driver.set_aside(home / FILE)
+        set_aside(home)
         return _open_file(home / FILE)
+
+
+def set_aside(home: Path) -> None:
+    """Move the file away for diagnosis; only the last one stays."""
+    driver.set_aside(home / FILE)
 
 
 def _open_file(path: Path) -> "Connection":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from evolvable_store.errors import (
+    DamagedFile,
     EvolvableError,
     InvalidArgument,
     LibraryBusy,
@@ -313,10 +314,6 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
-
-
-class DamagedFile(Exception):
-    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library."""
 
 
 @dataclass(frozen=True, slots=True)

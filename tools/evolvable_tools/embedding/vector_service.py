@@ -19,10 +19,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import TextRole, Vectors
-from evolvable_store.storage.connection import DamagedFile, set_aside
 from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc, open_embedder
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
@@ -151,7 +150,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         return 0
     except DamagedFile as error:
         _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
-        set_aside(home / vector_store.FILE)
+        vector_store.set_aside(home)
         return 0
     except EvolvableError as error:
         _say(error.text)
