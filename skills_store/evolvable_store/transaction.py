@@ -5,7 +5,7 @@ store the result. Either everything in it happens, as one operation, or nothing 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -244,7 +244,8 @@ class _Publication:
             self._writer.add_blob(*blob)
         number = head.latest + 1
         chained = chain_hash(head.hash, number, manifest.tree, self._digest)
-        return self._move(head, number, number, manifest.tree, chained, content.frozen, manifest)
+        made = replace(head, version=number, latest=number, tree=manifest.tree, hash=chained, frozen=content.frozen)
+        return self._move(head, made, manifest)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)
@@ -299,23 +300,14 @@ class _Publication:
     def _point(self, head: Head, version: int | None, frozen: bool) -> WriteResult:
         if head.version == version:
             return WriteResult(head.ref, version, version, False, head.id)
-        return self._move(head, version, head.latest, head.tree, head.hash, frozen, None)
+        return self._move(head, replace(head, version=version, frozen=frozen))
 
-    def _move(
-        self,
-        head: Head,
-        version: int | None,
-        latest: int,
-        tree: str,
-        chained: str,
-        frozen: bool,
-        manifest: Manifest | None,
-    ) -> WriteResult:
-        h = head
-        moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
-        self._writer.add_change(moved, self._first, h.version, manifest)
-        self.moved.append((h.kind, h.scope, h.name, version, chained))
+    def _move(self, head: Head, moved: Head, manifest: Manifest | None = None) -> WriteResult:
+        """Point a name from `head` to `moved`; manifest: that of the version which this makes."""
+        moved = replace(moved, sequence=self._next)
+        self._writer.add_change(moved, self._first, head.version, manifest)
+        self.moved.append((head.kind, head.scope, head.name, moved.version, moved.hash))
         self._next += 1
-        if h.kind is Kind.SKILL:
-            self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
-        return WriteResult(head.ref, version, head.version, True, head.id)
+        if head.kind is Kind.SKILL:
+            self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], moved.version)
+        return WriteResult(head.ref, moved.version, head.version, True, head.id)

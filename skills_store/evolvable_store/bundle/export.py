@@ -100,17 +100,20 @@ def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _shape(texts: str = "", maybe: str = "", numbers: str = "") -> dict[str, tuple[type, ...]]:
-    of: dict[str, tuple[type, ...]] = dict.fromkeys(texts.split(), (str,))
-    return of | dict.fromkeys(maybe.split(), (str, NoneType)) | dict.fromkeys(numbers.split(), (int,))
+def shape(texts: str = "", maybe: str = "", numbers: str = "", lists: str = "") -> dict[str, tuple[type, ...]]:
+    """Return the types that the fields of a record may have, in this order."""
+    fields: dict[str, tuple[type, ...]] = {}
+    for names, types in ((texts, (str,)), (maybe, (str, NoneType)), (numbers, (int,)), (lists, (list,))):
+        fields |= dict.fromkeys(names.split(), types)
+    return fields
 
 
 SHAPES = {
-    "shown": _shape("ref at search", "session", "version"),
-    "use": _shape("ref at id", "search session", "version"),
-    "outcome": _shape("ref at outcome", "use usage task_type evidence session", "version"),
-    "sighting": _shape("ref at session how signals", "model outcome", "version loaded used"),
-    "taken": _shape("session client digest at signals", "model outcome", "spans"),
+    "shown": shape("ref at search", "session", "version"),
+    "use": shape("ref at id", "search session", "version"),
+    "outcome": shape("ref at outcome", "use usage task_type evidence session", "version"),
+    "sighting": shape("ref at session how signals", "model outcome", "version loaded used"),
+    "taken": shape("session client digest at signals", "model outcome", "spans"),
 }
 """Every type of record, with its fields and what they may be. The fields but `ref` are the columns of its table."""
 

@@ -25,11 +25,11 @@ from typing import IO, TYPE_CHECKING
 
 from evolvable_store.bundle.export import Stream, open_atomic, select_heads
 from evolvable_store.bundle.import_ import (
+    FolderImport,
     ImportCandidate,
     ImportCheck,
     ImportReport,
     accept_all,
-    import_candidates,
     is_main,
 )
 from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError, TooLarge
@@ -320,7 +320,7 @@ def import_folders(
             if progress:
                 progress(done, len(folders))
 
-    return import_candidates(store, kind, scope, read, reason or f"imported from {source}", replace, look)
+    return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, look).run(read)
 
 
 def _find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
@@ -399,9 +399,8 @@ def import_zip(
         if not folders:
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
-        return import_candidates(
-            store, kind, scope, lambda: _zip_candidates(archive, kind, folders), reason, replace, look
-        )
+        new = FolderImport(store, kind, scope, reason, replace, look)
+        return new.run(lambda: _zip_candidates(archive, kind, folders))
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
