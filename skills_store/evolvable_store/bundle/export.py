@@ -181,7 +181,9 @@ def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | Non
     The document is the library as it was when the export began. A stream is written to and not closed.
     Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
     """
-    export = _Export(store, None if refs is None else {_stored_ref(store, ref) for ref in refs})
+    # store.head raises NoSuchResource; a removed resource has a head too.
+    stored = None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
+    export = _Export(store, stored)
     with open_atomic(target) as stream:
         stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
         for name, records in (
@@ -194,11 +196,6 @@ def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | Non
             _write_list(stream, name, records)
         stream.write(b"\n}\n")
     return tuple(sorted(export.latest, key=str))
-
-
-def _stored_ref(store: "Store", ref: Ref) -> Ref:
-    head = store.head_or_none(ref)
-    return (head or store.head(ref)).ref  # store.head raises NoSuchResource
 
 
 def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:

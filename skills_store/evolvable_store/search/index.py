@@ -226,7 +226,7 @@ class Index:
         def said() -> Iterator[analyzer.FieldTexts]:
             for head, text, document, paths in self._changed(db, changes):
                 changed.append((head, text))
-                yield _field_texts(text, document, paths)
+                yield list(text.names), text.description, text.triggers, document.body, paths
 
         # One is read while others are weighed, so the first of these has to be asked first.
         for weights, (head, text) in zip(self._weigh(said()), changed, strict=True):
@@ -240,11 +240,12 @@ class Index:
         self, db: "Connection", changes: list[Change]
     ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
         """Yields what has to be indexed again; what is gone, or has the same files, is settled on the way."""
+        query = "SELECT version, tree FROM entry WHERE id = ?"
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is None or head.version is None:
                 _forget(db, head.id if head else 0)
-            elif (known := _version_and_tree(db, head.id)) != (head.version, head.tree):
+            elif (known := db.execute(query, (head.id,)).fetchone()) != (head.version, head.tree):
                 if known and known[1] == head.tree:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
@@ -392,21 +393,12 @@ def _make_hits(
     return tuple(SearchHit(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
 
 
-def _field_texts(text: EntryText, document: frontmatter.Document, paths: list[str]) -> analyzer.FieldTexts:
-    return list(text.names), text.description, text.triggers, document.body, paths
-
-
 def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:
     return map(analyzer.weigh_packed, said)
 
 
 def _applied_sequence(db: "Connection") -> int:
     return int(read_state(db, "applied") or 0)
-
-
-def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:
-    row = db.execute("SELECT version, tree FROM entry WHERE id = ?", (id_,)).fetchone()
-    return (row[0], row[1]) if row else None
 
 
 def _forget(db: "Connection", id_: int) -> None:

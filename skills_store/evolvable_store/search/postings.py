@@ -229,13 +229,9 @@ def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
 def _note_new(id_: int, its: _Terms, new: dict[tuple[int, int], _Rows]) -> None:
     block, at = divmod(id_, BLOCK)
     for number, terms, weights in its:
-        rows = new.setdefault((number, block), defaultdict(_number_array))
+        rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
         # A loop that Python does not see, four times as fast as one that it does.
         deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
-
-
-def _number_array() -> "array[int]":
-    return array("I")
 
 
 def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:

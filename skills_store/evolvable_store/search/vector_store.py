@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -137,7 +137,8 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
-            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], _wanted(db))) if rows else None
+            wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
+            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
     except (LibraryError, *driver.Errors):
         return None
 
@@ -194,8 +195,7 @@ class Vectors:
             self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             for place, texts in said.items():
-                row = (place.id, place.kind, place.scope, place.name)
-                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", row)
+                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(place))
                 rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
             self._db.executemany(
@@ -218,9 +218,7 @@ class Vectors:
 
     def places(self) -> list[VectorResource]:
         """Returns all resources."""
-        with _translate_damage(self.path):
-            rows = self._db.execute("SELECT id, kind, scope, name FROM resource").fetchall()
-        return [VectorResource(*row) for row in rows]
+        return [VectorResource(*row) for row in self._rows("SELECT id, kind, scope, name FROM resource")]
 
     # Vectors
 
@@ -233,10 +231,7 @@ class Vectors:
 
     def models(self) -> list[VectorModel]:
         """Returns the models that have vectors or are to have them, the oldest first."""
-        with _translate_damage(self.path):
-            return [
-                VectorModel(*row) for row in self._db.execute("SELECT id, name, spec FROM model ORDER BY id").fetchall()
-            ]
+        return [VectorModel(*row) for row in self._rows("SELECT id, name, spec FROM model ORDER BY id")]
 
     def forget_model(self, model: VectorModel) -> None:
         """Deletes a model with its vectors."""
@@ -247,8 +242,7 @@ class Vectors:
     def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
         """Returns the resources whose text of this role has no vector, with the characters of the text."""
         query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
-        with _translate_damage(self.path):
-            return dict(self._db.execute(query, (role, model.id)).fetchall())
+        return dict(self._rows(query, role, model.id))
 
     def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
         """Returns the vectors, as stored, of those of these texts that have one."""
@@ -275,6 +269,10 @@ class Vectors:
         with _translate_damage(self.path):
             return _count_texts(self._db, model.id, tuple(roles))
 
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with _translate_damage(self.path):
+            return self._db.execute(query, values).fetchall()
+
     def _note(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
@@ -291,10 +289,6 @@ class Vectors:
 def _state(db: "Connection", key: str) -> str:
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
-
-
-def _wanted(db: "Connection") -> tuple[TextRole, ...]:
-    return tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
 
 
 def _count_texts(db: "Connection", model: int, roles: Sequence[TextRole]) -> tuple[int, int]:

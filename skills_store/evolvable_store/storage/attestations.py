@@ -177,26 +177,19 @@ class Attestations(Repository):
         signer: where approvals are locked. folder: where the person trusts a folder that holds them; the decision
         counts while that folder is one of the backend's `trusted_folders`.
         """
-        self._add(contents, at, identity, 0, signer, folder)
-
-    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
-        """Note that a person no longer vouches for these contents."""
-        self._add(contents, at, identity, 1)
-
-    def _add(
-        self,
-        contents: Iterable[tuple[int, str]],
-        at: str,
-        identity: Identity,
-        withdrawn: int,
-        signer: Signer | None = None,
-        folder: str = "",
-    ) -> None:
         who = identity.principal, identity.via
         rows = []
         for resource, tree in contents:
             signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
-            rows.append((resource, tree, at, *who, withdrawn, signature, folder))
+            rows.append((resource, tree, at, *who, 0, signature, folder))
+        self._add(rows)
+
+    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
+        """Note that a person no longer vouches for these contents."""
+        who = identity.principal, identity.via
+        self._add([(resource, tree, at, *who, 1, None, "") for resource, tree in contents])
+
+    def _add(self, rows: Iterable[tuple[object, ...]]) -> None:
         insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
         with self._backend.writing() as db:
