@@ -63,7 +63,8 @@ def check_library(store: "Store", progress: Progress | None = None, checks: Sequ
     """
     run = _LibraryCheck(store, progress)
     parts: list[Callable[[], None]] = [run.file, run.blobs, run.log, run.histories, run.channel, run.evidence]
-    for part in [*parts, *(partial(run.extra, check) for check in checks)]:
+    parts += (partial(run.extra, check) for check in checks)
+    for part in parts:
         run.attempt(part)
     return FsckReport(**run.counts, faults=run.found)
 

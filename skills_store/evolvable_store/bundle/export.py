@@ -60,6 +60,16 @@ Stream = IO[bytes]
 
 
 @contextlib.contextmanager
+def disk_errors(target: Path, instead: str) -> Iterator[None]:
+    """Turn what the disk reports of the target into LibraryError. instead: what to name instead of it."""
+    try:
+        yield
+    except OSError as error:
+        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
+        raise kind(f"{target} cannot be written: {error.strerror or error}.", f"Name another {instead}.") from error
+
+
+@contextlib.contextmanager
 def open_atomic(target: Path | Stream) -> Iterator[Stream]:
     """Yields a stream to write to; a file replaces what was at the path when all is written and on the disk.
 
@@ -68,7 +78,7 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
     if not isinstance(target, Path):
         yield target
         return
-    try:
+    with disk_errors(target, "file"):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
         draft = Path(name)
         try:
@@ -80,8 +90,6 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(target.parent)
-    except OSError as error:
-        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another file.") from error
 
 
 def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
@@ -314,7 +322,7 @@ def backup(
     Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
     """
     _check_target(store, target, replace)
-    with _disk_errors(target):
+    with disk_errors(target, "folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
@@ -352,12 +360,3 @@ def _publish(draft: Path, target: Path) -> None:
     else:
         os.rename(draft, target)
     sync_folder(target.parent)
-
-
-@contextlib.contextmanager
-def _disk_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
-        raise kind(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error

@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from evolvable_store.bundle.export import Stream, open_atomic, select_heads
+from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
 from evolvable_store.bundle.import_ import (
     FolderImport,
     ImportCandidate,
@@ -32,7 +32,7 @@ from evolvable_store.bundle.import_ import (
     accept_all,
     is_main,
 )
-from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError, TooLarge
+from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
@@ -258,7 +258,7 @@ def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = No
     anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument, LibraryError.
     """
     heads = select_heads(store, refs)
-    try:
+    with disk_errors(target, "folder"):
         target.mkdir(parents=True, exist_ok=True)
         taken = [head.name for head in heads if os.path.lexists(target / head.name)]
         if taken:
@@ -270,8 +270,6 @@ def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = No
                 os.rename(draft / head.name, target / head.name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error
     return tuple(head.ref for head in heads)
 
 

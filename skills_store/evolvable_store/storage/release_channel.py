@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import NotFound
@@ -90,45 +92,6 @@ def _as_placement(
 ) -> Placement:
     before, after, withdrawn = placed
     return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
-
-
-_ACTORS = "({})".format(", ".join(f"'{actor}'" for actor in Actor))
-_POLICIES = "({})".format(", ".join(f"'{policy}'" for policy in ReleasePolicy))
-_AT = "resource {1} in move {0}"
-_CHECKS = (
-    (f"SELECT id, actor FROM move WHERE actor NOT IN {_ACTORS}", "move {0}", "there is no actor '{1}'"),
-    (f"SELECT id, policy FROM move WHERE policy NOT IN {_POLICIES}", "move {0}", "there is no policy '{1}'"),
-    (
-        "SELECT id FROM move WHERE policy IS NULL AND id NOT IN (SELECT move FROM placing)",
-        "move {0}",
-        "it places nothing and sets no policy",
-    ),
-    (
-        "SELECT id, operation FROM move WHERE operation <> 0 AND operation NOT IN (SELECT id FROM operation)",
-        "move {0}",
-        "its operation {1} is missing",
-    ),
-    ("SELECT move, resource FROM placing WHERE move NOT IN (SELECT id FROM move)", _AT, "its move is missing"),
-    (
-        "SELECT move, resource FROM placing WHERE resource NOT IN (SELECT id FROM resource WHERE kind = 'skill')",
-        _AT,
-        "it is no skill",
-    ),
-    (
-        """SELECT move, resource, after FROM placing p WHERE after IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM change c WHERE c.resource = p.resource AND c.latest = p.after AND c.manifest IS NOT NULL)""",
-        _AT,
-        "hosts are shown version {2}, which is missing",
-    ),
-    (
-        """SELECT move, resource, before, was FROM (
-            SELECT *, lag(after) OVER (PARTITION BY resource ORDER BY move) AS was FROM placing
-        ) WHERE before IS NOT was""",
-        _AT,
-        "it says that it followed version {2}, that was {3}",
-    ),
-    ("SELECT move, resource FROM placing WHERE withdrawn AND after IS NOT NULL", _AT, "it is withdrawn and shown"),
-)
 
 
 def read_policy(db: "Connection") -> ReleasePolicy:
@@ -247,5 +210,9 @@ class Channel(Repository):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (which, what is wrong with it) for every move and placing that does not fit the rest of the library."""
-        for query, which, what in _CHECKS:
-            yield from ((which.format(*row), what.format(*row)) for row in self._rows(query))
+        checks = Path(__file__).with_name("schema").joinpath("channel_checks.sql").read_text(encoding="utf-8")
+        known = {"actors": json.dumps(list(Actor)), "policies": json.dumps(list(ReleasePolicy))}
+        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", checks, re.MULTILINE):
+            with self._backend.reading() as db:
+                rows = db.execute(query, known).fetchall()
+            yield from ((which.format(*row), what.format(*row)) for row in rows)
