@@ -4,17 +4,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import TOMBSTONES, Manifest, TreeEntry, blob_hash, chain_hash, unpack
 from evolvable_store.operation import Operation
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
 from evolvable_store.validation import main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
 
 MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
@@ -50,11 +48,11 @@ class FsckReport:
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is to do."""
 
-Check = Callable[["Store"], Iterable[Fault]]
+Check = Callable[[Store], Iterable[Fault]]
 """A further check, such as whether an index is up to date."""
 
 
-def check_library(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
+def check_library(store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
     """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
 
     Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
@@ -102,7 +100,7 @@ class _Row(NamedTuple):
 
 
 class _LibraryCheck:
-    def __init__(self, store: "Store", progress: Progress | None) -> None:
+    def __init__(self, store: Store, progress: Progress | None) -> None:
         self._store, self._progress = store, progress or (lambda done, total: None)
         self._rows = store.backend.maintenance
         self._faults: dict[Fault, None] = {}

@@ -10,15 +10,12 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from evolvable_store.objects import unpack
 from evolvable_store.resource import Ref
 from evolvable_store.storage.maintenance import BlobLocation, PurgeJob
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-
+from evolvable_store.store import Store
 
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
 """What is written under one lock: some 10 ms."""
@@ -51,7 +48,7 @@ class CollectedBlobs:
     bytes: int
 
 
-def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
+def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
     """Delete the unreferenced blobs; return what was deleted, or with `dry_run` what would be.
 
     Safe beside any number of writers, which wait for one batch at most.
@@ -76,14 +73,14 @@ def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> C
     return CollectedBlobs(len(gone), sum(blob.size for blob in gone))
 
 
-def blobs_with(store: "Store", texts: Iterable[bytes]) -> list[str]:
+def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
     """Return the blobs that hold one of these texts. Reads every blob."""
     wanted = tuple(texts)
     contents = store.backend.purges.contents() if wanted else ()
     return [name for name, data in contents if any(text in data for text in wanted)]
 
 
-def purge_content(store: "Store", job: PurgeJob) -> list[str]:
+def purge_content(store: Store, job: PurgeJob) -> list[str]:
     """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the blobs' hashes.
 
     Each step is a transaction; a second call does what is left.
@@ -126,7 +123,7 @@ SecretDetector = Callable[[bytes], list[DetectedSecret]]
 class SecretFindings:
     """The findings of a library. rules: a number that changes with the rules; then every blob is scanned again."""
 
-    def __init__(self, store: "Store", look: SecretDetector, rules: int) -> None:
+    def __init__(self, store: Store, look: SecretDetector, rules: int) -> None:
         self._store, self._look, self._rules = store, look, rules
 
     def catch_up(self) -> int:

@@ -50,13 +50,7 @@ class _Content:
 
 
 # A human's change without an identity is one that nobody vouches for: callers that know the person say so.
-_WITHOUT_IDENTITY = {
-    Actor.HUMAN: Principal.UNKNOWN,
-    Actor.AGENT: Principal.AGENT,
-    Actor.REVIEW: Principal.AGENT,
-    Actor.EVOLUTION: Principal.AGENT,
-    Actor.IMPORT: Principal.IMPORT,
-}
+_WITHOUT_IDENTITY = {Actor.HUMAN: Principal.UNKNOWN, Actor.IMPORT: Principal.IMPORT}
 
 
 class Transaction:
@@ -83,7 +77,7 @@ class Transaction:
         self._backend, self._clock = backend, clock
         self._actor, self._reason, self._session = actor, reason, session
         self._evidence, self._undoes = tuple(evidence), tuple(undoes)
-        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY[actor]), signer
+        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT)), signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -163,12 +157,10 @@ class Transaction:
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
-                self._close_proposal(writer, proposal, decision, operation)
+                if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
+                    why = f"Proposal {proposal} was decided on already."
+                    raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
         self.written, self.operation = written, operation
-
-    def _close_proposal(self, writer: Writer, proposal: int, decision: str, operation: Operation | None) -> None:
-        if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
-            raise InvalidArgument(f"Proposal {proposal} was decided on already.", "`evolvable inbox` lists the rest.")
 
 
 def replay(

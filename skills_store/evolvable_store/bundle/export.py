@@ -40,7 +40,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError, LibraryFull
 from evolvable_store.objects import blob_hash
@@ -50,11 +50,8 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_store.storage.observations import parse_signals
 from evolvable_store.storage.release_channel import Placement
+from evolvable_store.store import Store
 from evolvable_store.workingcopy.staging_dir import sync_folder
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-
 
 Stream = IO[bytes]
 
@@ -92,7 +89,7 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
         sync_folder(target.parent)
 
 
-def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
+def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
     """Returns the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
 
     Raises NoSuchResource, and InvalidArgument when two would get one folder.
@@ -128,7 +125,7 @@ SHAPES = {
 _BATCH = 500
 
 
-def export_evidence(store: "Store", latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
+def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
     """Yields the evidence in an order that is the same each time. latest: the newest version of each resource that it
     may be about. whole: these are all resources.
     """
@@ -157,7 +154,7 @@ def is_valid_record(record: Mapping[str, Any]) -> bool:
     return True
 
 
-def import_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
+def import_evidence(store: Store, records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
     """Add the evidence that is not here yet, as history that counts nothing.
 
     known: ref -> (id, newest version) of the resources that it may be about.
@@ -183,7 +180,7 @@ FORMAT, FORMAT_VERSION = "evolvable-history", 1
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_json(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all, removed ones included.
 
     The document is the library as it was when the export began. A stream is written to and not closed.
@@ -216,7 +213,7 @@ def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
 
 
 class _Export:
-    def __init__(self, store: "Store", refs: set[Ref] | None) -> None:
+    def __init__(self, store: Store, refs: set[Ref] | None) -> None:
         self._store, self._refs = store, refs
         # In this order: what a move placed is in the log by then.
         self._channel = store.backend.channel
@@ -312,7 +309,7 @@ _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
 def backup(
-    store: "Store", target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
+    store: Store, target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
 ) -> Path:
     """Returns `target`, made a folder with one file that is the library as it was when the backup began.
 
@@ -333,7 +330,7 @@ def backup(
     return target
 
 
-def _check_target(store: "Store", target: Path, replace: bool) -> None:
+def _check_target(store: Store, target: Path, replace: bool) -> None:
     if not target.name:
         raise InvalidArgument(f"{target} is no place for a backup.", "Name a new folder.")
     if not target.exists() and not target.is_symlink():

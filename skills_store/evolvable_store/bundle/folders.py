@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
 from evolvable_store.bundle.import_ import (
@@ -38,11 +38,8 @@ from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, 
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import read_folder
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-
 
 MAX_ARCHIVE = 512 * 2**20
 """Bytes of the zip."""
@@ -251,7 +248,7 @@ MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
 
 
-def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_folders(store: Store, target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written as folders into `target`, by default all skills of the user's scope.
 
     `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
@@ -292,7 +289,7 @@ def _write_folder(folder: Path, files: Files) -> None:
 
 
 def import_folders(
-    store: "Store",
+    store: Store,
     source: Path,
     *,
     kind: Kind = Kind.SKILL,
@@ -350,7 +347,7 @@ def _folder_candidate(folder: Path) -> ImportCandidate:
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def export_zip(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_zip(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all skills of the user's scope.
 
     Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises NoSuchResource,
@@ -366,7 +363,7 @@ def export_zip(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None
     return tuple(head.ref for head in heads)
 
 
-def _write_zip_entries(archive: zipfile.ZipFile, store: "Store", head: Head) -> None:
+def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> None:
     for path, file in sorted(store.files(head).items()):
         info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
         info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3
@@ -375,7 +372,7 @@ def _write_zip_entries(archive: zipfile.ZipFile, store: "Store", head: Head) -> 
 
 
 def import_zip(
-    store: "Store",
+    store: Store,
     source: Path | Stream,
     *,
     kind: Kind = Kind.SKILL,

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_store.bundle.archive_reader import ArchiveReader
 from evolvable_store.bundle.export import Stream, import_evidence
@@ -22,13 +21,9 @@ from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
-from evolvable_store.transaction import replay
+from evolvable_store.store import Store
+from evolvable_store.transaction import Transaction, replay
 from evolvable_store.validation import blocking_problems, find_problems, main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-    from evolvable_store.transaction import Transaction
-
 
 _TRIES = 5
 
@@ -105,7 +100,7 @@ class FolderImport:
     out.
     """
 
-    store: "Store"
+    store: Store
     kind: Kind
     scope: str
     reason: str
@@ -135,7 +130,7 @@ class FolderImport:
                     done.refused.append((candidate.name, error.problems))
         return done.report(tx.operation.id if tx.operation else None)
 
-    def _import_one(self, tx: "Transaction", candidate: ImportCandidate, done: _ImportLists) -> None:
+    def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: _ImportLists) -> None:
         """Sort one candidate and put it if need be. Raises InvalidResource with every reason against it."""
         name, files = candidate.name, candidate.files
         found = blocking_problems(find_problems(self.kind, name, files), strict=True) if files else []
@@ -257,7 +252,7 @@ class _HistoryCheck:
 
 
 def import_json(
-    store: "Store", source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
+    store: Store, source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
 ) -> ImportReport:
     """Returns what became of each resource of an archive that `export_json` wrote.
 
@@ -289,7 +284,7 @@ def import_json(
     return merge.done.report(None)
 
 
-def _check_newest(store: "Store", staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
+def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
     """Returns every reason that a look at the newest version of a sound history finds against it."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
@@ -314,7 +309,7 @@ def _open_source(source: Path | Stream) -> Iterator[Stream]:
         yield stream
 
 
-def _send_blobs(store: "Store", staging: ImportStaging) -> None:
+def _send_blobs(store: Store, staging: ImportStaging) -> None:
     """Brings the bulk of an import in by small steps, so that others do not wait for it.
 
     The steps that name the blobs bring them once more: until then, gc may remove them.
@@ -329,7 +324,7 @@ def _send_blobs(store: "Store", staging: ImportStaging) -> None:
 class _HistoryMerge:
     """Compares sound histories with the library, and so finds what is missing here."""
 
-    store: "Store"
+    store: Store
     staging: ImportStaging
     sound: list[Ref]
     done: _ImportLists = field(default_factory=_ImportLists)

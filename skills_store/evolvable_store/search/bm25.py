@@ -26,10 +26,7 @@ from evolvable_store.search.analyzer import (
     term,
 )
 from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from evolvable_store.search.postings import Sums, weights_at
@@ -125,7 +122,7 @@ class Query:
                 except ValueError as error:
                     raise DamagedFile(f"the postings of {clause.words!r} are none: {error}") from error
 
-    def best(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
+    def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Returns the best few resources that may be seen, best first; of equals the older one."""
         resources = seen.few or {}
         if seen.few is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
@@ -19,11 +19,9 @@ from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searche
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
 from evolvable_store.search.postings import VisibilityFilter
+from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
 
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
 
@@ -220,7 +218,7 @@ class Index:
         change = changes[-1]
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
-    def _take_in(self, db: "Connection", changes: list[Change]) -> None:
+    def _take_in(self, db: Connection, changes: list[Change]) -> None:
         changed: list[tuple[Head, EntryText]] = []
 
         def said() -> Iterator[analyzer.FieldTexts]:
@@ -237,7 +235,7 @@ class Index:
         db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
 
     def _changed(
-        self, db: "Connection", changes: list[Change]
+        self, db: Connection, changes: list[Change]
     ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
         """Yields what has to be indexed again; what is gone, or has the same files, is settled on the way."""
         query = "SELECT version, tree FROM entry WHERE id = ?"
@@ -397,17 +395,17 @@ def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:
     return map(analyzer.weigh_packed, said)
 
 
-def _applied_sequence(db: "Connection") -> int:
+def _applied_sequence(db: Connection) -> int:
     return int(read_state(db, "applied") or 0)
 
 
-def _forget(db: "Connection", id_: int) -> None:
+def _forget(db: Connection, id_: int) -> None:
     document = index_entries.delete_entry(db, id_)
     if document is not None:
         postings.drop_document(db, document)
 
 
-def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Fault]:
+def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
     anew = _REBUILD_HINT.format(path)
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":

@@ -14,17 +14,14 @@ import weakref
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from evolvable_store.errors import DamagedFile, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
 from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 FILE = "index.db"
 
@@ -59,7 +56,7 @@ class IndexFile:
         self._known: tuple[int, int] | None = None
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator["Connection"]:
+    def reading(self) -> Iterator[Connection]:
         """Lends a connection that sees one committed state. Raises Damaged, LibraryError."""
         with self._lent() as connection:
             connection.execute("BEGIN")
@@ -70,7 +67,7 @@ class IndexFile:
                     connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator["Connection"]:
+    def writing(self) -> Iterator[Connection]:
         """Lends a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
         with (
             self._lent() as connection,
@@ -80,7 +77,7 @@ class IndexFile:
             yield connection
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator["Connection"]:
+    def _lent(self) -> Iterator[Connection]:
         self._forget_if_forked()
         idle = self._idle
         try:
@@ -96,7 +93,7 @@ class IndexFile:
             else:  # there are enough, or the file was replaced meanwhile
                 connection.close()
 
-    def _connect(self) -> "Connection":
+    def _connect(self) -> Connection:
         if _identity(self.path) != self._known:
             raise DamagedFile("the file was replaced")
         with driver.translate_damage(self.path, opening=True):
@@ -143,7 +140,7 @@ class IndexFile:
             self._begin(self._private_copy())
             self._idle.append(self._opened())
 
-    def _opened(self) -> "Connection":
+    def _opened(self) -> Connection:
         self._known = _identity(self.path)
         with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
@@ -185,7 +182,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def read_state(db: "Connection", key: str) -> str:
+def read_state(db: Connection, key: str) -> str:
     """Returns what was noted of the index under this key, nothing where nothing was."""
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
@@ -210,7 +207,7 @@ class IndexState:
 
     @classmethod
     def of(
-        cls, db: "Connection", stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
+        cls, db: Connection, stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
         """Returns what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
@@ -229,7 +226,7 @@ class IndexState:
         waiting = postings.PendingDocuments()
         return cls((-1, 0), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
-    def visible(self, db: "Connection", visible: VisibilityFilter) -> VisibleDocuments:
+    def visible(self, db: Connection, visible: VisibilityFilter) -> VisibleDocuments:
         """Return the documents that this filter lets through."""
         if visible not in self.seen:
             if len(self.seen) > _MAX_VISIBILITIES:
@@ -246,7 +243,7 @@ class IndexCache:
         self._state = IndexState.nothing()
 
     @contextlib.contextmanager
-    def locked(self, db: "Connection") -> Iterator[IndexState]:
+    def locked(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()

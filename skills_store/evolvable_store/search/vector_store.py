@@ -11,21 +11,18 @@ from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from evolvable_store.errors import DamagedFile, LibraryError
 from evolvable_store.storage import connection as driver
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 FILE = "vectors.db"
 
 FORMAT = driver.DerivedFormat(0x45564C56, 2, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
-def open_vectors(home: Path) -> "Connection":
+def open_vectors(home: Path) -> Connection:
     """Returns the file of the library in `home`, made when there is none; a damaged one is set aside.
 
     Raises LibraryError.
@@ -42,7 +39,7 @@ def set_aside(home: Path) -> None:
     driver.set_aside(home / FILE)
 
 
-def _open_file(path: Path) -> "Connection":
+def _open_file(path: Path) -> Connection:
     with _translate_damage(path), contextlib.ExitStack() as unless_ready:
         connection = driver.connect(path, durable=False)
         unless_ready.callback(connection.close)
@@ -146,7 +143,7 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
 class Vectors:
     """The open file. For one process, and in it for one thread at a time. Every method raises Damaged, LibraryError."""
 
-    def __init__(self, path: Path, connection: "Connection") -> None:
+    def __init__(self, path: Path, connection: Connection) -> None:
         self.path, self._db = path, connection
 
     @classmethod
@@ -286,12 +283,12 @@ class Vectors:
             yield
 
 
-def _state(db: "Connection", key: str) -> str:
+def _state(db: Connection, key: str) -> str:
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
 
-def _count_texts(db: "Connection", model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
+def _count_texts(db: Connection, model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
     wanted = json.dumps(list(roles))
     values: tuple[Any, ...] = (wanted, model)
     done = db.execute(f"SELECT count(*) {_TEXTS} AND {_HAS}", values).fetchone()[0]

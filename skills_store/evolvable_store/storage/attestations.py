@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
-from evolvable_store.storage.connection import Repository
+from evolvable_store.storage.connection import Connection, Repository
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
     from evolvable_store.storage.sqlite import SqliteStorage
 
 
@@ -50,7 +49,7 @@ class Attestation:
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
 
-def _vouched(db: "Connection", resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
+def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
     rows = db.execute(_ATTESTATION, (json.dumps(list(resources)),)).fetchall()
     found = (
         Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
@@ -58,7 +57,7 @@ def _vouched(db: "Connection", resources: Iterable[int], folders: frozenset[str]
     return [one for one in found if one.counts(folders)]
 
 
-def _is_untrusted(db: "Connection", resource: int, folders: frozenset[str] | None) -> bool:
+def _is_untrusted(db: Connection, resource: int, folders: frozenset[str] | None) -> bool:
     rows = db.execute(_VERSIONS, (resource, _RECENT_VERSIONS)).fetchall()
     trees = {one.tree for one in _vouched(db, [resource], folders)}
     made = [(tree, _effective_principal(*who)) for tree, *who in rows]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import sqlite3
 import sys
 import time
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
     from evolvable_store.storage.sqlite import SqliteStorage
 
-    Connection = sqlite3.Connection
-
 _T = TypeVar("_T")
+
+Connection = sqlite3.Connection
+"""For annotations: a connection of pysqlite3 has the same methods."""
 
 SAFE_VERSION = (3, 51, 3)
 """From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
@@ -87,7 +89,7 @@ Access = Literal["create", "write", "read", "immutable"]
 _QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
 
 
-def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connection":
+def connect(path: Path, *, durable: bool, access: Access = "create") -> Connection:
     """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
@@ -135,7 +137,7 @@ def preferred_journal(path: Path) -> str:
     return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
 
 
-def set_journal(connection: "Connection", path: Path) -> str:
+def set_journal(connection: Connection, path: Path) -> str:
     """Puts the file in the mode it should have, if nobody keeps it from that; returns the mode in force.
 
     WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
@@ -169,7 +171,7 @@ class ImmediateTransaction:
     Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
     """
 
-    def __init__(self, connection: "Connection", path: Path) -> None:
+    def __init__(self, connection: Connection, path: Path) -> None:
         self._connection, self._path = connection, path
 
     def __enter__(self) -> None:
@@ -198,7 +200,7 @@ class ImmediateTransaction:
 _execute: Any = dbapi.Connection.execute
 
 
-def _execute_with_retry(connection: "Connection", statement: str, *values: Any) -> Any:
+def _execute_with_retry(connection: Connection, statement: str, *values: Any) -> Any:
     for _ in retry():
         try:
             return _execute(connection, statement, *values)
@@ -215,7 +217,7 @@ _RetryingConnection: Any = type("_Patient", (dbapi.Connection,), {"execute": _ex
 """For a rollback journal, where readers wait too: every statement waits as fairly as a write does."""
 
 
-def _refuse_log(connection: "Connection") -> None:
+def _refuse_log(connection: Connection) -> None:
     """Raises LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
     if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
         connection.execute("ROLLBACK")
@@ -330,7 +332,7 @@ class DerivedFormat:
     tables: tuple[str, ...] = ()
     page_size: int = 4096
 
-    def prepare(self, connection: "Connection", path: Path) -> None:
+    def prepare(self, connection: Connection, path: Path) -> None:
         """Make the tables of an empty file, and set the journal mode. Raises DamagedFile for any other format."""
         connection.execute(f"PRAGMA page_size={self.page_size}")  # of a file that is still empty
         current = self._is_current(connection)
@@ -342,7 +344,7 @@ class DerivedFormat:
                     connection.execute(f"PRAGMA application_id={self.application_id}")
                     connection.execute(f"PRAGMA user_version={self.version}")
 
-    def _is_current(self, connection: "Connection") -> bool:
+    def _is_current(self, connection: Connection) -> bool:
         """Return whether the file has this format, False when it is empty. Raises DamagedFile for any other."""
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -356,7 +358,7 @@ class DerivedFormat:
         return False
 
 
-def _run_script(connection: "Connection", script: str) -> None:
+def _run_script(connection: Connection, script: str) -> None:
     """Run statements one by one: `executescript` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -402,7 +404,7 @@ def file_lock(path: Path, **options: Any) -> "BaseFileLock":
     return FileLock(path, timeout=GIVE_UP_SECONDS, mode=0o600, **options)
 
 
-def apply_steps(connection: "Connection", name: str, steps: Iterable[Callable[[Any], object]]) -> None:
+def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]) -> None:
     """Run those of the steps of a schema that the file has not had, and record them by their functions' names."""
     import sqlite_utils  # start time: a library that is up to date needs none of it
     from sqlite_utils.migrations import Migrations
@@ -433,6 +435,14 @@ class Repository:
         """Return the first row, None where there is none."""
         with self._backend.reading() as db:
             return db.execute(query, values).fetchone()
+
+    def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
+        """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
+        text = Path(__file__).with_name("schema").joinpath(script).read_text(encoding="utf-8")
+        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", text, re.MULTILINE):
+            with self._backend.reading() as db:
+                rows = db.execute(query, values).fetchall()
+            yield from ((which.format(*row), what.format(*row)) for row in rows)
 
     def _do(self, statement: str, *values: Any) -> int:
         """Run one statement as a transaction; return how many rows it changed."""

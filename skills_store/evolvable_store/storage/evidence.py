@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from dataclasses import fields as dataclass_fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Repository
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.connection import Connection, Repository
 
 
 class Outcome(StrEnum):
@@ -120,13 +117,13 @@ class UngradedEvidence:
 _USE = "id, at, resource, version, search, session, principal, connection"
 
 
-def add_client_session(db: "Connection", session: str | None, connection: str | None, at: str) -> None:
+def add_client_session(db: Connection, session: str | None, connection: str | None, at: str) -> None:
     """Keep that the server saw a client's session over a connection of its own."""
     if session and connection:
         db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
 
 
-def recount_votes(db: "Connection", voter: str | None, resource: int | None = None) -> None:
+def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
     """Have the best and then the last word of a voter about each version count, and no other one."""
     if voter is None:
         return

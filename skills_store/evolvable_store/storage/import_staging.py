@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from evolvable_store.objects import Manifest, TreeEntry, unpack
 from evolvable_store.operation import Actor, Intent, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage import connection
+from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.protocol import ChannelState, MoveNote, Packed, ReleasePolicy, ReplayStep
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
 
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 Errors = connection.Errors

@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
-from evolvable_store.storage.connection import Repository
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.connection import Connection, Repository
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
@@ -217,7 +214,7 @@ class Maintenance(Repository):
 
 
 @contextlib.contextmanager
-def _snapshot(source: "Connection") -> Iterator[None]:
+def _snapshot(source: Connection) -> Iterator[None]:
     """Hold the source at its present state.
 
     Otherwise SQLite restarts the copy after every write of another process; with two writers it was measured never to
@@ -232,7 +229,7 @@ def _snapshot(source: "Connection") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _open_copy(file: Path) -> Iterator["Connection"]:
+def _open_copy(file: Path) -> Iterator[Connection]:
     with (
         connection.translate_errors(file),
         contextlib.closing(connection.dbapi.connect(str(file), isolation_level=None)) as copy,
@@ -240,7 +237,7 @@ def _open_copy(file: Path) -> Iterator["Connection"]:
         yield copy
 
 
-def _tables(db: "Connection") -> list[str]:
+def _tables(db: Connection) -> list[str]:
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     return [name for (name,) in db.execute(query).fetchall()]
 
@@ -283,7 +280,7 @@ class Purges(Repository):
     """Purges of content. Deleted content is overwritten."""
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator["Connection"]:
+    def _writing(self) -> Iterator[Connection]:
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             yield db
@@ -364,7 +361,7 @@ class Purges(Repository):
         return unpack_tombstone(row[0]), int(row[2])
 
 
-def _text_columns(db: "Connection") -> list[tuple[str, str]]:
+def _text_columns(db: Connection) -> list[tuple[str, str]]:
     return [
         (table, column)
         for table in _tables(db)
@@ -383,7 +380,7 @@ def _spellings(text: str, mark: str) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def _purged_blobs(db: "Connection", job: PurgeJob) -> list[str]:
+def _purged_blobs(db: Connection, job: PurgeJob) -> list[str]:
     rows = db.execute("SELECT sha256, data FROM blob WHERE codec = ?", (PURGED,)).fetchall()
     return [name for name, data in rows if (stone := unpack_tombstone(data)).at == job.at and stone.kind == job.kind]
 

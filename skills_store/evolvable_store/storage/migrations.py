@@ -4,13 +4,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import LibraryBusy, LibraryCorrupt, LibraryReadOnly, LibraryTooNew
 from evolvable_store.storage import connection as driver
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.connection import Connection
 
 APPLICATION_ID = 0x45564C56
 """'EVLV', written into the file's header."""
@@ -37,7 +35,7 @@ STEPS = tuple(map(_step, _NAMES.split()))
 LATEST = len(STEPS)
 
 
-def migrate(connection: "Connection", path: Path) -> None:
+def migrate(connection: Connection, path: Path) -> None:
     """Brings the file to LATEST; safe when many processes start at once.
 
     Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
@@ -53,7 +51,7 @@ def migrate(connection: "Connection", path: Path) -> None:
             connection.execute(f"PRAGMA user_version={LATEST}")
 
 
-def schema_version(connection: "Connection", path: Path) -> int:
+def schema_version(connection: Connection, path: Path) -> int:
     """Returns how many steps the file has had, 0 for an empty one; writes nothing. Raises as `migrate`."""
     with driver.translate_errors(path):
         # In this order: a process that makes the library meanwhile gives it tables and our id in one commit.
@@ -77,7 +75,7 @@ JOURNAL_SECONDS = 2.0
 """How long opening tries to get the journal mode that is right; after that it goes on with the one there is."""
 
 
-def open_library(path: Path) -> tuple["Connection", driver.Access, str]:
+def open_library(path: Path) -> tuple[Connection, driver.Access, str]:
     """Open the library file, or create it, and migrate it; return the connection, its access and the journal mode.
 
     The journal mode is '' where the file cannot be written.
@@ -97,7 +95,7 @@ def open_library(path: Path) -> tuple["Connection", driver.Access, str]:
         return _open_as(path, "immutable")
 
 
-def _open_writable(path: Path) -> tuple["Connection", driver.Access, str]:
+def _open_writable(path: Path) -> tuple[Connection, driver.Access, str]:
     with _opening_lock(path):
         for _ in driver.retry(JOURNAL_SECONDS, longest=0.02):
             opened = _open_as(path, "create")
@@ -107,7 +105,7 @@ def _open_writable(path: Path) -> tuple["Connection", driver.Access, str]:
         return _open_as(path, "create")
 
 
-def _open_as(path: Path, access: driver.Access) -> tuple["Connection", driver.Access, str]:
+def _open_as(path: Path, access: driver.Access) -> tuple[Connection, driver.Access, str]:
     connection, journal = driver.connect(path, durable=True, access=access), ""
     with contextlib.ExitStack() as unless_ready:
         unless_ready.callback(connection.close)

@@ -6,15 +6,11 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import TYPE_CHECKING
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.storage.connection import Repository
+from evolvable_store.storage.connection import Connection, Repository
 from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.protocol import Storage
+from evolvable_store.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
 _ADD_OBSERVATION = f"INSERT INTO sighting ({_SIGHTING}, session, grade, link) VALUES ({', '.join('?' * 12)})"
 
 
-def _link(db: "Connection", session: str) -> str | None:
+def _link(db: Connection, session: str) -> str | None:
     """Return the connection over which the server saw a session first, None when it never did.
 
     A connection that tells clients apart comes before one that several share.
@@ -75,7 +71,7 @@ def _link(db: "Connection", session: str) -> str | None:
     return row[0] if row else None
 
 
-def _grade(db: "Connection", session: str, one: UsageObservation) -> Grade:
+def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
     """Return the grade of what a session that the server saw shows: verified where it served that very version."""
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
@@ -213,21 +209,8 @@ class Observations(Repository):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
-        for table, key in (("shown", "search"), ("use", "id"), ("outcome", "id"), ("sighting", "session")):
-            missing = f"""SELECT {key}, resource, version FROM {table} e WHERE version < 1 OR version > (
-                SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource)"""
-            for row in self._rows(missing):
-                yield f"{table} {row[0]}", f"version {row[2]} of resource {row[1]} is missing"
-        for table, column, words in (
-            ("outcome", "outcome", Outcome),
-            ("outcome", "usage", Usage),
-            ("sighting", "outcome", Outcome),
-            ("taken", "outcome", Outcome),
-        ):
-            listed = ", ".join(f"'{word}'" for word in words)
-            query = f"SELECT coalesce(session, ''), {column} FROM {table} WHERE {column} NOT IN ({listed})"
-            for session, word in self._rows(query):
-                yield f"{table} of session {session}", f"there is no {column} {word!r}"
+        words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
             for session, signals in self._rows(f"SELECT session, signals FROM {table}"):
                 try:
@@ -252,7 +235,7 @@ class Observations(Repository):
 class ImpressionLog:
     """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost."""
 
-    def __init__(self, backend: "Storage") -> None:
+    def __init__(self, backend: Storage) -> None:
         self._backend = backend
         self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
         self._known: set[tuple[str, str]] = set()

@@ -2,20 +2,15 @@
 
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Repository
+from evolvable_store.storage.connection import Connection, Repository
 from evolvable_store.storage.protocol import DEFAULT_POLICY, ChannelState, MoveNote, ReleasePolicy
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ _CHANNEL_ENTRY = """SELECT r.id, r.scope, r.name, c.after, p.after, p.withdrawn,
     WHERE r.kind = 'skill' AND (?1 IS NULL OR r.id = ?1)"""
 
 
-def _at_newest_operation(db: "Connection", note: MoveNote, policy: ReleasePolicy | None) -> MoveNote:
+def _at_newest_operation(db: Connection, note: MoveNote, policy: ReleasePolicy | None) -> MoveNote:
     newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
     return replace(note, operation=newest, policy=policy)
 
@@ -94,20 +89,20 @@ def _as_placement(
     return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
 
 
-def read_policy(db: "Connection") -> ReleasePolicy:
+def read_policy(db: Connection) -> ReleasePolicy:
     """Returns the policy in force."""
     row = db.execute("SELECT policy FROM move WHERE policy IS NOT NULL ORDER BY id DESC LIMIT 1").fetchone()
     return ReleasePolicy(row[0]) if row else DEFAULT_POLICY
 
 
-def read_channel_state(db: "Connection", resource: int) -> ChannelState | None:
+def read_channel_state(db: Connection, resource: int) -> ChannelState | None:
     """Returns where the channel holds a resource, None when it never did."""
     query = "SELECT after, withdrawn FROM placing WHERE resource = ? ORDER BY move DESC LIMIT 1"
     row = db.execute(query, (resource,)).fetchone()
     return ChannelState(row[0], row[1] == 1) if row else None
 
 
-def add_move(db: "Connection", note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
+def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
     """Keeps one move that puts these resources there, and returns its id; None when it would change nothing."""
     rows = []
     for resource, there in stands.items():
@@ -121,7 +116,7 @@ def add_move(db: "Connection", note: MoveNote, stands: Mapping[int, ChannelState
     return move
 
 
-def follow_policy(db: "Connection", note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
     """Moves the channel as the policy asks for after an operation, of which `note` says who made it and why.
 
     moved: the skills that it moved, each with the version its name pointed to before and after.
@@ -210,9 +205,6 @@ class Channel(Repository):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (which, what is wrong with it) for every move and placing that does not fit the rest of the library."""
-        checks = Path(__file__).with_name("schema").joinpath("channel_checks.sql").read_text(encoding="utf-8")
-        known = {"actors": json.dumps(list(Actor)), "policies": json.dumps(list(ReleasePolicy))}
-        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", checks, re.MULTILINE):
-            with self._backend.reading() as db:
-                rows = db.execute(query, known).fetchall()
-            yield from ((which.format(*row), what.format(*row)) for row in rows)
+        return self._check(
+            "channel_checks.sql", actors=json.dumps(list(Actor)), policies=json.dumps(list(ReleasePolicy))
+        )

@@ -8,7 +8,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from evolvable_store.errors import (
     LibraryCorrupt,
@@ -23,15 +23,13 @@ from evolvable_store.storage import connection as driver
 from evolvable_store.storage import migrations
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.evidence import EvidenceLog
 from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
 from evolvable_store.storage.proposals import Proposals, Reviews
 from evolvable_store.storage.protocol import ChannelState, MoveNote
 from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
 
 _T = TypeVar("_T")
 
@@ -104,7 +102,7 @@ class SqliteStorage:
         return self._access in ("read", "immutable")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator["Connection"]:
+    def reading(self) -> Iterator[Connection]:
         """Lends a connection for a few statements; SQLite's errors come out as ours."""
         try:
             connection = self._idle.pop()
@@ -122,7 +120,7 @@ class SqliteStorage:
                 connection.close()
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator["Connection"]:
+    def writing(self) -> Iterator[Connection]:
         """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
         if self.read_only:
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
@@ -245,7 +243,7 @@ class SqliteStorage:
 class SqliteWriter:
     """The Writer protocol over one open transaction."""
 
-    def __init__(self, connection: "Connection", path: Path, ids: dict[tuple[str, str, str], int]) -> None:
+    def __init__(self, connection: Connection, path: Path, ids: dict[tuple[str, str, str], int]) -> None:
         self.db, self._path, self._ids = connection, path, ids
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
         self.found: dict[tuple[str, str, str], int] = {}
@@ -337,7 +335,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
+def _head(db: Connection, kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
     known = ids.get((kind, scope, name))
     if known is None:
         row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
@@ -349,7 +347,7 @@ def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[s
     return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
 
 
-def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
+def _manifest(db: Connection, resource: int, number: int) -> Manifest | None:
     row = db.execute(_MANIFEST, (resource, number)).fetchone()
     if row is None:
         return None
@@ -359,7 +357,7 @@ def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
     return manifest
 
 
-def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
+def _blob(db: Connection, sha256: str, path: Path) -> bytes | None:
     row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
     if row is None:
         return None
