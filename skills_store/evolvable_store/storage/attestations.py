@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
-from evolvable_store.storage.connection import Connection, Repository
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 if TYPE_CHECKING:
     from evolvable_store.storage.sqlite import SqliteStorage
@@ -160,7 +160,7 @@ _AUTHORS = """WITH newest AS (
     ORDER BY c.sequence DESC"""
 
 
-class Attestations(Repository):
+class Attestations(SqliteRepository):
     """Contents that a person vouches for, and the authors of contents."""
 
     def vouch(
@@ -263,7 +263,7 @@ class Attestations(Repository):
         return found
 
 
-class Signatures(Repository):
+class Signatures(SqliteRepository):
     """Signatures of operations under one key."""
 
     def __init__(self, backend: "SqliteStorage", key: str, verify: Verify) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Repository
+from evolvable_store.storage.connection import SqliteRepository
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
 
 
@@ -39,7 +39,7 @@ class Binding:
     conflict: str = ""
 
 
-class Bindings(Repository):
+class Bindings(SqliteRepository):
     """Watched folders, and the version that each directory in them holds."""
 
     def folders(self) -> list[WatchedFolder]:
@@ -134,7 +134,7 @@ class HeldDirectory:
         return self.state == APPROVED
 
 
-class HeldDirectories(Repository):
+class HeldDirectories(SqliteRepository):
     """Directories whose content waits as a proposal."""
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:

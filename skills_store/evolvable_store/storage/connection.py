@@ -415,7 +415,7 @@ def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any
     migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
 
 
-class Repository:
+class SqliteRepository:
     """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
 
     def __init__(self, backend: "SqliteStorage") -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Connection, Repository
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 
 class Outcome(StrEnum):
@@ -255,7 +255,7 @@ _UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resourc
     AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
 
 
-class EvidenceLog(Repository):
+class EvidenceLog(SqliteRepository):
     """Uses, reported outcomes and attempts. Rows are only added."""
 
     def add_use(self, use: Use) -> None:

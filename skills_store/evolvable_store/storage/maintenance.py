@@ -12,7 +12,7 @@ from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
-from evolvable_store.storage.connection import Connection, Repository
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
@@ -71,7 +71,7 @@ def describe_sqlite(journal: str, home: Path) -> SqliteFacts:
     return SqliteFacts(connection.dbapi.sqlite_version, module, journal, why)
 
 
-class Maintenance(Repository):
+class Maintenance(SqliteRepository):
     """Checks, deletion of unreferenced blobs, copies."""
 
     def on_network(self) -> bool:
@@ -276,7 +276,7 @@ def _as_purge_job(identity: int, at: str, actor: str, reason: str, kind: str, te
     return PurgeJob(identity, at, actor, reason, kind, decoded, tuple(json.loads(blobs)))
 
 
-class Purges(Repository):
+class Purges(SqliteRepository):
     """Purges of content. Deleted content is overwritten."""
 
     @contextlib.contextmanager
@@ -389,7 +389,7 @@ BlobLocation = tuple[Ref, int, str, str, bool]
 """A ref, a version, a path, the blob's hash, and whether the version is the head."""
 
 
-class Secrets(Repository):
+class Secrets(SqliteRepository):
     """Detected secrets, by the hash of the content."""
 
     def unscanned(self, rules: int) -> list[str]:

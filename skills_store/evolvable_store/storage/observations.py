@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 from evolvable_store.errors import EvolvableError
-from evolvable_store.storage.connection import Connection, Repository
+from evolvable_store.storage.connection import Connection, SqliteRepository
 from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
 from evolvable_store.storage.protocol import Storage
 
@@ -144,7 +144,7 @@ class ClientSession:
     at: str
 
 
-class Observations(Repository):
+class Observations(SqliteRepository):
     """Usage observed in transcripts, and impressions."""
 
     def take(

@@ -10,7 +10,7 @@ from evolvable_store.errors import NotFound
 from evolvable_store.objects import Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Repository
+from evolvable_store.storage.connection import SqliteRepository
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
@@ -71,7 +71,7 @@ class Proposal:
         return Ref(self.kind, self.name, self.scope)
 
 
-class Proposals(Repository):
+class Proposals(SqliteRepository):
     """Changes that wait for a decision."""
 
     def add(self, at: str, actor: Actor, session: str | None, draft: Draft) -> int:
@@ -212,7 +212,7 @@ class Spending:
     money: float = 0.0
 
 
-class Reviews(Repository):
+class Reviews(SqliteRepository):
     """Reviews of sessions, and the spending on model calls."""
 
     def get(self, identity: str) -> Review:

@@ -9,7 +9,7 @@ from typing import Any
 from evolvable_store.errors import NotFound
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.connection import Connection, Repository
+from evolvable_store.storage.connection import Connection, SqliteRepository
 from evolvable_store.storage.protocol import DEFAULT_POLICY, ChannelState, MoveNote, ReleasePolicy
 
 
@@ -134,7 +134,7 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
     add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), stands)
 
 
-class Channel(Repository):
+class Channel(SqliteRepository):
     """The stable channel."""
 
     def policy(self) -> ReleasePolicy:
