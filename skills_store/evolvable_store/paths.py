@@ -56,7 +56,7 @@ def check_path(path: str) -> str:
     reason = path_problem(path)
     if reason:
         raise InvalidPath(
-            f"{_quote_path(path)} is not a path inside a resource: {reason}.",
+            f"{ascii(path if len(path) <= 80 else path[:77] + '...')} is not a path inside a resource: {reason}.",
             "Give a relative path such as SKILL.md or references/api.md.",
         )
     return path
@@ -112,11 +112,6 @@ def _component_problem(component: str) -> str:
     if component.casefold() == ".git" or _SHORT_NAME.search(component):
         return f"{component} is reserved"
     return ""
-
-
-def _quote_path(path: str) -> str:
-    text = path if len(path) <= 80 else path[:77] + "..."
-    return ascii(text)
 
 
 Registered = Callable[[], Iterable[Path]]

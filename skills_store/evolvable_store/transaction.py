@@ -4,7 +4,7 @@ A transaction hashes and packs while nobody waits, and takes the write lock only
 store the result. Either everything in it happens, as one operation, or nothing does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
@@ -22,7 +22,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
-from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
+from evolvable_store.operation import Actor, Head, Intent, Operation, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 from evolvable_store.storage.protocol import MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
@@ -49,10 +49,6 @@ class _Content:
     blobs: tuple[Packed, ...] = ()
 
 
-# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
-_WITHOUT_IDENTITY = {Actor.HUMAN: Principal.UNKNOWN, Actor.IMPORT: Principal.IMPORT}
-
-
 class Transaction:
     """Collects writes and publishes them as one operation when the `with` block ends without an exception.
 
@@ -64,20 +60,13 @@ class Transaction:
         self,
         backend: Storage,
         clock: Callable[[], datetime],
-        actor: Actor,
-        reason: str,
-        session: str | None = None,
-        evidence: Sequence[str] = (),
-        undoes: Sequence[int] = (),
-        identity: Identity | None = None,
+        intent: Intent,
         signer: Signer | None = None,
     ) -> None:
-        if not reason.strip():
+        """intent: of the operation, whose time is the one of publishing. signer: signs it."""
+        if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
-        self._backend, self._clock = backend, clock
-        self._actor, self._reason, self._session = actor, reason, session
-        self._evidence, self._undoes = tuple(evidence), tuple(undoes)
-        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT)), signer
+        self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -140,10 +129,7 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        intent = Intent(
-            *(format_time(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
-            *(self._identity.principal, self._identity.via),
-        )
+        intent = replace(self._intent, at=format_time(self._clock()))
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]

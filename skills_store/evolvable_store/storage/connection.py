@@ -236,42 +236,37 @@ def _is_busy(error: Exception) -> bool:
 
 _RESTORE = "Run `evolvable fsck`; restore the last `evolvable backup`."
 
-_BY_TEXT = (
-    (
-        "disk is full",
+_DAMAGED = (LibraryCorrupt, "{path} is damaged.", _RESTORE)
+_NOT_WRITABLE = (LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on.")
+_BUSY = "Try again; `evolvable doctor` shows who has it open."
+_BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
+    "disk is full": (
         LibraryFull,
         "The disk that holds {path} is full.",
         "Free some space; nothing of the change was kept.",
     ),
-    ("readonly", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
-    ("read-only", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
-    (
-        "unable to open",
+    "readonly": _NOT_WRITABLE,
+    "read-only": _NOT_WRITABLE,
+    "unable to open": (
         LibraryReadOnly,
         "{path} cannot be opened.",
         "Check that its folder exists and may be read and written.",
     ),
-    ("decode", LibraryCorrupt, "{path} is damaged.", _RESTORE),
-    ("malformed", LibraryCorrupt, "{path} is damaged.", _RESTORE),
-    (
-        "not a database",
+    "decode": _DAMAGED,
+    "malformed": _DAMAGED,
+    "not a database": (
         LibraryCorrupt,
         "{path} is not a library.",
         "Restore the last `evolvable backup`, or name another folder.",
     ),
-    (
-        "disk i/o error",
+    "disk i/o error": (
         LibraryError,
         "The disk that holds {path} reports an error.",
         "Check the disk, then `evolvable fsck`.",
     ),
-    (
-        "locked",
-        LibraryBusy,
-        "{path} is locked by another process.",
-        "Try again; `evolvable doctor` shows who has it open.",
-    ),
-)
+    "locked": (LibraryBusy, "{path} is locked by another process.", _BUSY),
+}
+"""By a part of SQLite's text, the first that fits: our error with its message and hint."""
 
 
 @contextlib.contextmanager
@@ -288,7 +283,7 @@ def library_error(error: Exception, path: Path) -> LibraryError:
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
         text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
-    for part, kind, message, hint in _BY_TEXT:
+    for part, (kind, message, hint) in _BY_TEXT.items():
         if part in text:
             return kind(message.format(path=path), hint)
     return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")

@@ -95,18 +95,18 @@ def read_policy(db: Connection) -> ReleasePolicy:
     return ReleasePolicy(row[0]) if row else DEFAULT_POLICY
 
 
-def read_channel_state(db: Connection, resource: int) -> ChannelState | None:
-    """Returns where the channel holds a resource, None when it never did."""
+def read_channel_state(db: Connection, resource: int) -> ChannelState:
+    """Returns where the channel holds a resource."""
     query = "SELECT after, withdrawn FROM placing WHERE resource = ? ORDER BY move DESC LIMIT 1"
     row = db.execute(query, (resource,)).fetchone()
-    return ChannelState(row[0], row[1] == 1) if row else None
+    return ChannelState(row[0], row[1] == 1) if row else ChannelState(None)
 
 
 def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
     """Keeps one move that puts these resources there, and returns its id; None when it would change nothing."""
     rows = []
     for resource, there in stands.items():
-        held = read_channel_state(db, resource) or ChannelState(None)
+        held = read_channel_state(db, resource)
         if held != there:
             rows.append((resource, held.version, there.version, int(there.withdrawn)))
     if not rows and note.policy is None:
@@ -128,7 +128,7 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
     for resource, (before, after) in moved.items():
         if rule is ReleasePolicy.NEW and (before is not None or after is None):
             continue
-        held = read_channel_state(db, resource) or ChannelState(None)
+        held = read_channel_state(db, resource)
         if not held.withdrawn and (rule is ReleasePolicy.LIVE or held.version is None):
             stands[resource] = ChannelState(after)
     add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), stands)

@@ -171,13 +171,13 @@ class SqliteStorage:
     def signatures(self, key: str, verify: Verify) -> Signatures:
         return Signatures(self, key, verify)
 
-    def _each(self, make: Callable[[Any], _T], query: str, *values: Any) -> list[_T]:
+    def _each(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
         # The rows are converted inside: what cannot be converted is damage, and is reported as such.
         with self.reading() as db:
-            return [make(row) for row in db.execute(query, values).fetchall()]
+            return [make(*row) for row in db.execute(query, values).fetchall()]
 
     def resource_ids(self) -> list[int]:
-        return self._each(lambda row: int(row[0]), "SELECT id FROM resource")
+        return self._each(int, "SELECT id FROM resource")
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
         where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
@@ -188,11 +188,11 @@ class SqliteStorage:
         return {head.id: head for head in self._each(_as_head, query, json.dumps(list(ids)))}
 
     def version(self, resource: int, number: int) -> Version | None:
-        return next(iter(self._each(_as_version, f"{_VERSION} AND latest = ?", resource, number)), None)
+        return next(iter(self._each(Version, f"{_VERSION} AND latest = ?", resource, number)), None)
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
-        return self._each(_as_version, query, resource, 2**40 if below is None else below, limit)
+        return self._each(Version, query, resource, 2**40 if below is None else below, limit)
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         with self.reading() as db:
@@ -339,7 +339,7 @@ def _head(db: Connection, kind: Kind, scope: str, name: str, ids: dict[tuple[str
     known = ids.get((kind, scope, name))
     if known is None:
         row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-        return _as_head(row) if row else None
+        return _as_head(*row) if row else None
     row = db.execute(_STATE, (known,)).fetchone()
     if row is None:
         raise ValueError(f"{kind} {name} is known, but not where it points")
@@ -373,22 +373,19 @@ def _blob(db: Connection, sha256: str, path: Path) -> bytes | None:
     return data
 
 
-def _as_head(row: Any) -> Head:
-    identity, kind, scope, name, version, latest, tree, hash_, frozen, sequence = row
+def _as_head(identity: int, kind: str, *rest: Any) -> Head:
+    scope, name, version, latest, tree, hash_, frozen, sequence = rest
     return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
 
 
-def _as_version(row: Any) -> Version:
-    return Version(*row)
+def _as_operation(
+    identity: int, at: str, actor: str, reason: str, session: str | None, evidence: str, undoes: str, *whose: Any
+) -> Operation:
+    principal, via, arrived = whose
+    said = tuple(json.loads(evidence or "[]")), tuple(json.loads(undoes or "[]"))
+    known = Principal(principal) if principal else None
+    return Operation(identity, Intent(at, Actor(actor), reason, session, *said, known, via or ""), bool(arrived))
 
 
-def _as_operation(row: Any) -> Operation:
-    evidence = tuple(json.loads(row[5])) if row[5] else ()
-    undoes = tuple(json.loads(row[6])) if row[6] else ()
-    principal = Principal(row[7]) if row[7] else None
-    intent = Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes, principal, row[8] or "")
-    return Operation(row[0], intent, bool(row[9]))
-
-
-def _as_change(row: Any) -> Change:
-    return Change(row[0], row[1], Kind(row[2]), *row[3:7])
+def _as_change(sequence: int, operation: int, kind: str, *rest: Any) -> Change:
+    return Change(sequence, operation, Kind(kind), *rest)
