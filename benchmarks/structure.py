@@ -131,10 +131,22 @@ def wordlist() -> list[tuple[re.Pattern[str], str]]:
     return rules
 
 
+STATEMENT = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|UNION|WHERE)\b")
+"""The beginning of a string of SQL, in capitals; names of stored tables and columns in it are no prose."""
+
+
+def _sql_parts(node: ast.AST) -> list[ast.Constant]:
+    """The constants of one string, an f-string or not, that is SQL."""
+    values = node.values if isinstance(node, ast.JoinedStr) else [node]
+    parts = [part for part in values if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return parts if STATEMENT.match("".join(str(part.value) for part in parts)) else []
+
+
 def prose(module: Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, comments and messages: strings with a space in them, by line."""
+    """Docstrings, comments and messages: strings with a space in them that are not SQL, by line."""
+    sql = {id(part) for node in ast.walk(module.tree) for part in _sql_parts(node)}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value and id(node) not in sql:
             for offset, line in enumerate(node.value.splitlines()):
                 yield node.lineno + offset, line
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):

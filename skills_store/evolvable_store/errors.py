@@ -132,7 +132,7 @@ class InvalidResource(Invalid):
 
     def __init__(self, ref: str, problems: Sequence[str]) -> None:
         listed = "; ".join(problems)
-        super().__init__(f"{ref} cannot be taken in: {listed}.", "Mend each of these and try again.")
+        super().__init__(f"{ref} is not valid: {listed}.", "Fix each of these and try again.")
         self.ref, self.problems = ref, tuple(problems)
 
 
@@ -166,3 +166,10 @@ class LibraryFull(LibraryError):
 
 class UntrustedHome(LibraryError):
     """Another account, or a repository, decides what lies in the folder of the library."""
+
+
+class DamagedFile(Exception):
+    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library.
+
+    No caller meets it: the file is set aside and made again.
+    """

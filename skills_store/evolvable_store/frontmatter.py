@@ -27,10 +27,10 @@ class Severity(StrEnum):
     """How much is wrong, worst first."""
 
     REFUSE = "refuse"
-    """Hostile or unreadable: no door takes it in."""
+    """Hostile or unreadable: always refused."""
 
     ERROR = "error"
-    """Breaks a specification: an agent's change or an import is refused, a person's own folder is taken in."""
+    """Breaks a specification: an agent's change or an import is refused, a person's own folder is accepted."""
 
     WARNING = "warning"
     """Readable everywhere; worth saying."""
@@ -78,12 +78,14 @@ def parse_document(data: bytes) -> Document:
     if first_line > 2:
         defects.append(Defect(Severity.WARNING, "it has blank lines before its frontmatter"))
     closing = _CLOSE.search(data, opening.end() - 1)
-    if closing is None:
-        end = _find_loose_end(data, opening.end())
-        fields = _loose_fields(data[opening.end() : end], first_line, defects)
-        return Document(fields, _text(data[end:]), tuple(defects))
-    fields = _fields(data[opening.end() : closing.start() + 1], first_line, defects)
-    return Document(fields, _text(data[closing.end() + 1 :]), tuple(defects))
+    if closing is not None:
+        end, body = closing.start() + 1, closing.end() + 1
+    else:  # an unterminated one may be taken to end before a blank line or a heading
+        defects.append(UNTERMINATED)
+        loose_end = _LOOSE_END.search(data, opening.end())
+        end = body = loose_end.start() + 1 if loose_end else len(data)
+    fields = _fields(data[opening.end() : end], first_line, defects, loose=closing is None)
+    return Document(fields, _text(data[body:]), tuple(defects))
 
 
 def _text(data: bytes) -> str:
@@ -103,65 +105,38 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
         yield Defect(Severity.WARNING, "it has bare carriage returns" if bare else "its lines end with CR LF")
 
 
-def _fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
-    """Returns the fields of a frontmatter block and adds what is wrong with it to `defects`."""
-    from evolvable_store import safe_yaml
+def _fields(block: bytes, first_line: int, defects: list[Defect], *, loose: bool) -> dict[str, object]:
+    """Return the fields of a frontmatter block and add what is wrong with it to `defects`. loose: it does not end."""
+    from evolvable_store import safe_yaml  # start time: PyYAML
 
     if len(block) > MAX_FRONTMATTER:
-        text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
-        defects.append(Defect(Severity.REFUSE, text))
+        if not loose:
+            text = f"its frontmatter has {len(block):,} bytes, the limit is {MAX_FRONTMATTER:,}"
+            defects.append(Defect(Severity.REFUSE, text))
         return {}
     text = _text(block)
     try:
         try:
-            plain = safe_yaml.load_yaml(text)
-            value, repeated = plain.value, plain.repeated
+            plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ()) if loose else safe_yaml.load_yaml(text)
         except safe_yaml.InvalidYaml as error:
             if _DIRECTIVE.match(block):
                 raise safe_yaml.UnsafeYaml("it has a directive", error.line) from None
-            defects.append(_syntax_defect(error.reason, error.line + first_line))
-            value, repeated = safe_yaml.salvage(text), ()
+            advice = "; a value with a colon needs quotes" if "mapping values" in error.reason else ""
+            breaks = f"its YAML breaks in line {error.line + first_line}: {error.reason}{advice}"
+            defects.append(Defect(Severity.ERROR, breaks))
+            plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
     except safe_yaml.UnsafeYaml as error:
-        defects.append(_refusal(error.reason, error.line + first_line))
+        where = f"near line {error.line + first_line}"
+        defects.append(Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"))
         return {}
-    if not isinstance(value, dict | None):
+    if not isinstance(plain.value, dict | None):
         defects.append(NO_MAPPING)
         return {}
-    fields = value or {}
-    if repeated:
-        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(repeated))}"))
+    fields = plain.value or {}
+    if plain.repeated:
+        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(plain.repeated))}"))
     defects += _type_defects(fields)
     return fields
-
-
-def _find_loose_end(data: bytes, start: int) -> int:
-    """Returns where an unterminated frontmatter may be taken to end: before a blank line or a heading."""
-    end = _LOOSE_END.search(data, start)
-    return end.start() + 1 if end else len(data)
-
-
-def _loose_fields(block: bytes, first_line: int, defects: list[Defect]) -> dict[str, object]:
-    from evolvable_store import safe_yaml
-
-    defects.append(UNTERMINATED)
-    if len(block) > MAX_FRONTMATTER:
-        return {}
-    try:
-        fields = safe_yaml.salvage(_text(block))
-    except safe_yaml.UnsafeYaml as error:
-        defects.append(_refusal(error.reason, error.line + first_line))
-        return {}
-    defects += _type_defects(fields)
-    return fields
-
-
-def _syntax_defect(reason: str, line: int) -> Defect:
-    advice = "; a value with a colon needs quotes" if "mapping values" in reason else ""
-    return Defect(Severity.ERROR, f"its YAML breaks in line {line}: {reason}{advice}")
-
-
-def _refusal(reason: str, line: int) -> Defect:
-    return Defect(Severity.REFUSE, f"its frontmatter is refused (near line {line}): {reason}")
 
 
 def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:

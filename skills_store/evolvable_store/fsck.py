@@ -3,18 +3,16 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import TOMBSTONES, Manifest, TreeEntry, blob_hash, chain_hash, unpack
 from evolvable_store.operation import Operation
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.store import Store
 from evolvable_store.validation import main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
 
 MAX_FAULTS = 1000
 """A library with more faults than this is lost; the check ends there."""
@@ -50,11 +48,11 @@ class FsckReport:
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is to do."""
 
-Check = Callable[["Store"], Iterable[Fault]]
+Check = Callable[[Store], Iterable[Fault]]
 """A further check, such as whether an index is up to date."""
 
 
-def check_library(store: "Store", progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
+def check_library(store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
     """Returns a report on everything in the library as it was when the check began, and on what `checks` find.
 
     Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
@@ -62,19 +60,11 @@ def check_library(store: "Store", progress: Progress | None = None, checks: Sequ
     `frozen` flags.
     """
     run = _LibraryCheck(store, progress)
-    for part in (
-        run.file,
-        run.blobs,
-        run.log,
-        run.histories,
-        run.channel,
-        run.evidence,
-        *(run.extra(extra) for extra in checks),
-    ):
+    parts: list[Callable[[], None]] = [run.file, run.blobs, run.log, run.histories, run.channel, run.evidence]
+    parts += (partial(run.extra, check) for check in checks)
+    for part in parts:
         run.attempt(part)
-    return FsckReport(
-        run.counts["blob"], run.counts["version"], run.counts["operation"], run.counts["resource"], run.found
-    )
+    return FsckReport(**run.counts, faults=run.found)
 
 
 class _TooMany(Exception):
@@ -110,11 +100,11 @@ class _Row(NamedTuple):
 
 
 class _LibraryCheck:
-    def __init__(self, store: "Store", progress: Progress | None) -> None:
+    def __init__(self, store: Store, progress: Progress | None) -> None:
         self._store, self._progress = store, progress or (lambda done, total: None)
         self._rows = store.backend.maintenance
         self._faults: dict[Fault, None] = {}
-        self.counts = {"blob": 0, "version": 0, "operation": 0, "resource": 0}
+        self.counts = {"blobs": 0, "versions": 0, "operations": 0, "resources": 0}
         self._done = self._total = self._end = 0
         self._operation = lru_cache(maxsize=256)(self._read_operation)
 
@@ -133,12 +123,9 @@ class _LibraryCheck:
         except (EvolvableError, TypeError, ValueError, AttributeError) as error:  # damage gives values of any type
             self._faults[Fault(f"it cannot be read on ({error})", str(self._store.backend.path))] = None
 
-    def extra(self, check: Check) -> Callable[[], None]:
-        def part() -> None:
-            for fault in check(self._store):
-                self._add(fault)
-
-        return part
+    def extra(self, check: Check) -> None:
+        for fault in check(self._store):
+            self._add(fault)
 
     def file(self) -> None:
         """What SQLite itself says of the file."""
@@ -159,7 +146,7 @@ class _LibraryCheck:
                 self._blob(f"blob {sha256[:12]}", sha256, size, codec, data)
 
     def _blob(self, which: str, sha256: str, size: int, codec: str, data: bytes) -> None:
-        self.counts["blob"] += 1
+        self.counts["blobs"] += 1
         if codec not in ("zlib", "raw", *TOMBSTONES):
             self._fault(f"its codec {codec!r} is unknown", which)
             return
@@ -200,7 +187,7 @@ class _LibraryCheck:
         """Yields the first and last change of every operation, and finds fault with the operations by the way."""
         due = 1
         for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
-            self.counts["operation"] += 1
+            self.counts["operations"] += 1
             which = f"operation {first}"
             if first < due:
                 self._fault(f"it begins before the last one ends (at change {due - 1})", which)
@@ -219,7 +206,7 @@ class _LibraryCheck:
     def histories(self) -> None:
         """Every resource's rows in the order that makes the last of them its head."""
         for identity, kind, scope, name in self._batches(self._rows.resources_after, 0, count=False):
-            self.counts["resource"] += 1
+            self.counts["resources"] += 1
             self._history(identity, _History(_shown(kind, scope, name), kind, name))
 
     def _history(self, identity: int, history: _History) -> None:
@@ -227,10 +214,8 @@ class _LibraryCheck:
             self._fault(f"there is no kind {history.kind!r}", history.ref)
             return
 
-        def after(last: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
-            return self._rows.history_after(identity, last, self._end, limit)
-
-        for row in self._batches(after, (-1, 0)):
+        read = self._up_to_end(partial(self._rows.history_after, identity))
+        for row in self._batches(read, (-1, 0)):
             self._row(history, _Row(*row))
         if history.sequence:
             self._check_frozen(history)
@@ -255,7 +240,7 @@ class _LibraryCheck:
         was.tree, was.hash, was.frozen = row.tree, row.hash, row.frozen == 1
 
     def _version(self, was: _History, row: _Row, manifest: str) -> None:
-        self.counts["version"] += 1
+        self.counts["versions"] += 1
         which = f"{was.ref}@{row.latest}"
         if row.latest != was.latest + 1:
             self._fault(f"the version before it is {was.latest or 'missing'}", which)
@@ -320,7 +305,7 @@ class _LibraryCheck:
         except (ValueError, TypeError, EvolvableError) as error:
             return str(error)
 
-    def _up_to_end(self, read: Callable[[int, int, int], list[Any]]) -> Callable[[int, int], list[Any]]:
+    def _up_to_end(self, read: Callable[[Any, int, int], list[Any]]) -> Callable[[Any, int], list[Any]]:
         return lambda after, limit: read(after, self._end, limit)
 
     def _batches(self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True) -> Iterator[Any]:

@@ -10,14 +10,34 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from evolvable_store.objects import unpack
 from evolvable_store.resource import Ref
-from evolvable_store.storage.maintenance import BlobLocation, PurgeJob, split_batches
+from evolvable_store.storage.maintenance import BlobLocation, PurgeJob
+from evolvable_store.store import Store
 
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
+MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
+"""What is written under one lock: some 10 ms."""
+
+T = TypeVar("T")
+
+
+def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for one list only.
+
+    A single item over MAX_BYTES is a list of its own.
+    """
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +48,7 @@ class CollectedBlobs:
     bytes: int
 
 
-def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
+def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
     """Delete the unreferenced blobs; return what was deleted, or with `dry_run` what would be.
 
     Safe beside any number of writers, which wait for one batch at most.
@@ -53,14 +73,14 @@ def collect(store: "Store", dry_run: bool = False, *, shrink: bool = False) -> C
     return CollectedBlobs(len(gone), sum(blob.size for blob in gone))
 
 
-def blobs_with(store: "Store", texts: Iterable[bytes]) -> list[str]:
+def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
     """Return the blobs that hold one of these texts. Reads every blob."""
     wanted = tuple(texts)
     contents = store.backend.purges.contents() if wanted else ()
     return [name for name, data in contents if any(text in data for text in wanted)]
 
 
-def purge_content(store: "Store", job: PurgeJob) -> list[str]:
+def purge_content(store: Store, job: PurgeJob) -> list[str]:
     """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the blobs' hashes.
 
     Each step is a transaction; a second call does what is left.
@@ -103,7 +123,7 @@ SecretDetector = Callable[[bytes], list[DetectedSecret]]
 class SecretFindings:
     """The findings of a library. rules: a number that changes with the rules; then every blob is scanned again."""
 
-    def __init__(self, store: "Store", look: SecretDetector, rules: int) -> None:
+    def __init__(self, store: Store, look: SecretDetector, rules: int) -> None:
         self._store, self._look, self._rules = store, look, rules
 
     def catch_up(self) -> int:

@@ -56,7 +56,7 @@ def check_path(path: str) -> str:
     reason = path_problem(path)
     if reason:
         raise InvalidPath(
-            f"{_quote_path(path)} is not a path inside a resource: {reason}.",
+            f"{ascii(path if len(path) <= 80 else path[:77] + '...')} is not a path inside a resource: {reason}.",
             "Give a relative path such as SKILL.md or references/api.md.",
         )
     return path
@@ -114,13 +114,10 @@ def _component_problem(component: str) -> str:
     return ""
 
 
-def _quote_path(path: str) -> str:
-    text = path if len(path) <= 80 else path[:77] + "..."
-    return ascii(text)
-
-
 Registered = Callable[[], Iterable[Path]]
 """Returns the homes that the person registered. Called only where it matters, as it may have to read a file."""
+
+_IsRegistered = Callable[[], bool]
 
 
 @lru_cache(maxsize=4096)
@@ -180,7 +177,11 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
             _make(home)
         return
     real = Path(os.path.realpath(home))
-    known = _IsRegistered(real, registered)
+
+    @lru_cache(maxsize=1)
+    def known() -> bool:
+        return any(Path(os.path.realpath(one)) == real for one in registered())
+
     _check_work_tree(home, real, known)
     if create:
         _make(real)
@@ -221,19 +222,6 @@ def private_file(path: str, flags: int) -> int:
 def work_tree(folder: Path) -> Path | None:
     """Return the innermost folder at or above this one that has a `.git`, None when there is none."""
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
-
-
-class _IsRegistered:
-    """Whether a home is registered; asked for at most once."""
-
-    def __init__(self, real: Path, registered: Registered) -> None:
-        self._real, self._registered = real, registered
-        self._answer: bool | None = None
-
-    def __call__(self) -> bool:
-        if self._answer is None:
-            self._answer = any(Path(os.path.realpath(one)) == self._real for one in self._registered())
-        return self._answer
 
 
 def _check_work_tree(home: Path, real: Path, known: _IsRegistered) -> None:

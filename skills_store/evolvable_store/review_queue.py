@@ -1,46 +1,144 @@
-"""Sessions that wait for a review. Each entry is taken by one process, once; `queueing` puts them in."""
+"""The queue of sessions that wait for a review.
 
+A hook calls `enqueue` while its client waits, so this module imports little of the standard library and nothing else.
+"""
+
+import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
-from evolvable_store.job_queue import KEYS, read_entry
+KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
+"""What an entry of the queue says, all texts."""
+
+MAX_WAITING = 500
+"""Entries that wait; when another session comes the oldest gives way."""
+
+MAX_TEXT = 4_096
+"""Characters of one text of an entry."""
+
+
+def enqueue(home: str, event: Mapping[str, object]) -> bool:
+    """Queues the session of an event for review; returns False when it names none, or there is no library.
+
+    One file for each session, `home/reviews/queue/NAME.json`, which is replaced whole: a reader sees the old entry or
+    the new one. A later event updates the entry; what it does not say is kept. Raises OSError.
+    """
+    session = event.get("session_id")
+    if not isinstance(session, str) or not session or not os.path.isdir(home):
+        return False
+    folder = _folder(home, "queue")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    place = os.path.join(folder, f"{file_name(session)}.json")
+    before = read_entry(place)
+    if before is None:
+        _make_room(folder)
+    said = {key: value[:MAX_TEXT] for key in KEYS if isinstance(value := event.get(key), str) and value}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    _replace(place, json.dumps({**(before or {}), **said, "time": now}))
+    return True
+
+
+def file_name(session: str) -> str:
+    """Returns a name for the files of a session: itself where that is safe on every system, else its hash."""
+    plain = len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
+    if plain and not (len(session) <= 4 and _is_device(session)):
+        return session
+    import hashlib
+
+    return "h" + hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_device(session: str) -> bool:
+    from evolvable_store.paths import RESERVED_NAMES
+
+    return session.lower() in RESERVED_NAMES
+
+
+def read_entry(place: str) -> dict[str, str] | None:
+    """Returns the entry in a file, None when there is none or it is broken. Raises nothing."""
+    try:
+        with open(place, encoding="utf-8") as file:
+            entry = json.loads(file.read(64 * MAX_TEXT))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or not isinstance(entry.get("session_id"), str):
+        return None
+    return {key: value for key in KEYS if isinstance(value := entry.get(key), str)}
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _replace(place: str, text: str) -> None:
+    draft = f"{place}.{os.getpid()}-{time.time_ns():x}.new"
+    try:
+        with open(draft, "x", encoding="utf-8", opener=_open_private) as file:
+            file.write(text)
+        os.replace(draft, place)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _make_room(folder: str) -> None:
+    if len(os.listdir(folder)) < MAX_WAITING:  # as nearly always; a client waits
+        return
+    waiting = _by_age(folder, ".json")
+    for path in waiting[: max(0, len(waiting) - MAX_WAITING + 1)]:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def _by_age(folder: str, suffix: str) -> list[str]:
+    """Return the files with this suffix, the oldest first."""
+    found: list[tuple[int, str]] = []
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            with suppress(OSError):
+                if entry.name.endswith(suffix):
+                    found.append((entry.stat().st_mtime_ns, entry.path))
+    return [path for _, path in sorted(found)]
+
 
 RECLAIM_SECONDS = 3_600.0
 """Seconds after which an entry that was taken and not finished counts as forgotten: its process is gone."""
 
 
-@dataclass(frozen=True, slots=True)
 class QueuedSession:
-    """One session to review: what its client said of it, '' where it said nothing. at: ISO 8601 in UTC."""
+    """One session to review: what its client said of it, '' where it said nothing. at: ISO 8601 in UTC.
 
-    session: str
-    transcript: str
-    cwd: str
-    client: str
-    event: str
-    at: str
-    place: Path
-
-
-def waiting_sessions(home: Path) -> list[QueuedSession]:
-    """Returns the entries that nobody has taken, the oldest first. Broken files are left out."""
-    return [entry for path in _by_age(home / "reviews/queue", ".json") if (entry := _read(path)) is not None]
-
-
-def take_session(home: Path, session: str | None = None) -> QueuedSession | None:
-    """Returns the oldest entry, or that of a session, which nobody else gets any more; None when there is none.
-
-    Say `finish` when its review is done, or `give_back`. Raises OSError when the library cannot be written.
+    place: the file of the entry.
     """
-    folder = home / "reviews/taken"
+
+    __slots__ = ("session", "transcript", "cwd", "client", "event", "at", "place")
+
+    def __init__(self, said: Mapping[str, str], place: str) -> None:
+        texts = (said.get(key, "") for key in KEYS)
+        self.session, self.transcript, self.cwd, self.client, self.event, self.at = texts
+        self.place = place
+
+
+def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
+    """Return the entries that no process has taken, the oldest first. Broken files are left out."""
+    return [entry for path in _by_age(_folder(home, "queue"), ".json") if (entry := _read(path)) is not None]
+
+
+def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> QueuedSession | None:
+    """Return the oldest entry, or that of a session, which no other process gets any more; None when there is none.
+
+    Call `finish_session` when its review is done, or `give_back`. Raises OSError when the library cannot be written.
+    """
+    folder = _folder(home, "taken")
     for entry in waiting_sessions(home):
         if session not in (None, entry.session):
             continue
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = folder / f"{entry.place.stem}.{os.getpid()}-{time.time_ns():x}.json"
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        name = os.path.basename(entry.place).removesuffix(".json")
+        target = os.path.join(folder, f"{name}.{os.getpid()}-{time.time_ns():x}.json")
         # Of several who rename one file one succeeds. A later event may have replaced it since it was read.
         with suppress(FileNotFoundError):
             os.rename(entry.place, target)
@@ -48,58 +146,55 @@ def take_session(home: Path, session: str | None = None) -> QueuedSession | None
             taken = _read(target)
             if taken is not None:
                 return taken
-            target.unlink()
+            os.unlink(target)
     return None
 
 
 def finish_session(entry: QueuedSession) -> None:
-    """Forgets an entry that was taken; a session that went on since has a new one."""
-    entry.place.unlink(missing_ok=True)
+    """Forget an entry that was taken; a session that went on since has a new one."""
+    _remove(entry.place)
 
 
-def give_back(home: Path, entry: QueuedSession) -> None:
-    """Lets an entry that was taken wait again, unless its session went on and has a newer one."""
-    place = home / "reviews/queue" / f"{entry.place.name.partition('.')[0]}.json"
+def give_back(home: "str | os.PathLike[str]", entry: QueuedSession) -> None:
+    """Let an entry that was taken wait again, unless its session went on and has a newer one."""
+    name = os.path.basename(entry.place).partition(".")[0]
+    place = os.path.join(_folder(home, "queue"), f"{name}.json")
     with suppress(FileNotFoundError):
-        if place.exists():
-            entry.place.unlink()
+        if os.path.exists(place):
+            os.unlink(entry.place)
         else:
             os.replace(entry.place, place)
 
 
-def reclaim(home: Path, older: float = RECLAIM_SECONDS) -> int:
-    """Gives back what was taken so many seconds ago and never finished, removes forgotten drafts; returns how many.
+def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> int:
+    """Give back what was taken so many seconds ago and never finished, remove forgotten drafts; return how many.
 
-    older: 0 for who alone takes entries, to whom whatever is taken was left by a process that is gone.
+    older: 0 for the only process that takes entries: every taken one was left by a process that is gone.
     """
     since = time.time() - RECLAIM_SECONDS
-    taken = _by_age(home / "reviews/taken", ".json")
-    forgotten = [path for path in taken if older <= 0 or path.stat().st_mtime < time.time() - older]
+    taken = _by_age(_folder(home, "taken"), ".json")
+    forgotten = [path for path in taken if older <= 0 or os.stat(path).st_mtime < time.time() - older]
     for path in forgotten:
         entry = _read(path)
         if entry is not None:
             give_back(home, entry)
-        path.unlink(missing_ok=True)
-    for draft in _by_age(home / "reviews/queue", ".new"):
+        _remove(path)
+    for draft in _by_age(_folder(home, "queue"), ".new"):
         with suppress(OSError):
-            if draft.stat().st_mtime < since:
-                draft.unlink()
+            if os.stat(draft).st_mtime < since:
+                os.unlink(draft)
     return len(forgotten)
 
 
-def _by_age(folder: Path, suffix: str) -> list[Path]:
-    found: list[tuple[int, Path]] = []
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            with suppress(OSError):
-                if entry.name.endswith(suffix):
-                    found.append((entry.stat().st_mtime_ns, Path(entry.path)))
-    return [path for _, path in sorted(found)]
+def _folder(home: "str | os.PathLike[str]", name: str) -> str:
+    return os.path.join(home, "reviews", name)
 
 
-def _read(place: Path) -> QueuedSession | None:
-    said = read_entry(str(place))
-    if said is None:
-        return None
-    session, transcript, cwd, client, event, at = (said.get(key, "") for key in KEYS)
-    return QueuedSession(session, transcript, cwd, client, event, at, place)
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _read(place: str) -> QueuedSession | None:
+    said = read_entry(place)
+    return None if said is None else QueuedSession(said, place)

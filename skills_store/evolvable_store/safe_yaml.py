@@ -25,20 +25,19 @@ _LONGEST_NUMBER = 60
 _CONVERTED = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float")}
 
 
-class InvalidYaml(Exception):
-    """Text that breaks YAML's syntax. `line` counts from 0."""
-
+class _YamlError(Exception):
     def __init__(self, reason: str, line: int) -> None:
+        """line: counts from 0."""
         super().__init__(reason)
         self.reason, self.line = reason, line
 
 
-class UnsafeYaml(Exception):
+class InvalidYaml(_YamlError):
+    """Text that breaks YAML's syntax."""
+
+
+class UnsafeYaml(_YamlError):
     """YAML that asks for more than plain values: a tag, an alias, a merge, a directive, too much depth."""
-
-    def __init__(self, reason: str, line: int) -> None:
-        super().__init__(reason)
-        self.reason, self.line = reason, line
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A library, opened: reading with convenient types, and the door to a transaction."""
+"""A library, opened: reading with convenient types, and the start of a transaction."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Self
 
 from evolvable_store.errors import LibraryCorrupt, NoSuchFile, NoSuchOperation, NoSuchResource, NoSuchVersion
 from evolvable_store.objects import File, Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Identity, Operation, Signer
+from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
 from evolvable_store.paths import Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.protocol import Storage
@@ -19,6 +19,10 @@ from evolvable_store.transaction import Transaction, format_time
 def utc_now() -> datetime:
     """Returns the present, aware, in UTC."""
     return datetime.now(UTC)
+
+
+# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
+_WITHOUT_IDENTITY = {Actor.HUMAN: Principal.UNKNOWN, Actor.IMPORT: Principal.IMPORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,9 @@ class Store:
         identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
         signer: signs the operation, where the person locked approvals.
         """
-        return Transaction(self.backend, self.clock, actor, reason, session, evidence, undoes, identity, signer)
+        who = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
+        intent = Intent("", actor, reason, session, tuple(evidence), tuple(undoes), who.principal, who.via)
+        return Transaction(self.backend, self.clock, intent, signer)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
         """Returns the living head that `ref` names, looking in its own scope or else in `scopes`, in order.

@@ -1,11 +1,11 @@
-"""Write, then publish: the only door through which a name can be moved.
+"""Write, then publish: the only way to move a name.
 
 A transaction hashes and packs while nobody waits, and takes the write lock only to check what it expects and to
 store the result. Either everything in it happens, as one operation, or nothing does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -22,7 +22,7 @@ from evolvable_store.errors import (
 )
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import Files, Manifest, chain_hash, make_manifest, pack
-from evolvable_store.operation import Actor, Head, Identity, Intent, Operation, Principal, Signer, statement_of
+from evolvable_store.operation import Actor, Head, Intent, Operation, Signer, statement_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_scope
 from evolvable_store.storage.protocol import MoveNote, Packed, ReplayStep, Storage, Writer
 from evolvable_store.validation import main_path
@@ -49,16 +49,6 @@ class _Content:
     blobs: tuple[Packed, ...] = ()
 
 
-# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
-_WITHOUT_IDENTITY = {
-    Actor.HUMAN: Principal.UNKNOWN,
-    Actor.AGENT: Principal.AGENT,
-    Actor.REVIEW: Principal.AGENT,
-    Actor.EVOLUTION: Principal.AGENT,
-    Actor.IMPORT: Principal.IMPORT,
-}
-
-
 class Transaction:
     """Collects writes and publishes them as one operation when the `with` block ends without an exception.
 
@@ -70,20 +60,13 @@ class Transaction:
         self,
         backend: Storage,
         clock: Callable[[], datetime],
-        actor: Actor,
-        reason: str,
-        session: str | None = None,
-        evidence: Sequence[str] = (),
-        undoes: Sequence[int] = (),
-        identity: Identity | None = None,
+        intent: Intent,
         signer: Signer | None = None,
     ) -> None:
-        if not reason.strip():
+        """intent: of the operation, whose time is the one of publishing. signer: signs it."""
+        if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
-        self._backend, self._clock = backend, clock
-        self._actor, self._reason, self._session = actor, reason, session
-        self._evidence, self._undoes = tuple(evidence), tuple(undoes)
-        self._identity, self._signer = identity or Identity(_WITHOUT_IDENTITY[actor]), signer
+        self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
         self._plans: list[Callable[[_Publication], WriteResult]] = []
         self._bindings: list[tuple[int, int, str, str, str]] = []
         self._approved: list[tuple[int, str]] = []
@@ -146,10 +129,7 @@ class Transaction:
             self._publish()
 
     def _publish(self) -> None:
-        intent = Intent(
-            *(format_time(self._clock()), self._actor, self._reason, self._session, self._evidence, self._undoes),
-            *(self._identity.principal, self._identity.via),
-        )
+        intent = replace(self._intent, at=format_time(self._clock()))
         with self._backend.write() as writer:
             publication = _Publication(writer, intent)
             written = [plan(publication) for plan in self._plans]
@@ -163,12 +143,10 @@ class Transaction:
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
-                self._close_proposal(writer, proposal, decision, operation)
+                if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
+                    why = f"Proposal {proposal} was decided on already."
+                    raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
         self.written, self.operation = written, operation
-
-    def _close_proposal(self, writer: Writer, proposal: int, decision: str, operation: Operation | None) -> None:
-        if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
-            raise InvalidArgument(f"Proposal {proposal} was decided on already.", "`evolvable inbox` lists the rest.")
 
 
 def replay(
@@ -244,7 +222,8 @@ class _Publication:
             self._writer.add_blob(*blob)
         number = head.latest + 1
         chained = chain_hash(head.hash, number, manifest.tree, self._digest)
-        return self._move(head, number, number, manifest.tree, chained, content.frozen, manifest)
+        made = replace(head, version=number, latest=number, tree=manifest.tree, hash=chained, frozen=content.frozen)
+        return self._move(head, made, manifest)
 
     def restore(self, ref: Ref, number: int, expected: int | None) -> WriteResult:
         head = self._existing(ref)
@@ -271,7 +250,7 @@ class _Publication:
             self._point(self._existing(step.ref), step.after, step.frozen)
         head = self._existing(step.ref)
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
-            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was taken in.")
+            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was imported.")
 
     def _head(self, ref: Ref) -> Head | None:
         return self._writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
@@ -299,23 +278,14 @@ class _Publication:
     def _point(self, head: Head, version: int | None, frozen: bool) -> WriteResult:
         if head.version == version:
             return WriteResult(head.ref, version, version, False, head.id)
-        return self._move(head, version, head.latest, head.tree, head.hash, frozen, None)
+        return self._move(head, replace(head, version=version, frozen=frozen))
 
-    def _move(
-        self,
-        head: Head,
-        version: int | None,
-        latest: int,
-        tree: str,
-        chained: str,
-        frozen: bool,
-        manifest: Manifest | None,
-    ) -> WriteResult:
-        h = head
-        moved = Head(h.id, h.kind, h.scope, h.name, version, latest, tree, chained, frozen, self._next)
-        self._writer.add_change(moved, self._first, h.version, manifest)
-        self.moved.append((h.kind, h.scope, h.name, version, chained))
+    def _move(self, head: Head, moved: Head, manifest: Manifest | None = None) -> WriteResult:
+        """Point a name from `head` to `moved`; manifest: that of the version which this makes."""
+        moved = replace(moved, sequence=self._next)
+        self._writer.add_change(moved, self._first, head.version, manifest)
+        self.moved.append((head.kind, head.scope, head.name, moved.version, moved.hash))
         self._next += 1
-        if h.kind is Kind.SKILL:
-            self.skills[h.id] = (self.skills.get(h.id, (h.version, None))[0], version)
-        return WriteResult(head.ref, version, head.version, True, head.id)
+        if head.kind is Kind.SKILL:
+            self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], moved.version)
+        return WriteResult(head.ref, moved.version, head.version, True, head.id)

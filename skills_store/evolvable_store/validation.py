@@ -1,4 +1,4 @@
-"""Everything that is wrong with a resource, all of it at once, before any of it is taken in."""
+"""Everything that is wrong with a resource, all of it at once, before any of it is stored."""
 
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -77,7 +77,7 @@ def named_problems(path: str) -> list[Problem]:
 
 
 def blocking_problems(problems: Sequence[Problem], strict: bool) -> list[Problem]:
-    """Returns those problems that stop a door.
+    """Return those problems that refuse the resource.
 
     strict: an agent's change or an import from elsewhere, stopped by errors too; otherwise a person's own folder.
     """
@@ -255,7 +255,7 @@ def _metadata_rule(name: str, document: Document) -> Iterator[Defect]:
 def _capability_rule(name: str, document: Document) -> Iterator[Defect]:
     fields = document.fields
     if "hooks" in fields:
-        yield Defect(Severity.WARNING, "its hooks run commands on the machine of whoever uses it")
+        yield Defect(Severity.WARNING, "its hooks run commands on the machine of every user")
     tools = fields.get("allowed-tools")
     texts = re.split(r"[\s,]+", tools) if isinstance(tools, str) else tools if isinstance(tools, list) else []
     free = [text for text in texts if isinstance(text, str) and text in _ANY_TOOL]

@@ -11,7 +11,7 @@ from command_line import CommandLine
 from labelled_sessions import labelled
 from samples import teach
 
-from evolvable_store.job_queue import enqueue
+from evolvable_store.review_queue import enqueue
 from evolvable_store.store import Store
 
 HOOK = "from evolvable_server.hooks.command import main; main()"

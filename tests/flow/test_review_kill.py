@@ -17,7 +17,7 @@ from model_api import HANGS, ModelApi, says
 from processes import poll
 from samples import teach
 
-from evolvable_store.job_queue import enqueue
+from evolvable_store.review_queue import enqueue
 from evolvable_store.storage.proposals import ReviewState
 from evolvable_store.store import Store
 

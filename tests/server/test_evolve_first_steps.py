@@ -19,7 +19,7 @@ def test_what_is_missing_is_named_with_the_command_that_adds_it(tmp_path):
     bare = place("import", tasks, "--yes", "--kind", "environment", code=1).err
     assert "write ENVIRONMENT.md into it, beginning with ---, name, description, ---." in bare
     (tasks / "ENVIRONMENT.md").write_text("---\nname: mine\ndescription: Mine.\n---\n", encoding="utf-8")
-    assert "take it in as the kind environment (--kind environment)" in place("import", tasks, "--yes", code=1).err
+    assert "import it as the kind environment (--kind environment)" in place("import", tasks, "--yes", code=1).err
     unknown = place("evolve", "start", "environment:mine", "-p", "order-fields", "--executor", "simulated", code=1).err
     assert "There is no environment named mine." in unknown and "--kind environment` adds one" in unknown
 

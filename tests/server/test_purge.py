@@ -270,7 +270,7 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
 
 KILLED = """
 import os, signal, sys
-from evolvable_store.storage.maintenance import SqlitePurges
+from evolvable_store.storage.maintenance import Purges
 steps = int(sys.argv.pop(1))
 def killing(function):
     def step(*values, **options):
@@ -281,7 +281,7 @@ def killing(function):
         return function(*values, **options)
     return step
 for name in ("begin", "write_tombstones", "replace_texts", "finish"):
-    setattr(SqlitePurges, name, killing(getattr(SqlitePurges, name)))
+    setattr(Purges, name, killing(getattr(Purges, name)))
 from evolvable_tools.verbs import purge_content
 for name in ("_write", "_renew_heads", "_forget_index", "forget_vectors"):
     setattr(purge_content, name, killing(getattr(purge_content, name)))

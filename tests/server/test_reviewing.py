@@ -115,7 +115,7 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
     path = SESSION.write(evolvable.project)
     hook = json.dumps({"session_id": SESSION.session_id, "transcript_path": str(path)})
-    from evolvable_store.job_queue import enqueue
+    from evolvable_store.review_queue import enqueue
 
     assert enqueue(str(evolvable.home), json.loads(hook))
     queued = evolvable("review", "--queue", "--json").json["reviews"]
@@ -151,7 +151,7 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
 def test_a_queued_session_puts_down_what_it_used_once(tmp_path):
     from command_line import CommandLine
 
-    from evolvable_store.job_queue import enqueue
+    from evolvable_store.review_queue import enqueue
 
     evolvable = CommandLine(tmp_path)
     skill = evolvable.root / ".claude/skills/db-migrations/SKILL.md"

@@ -19,7 +19,7 @@ from soundness import assert_sound
 
 from evolvable_store.bundle import folders
 from evolvable_store.bundle.folders import export_zip, import_zip
-from evolvable_store.bundle.import_ import ImportCandidate, ImportReport, import_candidates
+from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportReport
 from evolvable_store.errors import Invalid, InvalidArchive, InvalidArgument, InvalidPath, InvalidRef, TooLarge
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, PLAIN, File, Files
 from evolvable_store.operation import Actor
@@ -157,7 +157,7 @@ def test_somebody_who_changes_it_meanwhile_is_not_overwritten(store: Store) -> N
         if len(looks) == 1:
             put(store, "pdf", good(notes=b"mine"))
 
-    result = import_candidates(store, Kind.SKILL, "user", read, "import", replace=False)
+    result = FolderImport(store, Kind.SKILL, "user", "import").run(read)
     assert "it is here with other content" in result.refused[0][1][0]
     assert len(looks) == 2
     assert store.files(store.head(Ref.parse("pdf"))) == good(notes=b"mine")
@@ -376,7 +376,7 @@ def test_a_tar_is_told_what_would_be_taken(store: Store) -> None:
     for stream in (tar("x"), io.BytesIO(b"\x1f\x8b" + bytes(50)), io.BytesIO(b"7z\xbc\xaf\x27\x1c" + bytes(50))):
         with pytest.raises(InvalidArchive) as raised:
             import_zip(store, stream)
-        assert "Only zip archives are taken in" in raised.value.hint
+        assert "Only zip archives are imported" in raised.value.hint
 
 
 @pytest.mark.parametrize("case", attacks("path", "reject"), ids=lambda case: case["id"])

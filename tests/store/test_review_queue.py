@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evolvable_store import review_queue
-from evolvable_store.job_queue import enqueue
+from evolvable_store.review_queue import enqueue
 
 
 def queue(home: Path, session: str, **more: str) -> None:
@@ -95,7 +95,7 @@ def test_a_broken_entry_is_in_nobodys_way(tmp_path: Path, broken: bytes) -> None
 
 
 def test_when_nobody_reviews_the_oldest_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evolvable_store.job_queue.MAX_WAITING", 3)
+    monkeypatch.setattr("evolvable_store.review_queue.MAX_WAITING", 3)
     for number in range(5):
         queue(tmp_path, f"s{number}")
         os.utime(tmp_path / f"reviews/queue/s{number}.json", (number, number))

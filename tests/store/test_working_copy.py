@@ -54,6 +54,10 @@ class Desk:
         with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
             tx.put(ref, {"SKILL.md": File(content.encode())})
 
+    def conflicts(self) -> list[str]:
+        folder = self.copies.bindings.folder(self.folder)
+        return [one.directory for one in self.copies.bindings.of_folder(folder).values() if one.conflict]
+
     def version(self, ref: Ref = PDF) -> int | None:
         head = self.store.head_or_none(ref)
         return head.version if head else None
@@ -163,10 +167,10 @@ def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk)
     assert "SKILL.md: also changed in version 2" in sync.conflicts[0].problems[0]
     assert desk.read() == text("pdf", "by the person")
     assert desk.history() == [text("pdf"), text("pdf", "by the agent"), text("pdf", "by the person")]
-    assert [conflict.directory for conflict in desk.copies.bindings.conflicts()] == ["pdf"]
+    assert desk.conflicts() == ["pdf"]
     desk.save("pdf", text("pdf", "by the person, after reading both"))
     desk.copies.sync()
-    assert desk.copies.bindings.conflicts() == []
+    assert desk.conflicts() == []
 
 
 def test_what_a_crash_left_between_writing_and_noting_is_recognised_as_ours(desk):

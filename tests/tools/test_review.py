@@ -15,7 +15,7 @@ from transcripts import REJECTED
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage.proposals import SqliteReviews
+from evolvable_store.storage.proposals import Reviews
 from evolvable_store.store import Store
 from evolvable_tools.approval_policy import ApprovalPolicy, parse_policies
 from evolvable_tools.library import Caller, Library
@@ -350,11 +350,11 @@ def killed_in(monkeypatch, where, name):
 
 
 STAGES = [
-    (SqliteReviews, "begin"),
+    (Reviews, "begin"),
     (service, "ask_model"),
-    (SqliteReviews, "answered"),
+    (Reviews, "answered"),
     (service, "admit"),
-    (SqliteReviews, "finish"),
+    (Reviews, "finish"),
     (service, "_make_at_once"),
 ]
 

@@ -61,7 +61,7 @@ def test_what_helps_and_what_harms_is_said_against_sessions_without_any_skill(li
     assert {one.ref: one.why for one in found.resources} == {
         "skill:good": "100% of its ends are good, 50% with sessions without any",
         "skill:bad": "10% of its ends are good, 50% with sessions without any",
-        "skill:new": "4 known ends, 5 are needed",
+        "skill:new": "4 rated uses, 5 are needed",
     }
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_compared_with_too_little(library, skill):
     tell(library, "bad", ["failed"] * 10)
 
     assert (line(library, "bad").verdict, stats(library, Caller(Actor.HUMAN)).base) == ("open", None)
-    assert line(library, "bad").why == "nothing to compare with: 5 known ends of anything else are needed"
+    assert line(library, "bad").why == "nothing to compare with: 5 rated uses of anything else are needed"
 
 
 def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, person, skill):

@@ -1,1 +1,1 @@
-"""What can be done with a library: the verbs that MCP, the command line and the dashboard share."""
+"""Operations on a library: the verbs that MCP, the command line and the dashboard share."""

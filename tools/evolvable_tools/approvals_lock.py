@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_store.storage.attestations import Attestation
+from evolvable_store.storage.attestations import Attestation, Signatures
 from evolvable_store.storage.protocol import Storage
-from evolvable_store.storage.repositories import Signatures
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

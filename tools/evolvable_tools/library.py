@@ -20,7 +20,7 @@ from evolvable_tools.retrieval import SearchDependencies
 
 if TYPE_CHECKING:
     from evolvable_store.search.index import Index
-    from evolvable_store.storage.repositories import EvidenceLog
+    from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.workingcopy.registry import WorkingCopies
     from evolvable_tools.approvals_lock import ApprovalsLock
     from evolvable_tools.redaction.redactor import Redactor

@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> str:
     if event in QUEUED:
         if not reviews_on(os.environ):
             return ""
-        from evolvable_store.job_queue import enqueue
+        from evolvable_store.review_queue import enqueue
 
         home = library_home(os.environ)
         if not _is_plain(home):

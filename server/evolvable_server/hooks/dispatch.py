@@ -25,9 +25,9 @@ from evolvable_server.app import client_connection, make_caller, project_scope_o
 from evolvable_server.config import Config, read_config
 from evolvable_server.person_config import registered_homes
 from evolvable_server.trusted_folders import ListedFolders
-from evolvable_store.job_queue import enqueue, file_name
 from evolvable_store.operation import Actor, Head, Identity, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
+from evolvable_store.review_queue import enqueue, file_name
 from evolvable_store.storage.bindings import Binding, WatchedFolder
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.workingcopy.incoming import IncomingDirectory

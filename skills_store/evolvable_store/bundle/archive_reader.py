@@ -10,17 +10,9 @@ from datetime import datetime
 from types import NoneType
 from typing import IO, Any
 
-from evolvable_store.bundle.export import FORMAT, FORMAT_VERSION, SHAPES, Stream, is_valid_record
+from evolvable_store.bundle.export import FORMAT, FORMAT_VERSION, SHAPES, Stream, is_valid_record, shape
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
-from evolvable_store.objects import (
-    ABSENT,
-    MAX_FILE,
-    MAX_FILES,
-    Tombstone,
-    blob_hash,
-    pack,
-    pack_tombstone,
-)
+from evolvable_store.objects import ABSENT, MAX_FILE, MAX_FILES, Tombstone, blob_hash, pack, pack_tombstone
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.import_staging import Errors, ImportStaging
@@ -40,34 +32,17 @@ def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
     Raises InvalidArchive where the text is not UTF-8, not JSON or not one object, TooLarge for an endless piece.
     """
     text = _JsonReader(stream)
-    text.expect("{")
-    if text.skip() == "}":
-        text.expect("}")
-    else:
-        while True:
-            key = text.value()
-            if not isinstance(key, str):
-                raise _not_json()
-            text.expect(":")
-            if text.skip() == "[":
-                yield from ((key, element) for element in _elements(text))
-            else:
-                yield key, text.value()
-            if text.expect(",}") == "}":
-                break
+    for _ in text.items("{", "}"):
+        key = text.value()
+        if not isinstance(key, str):
+            raise _not_json()
+        text.expect(":")
+        if text.skip() == "[":
+            yield from ((key, text.value()) for _ in text.items("[", "]"))
+        else:
+            yield key, text.value()
     if text.skip():
         raise _not_json()
-
-
-def _elements(text: "_JsonReader") -> Iterator[Any]:
-    text.expect("[")
-    if text.skip() == "]":
-        text.expect("]")
-        return
-    while True:
-        yield text.value()
-        if text.expect(",]") == "]":
-            return
 
 
 class _JsonReader:
@@ -94,6 +69,16 @@ class _JsonReader:
             raise _not_json()
         self._at += 1
         return character
+
+    def items(self, opening: str, closing: str) -> Iterator[None]:
+        """Yields before each item between two brackets; the caller takes it, and this the commas and brackets."""
+        self.expect(opening)
+        if self.skip() == closing:
+            self.expect(closing)
+            return
+        yield
+        while self.expect(f",{closing}") == ",":
+            yield
 
     def value(self) -> Any:
         """Takes and returns the next value."""
@@ -129,29 +114,14 @@ class _JsonReader:
 
 def _not_json() -> InvalidArchive:
     return InvalidArchive(
-        "The archive is cut off or is not JSON as `evolvable export` writes it.", "Nothing was taken in; export again."
+        "The archive is cut off or is not JSON as `evolvable export` writes it.", "Nothing was imported; export again."
     )
 
 
 _MAX_INTEGER = 2**53
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_OPERATION = {
-    "id": (int,),
-    "at": (str,),
-    "actor": (str,),
-    "reason": (str,),
-    "session": (str, NoneType),
-    "evidence": (list,),
-    "undoes": (list,),
-}
-_MOVE = {
-    "at": (str,),
-    "actor": (str,),
-    "reason": (str,),
-    "session": (str, NoneType),
-    "policy": (str, NoneType),
-    "placed": (list,),
-}
+_OPERATION = shape("at actor reason", "session", "id", "evidence undoes")
+_MOVE = shape("at actor reason", "session policy", lists="placed")
 _CHANGE = {"operation": (int,), "ref": (str,), "after": (int, NoneType)}
 
 
@@ -246,15 +216,13 @@ class ArchiveReader:
         self._staging.add_move([record[key] for key in _MOVE])
 
     def _add_evidence(self, record: dict[str, Any]) -> None:
-        shape = SHAPES.get(str(record.get("type")))
-        if shape is None:
+        fields = SHAPES.get(str(record.get("type")))
+        if fields is None:
             return  # of a newer program
-        for key, types in shape.items():
-            if type(record.get(key)) not in types or (types == (int,) and not 0 <= record[key] < _MAX_INTEGER):
-                raise _invalid("evidence", f"{key} is {ascii(record.get(key))[:80]}")
+        _check_shape("evidence", record, fields, least=0)
         if not is_valid_record(record) or not _is_timestamp(record["at"]):
             raise _invalid("evidence", f"{ascii(record)[:80]} cannot be read")
-        self._staging.add_evidence({"type": record["type"], **{key: record[key] for key in shape}})
+        self._staging.add_evidence({"type": record["type"], **{key: record[key] for key in fields}})
 
 
 def _check_header(header: dict[str, Any]) -> None:
@@ -267,10 +235,10 @@ def _check_header(header: dict[str, Any]) -> None:
         )
 
 
-def _check_shape(where: str, record: dict[str, Any], shape: dict[str, tuple[type, ...]]) -> None:
-    for key, types in shape.items():
+def _check_shape(where: str, record: dict[str, Any], fields: dict[str, tuple[type, ...]], least: int = 1) -> None:
+    for key, types in fields.items():
         value = record.get(key)
-        if type(value) not in types or (isinstance(value, int) and not 0 < value < _MAX_INTEGER):
+        if type(value) not in types or (isinstance(value, int) and not least <= value < _MAX_INTEGER):
             raise _invalid(where, f"{key} is {ascii(value)[:80]}")
 
 
@@ -305,4 +273,4 @@ def _is_timestamp(text: str) -> bool:
 
 
 def _invalid(where: str, why: str) -> InvalidArchive:
-    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was taken in; export again.")
+    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was imported; export again.")

@@ -40,7 +40,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from evolvable_store.errors import InvalidArgument, LibraryCorrupt, LibraryError, LibraryFull
 from evolvable_store.objects import blob_hash
@@ -50,13 +50,20 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Outcome, Usage
 from evolvable_store.storage.observations import parse_signals
 from evolvable_store.storage.release_channel import Placement
+from evolvable_store.store import Store
 from evolvable_store.workingcopy.staging_dir import sync_folder
 
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-
-
 Stream = IO[bytes]
+
+
+@contextlib.contextmanager
+def disk_errors(target: Path, instead: str) -> Iterator[None]:
+    """Turn what the disk reports of the target into LibraryError. instead: what to name instead of it."""
+    try:
+        yield
+    except OSError as error:
+        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
+        raise kind(f"{target} cannot be written: {error.strerror or error}.", f"Name another {instead}.") from error
 
 
 @contextlib.contextmanager
@@ -68,7 +75,7 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
     if not isinstance(target, Path):
         yield target
         return
-    try:
+    with disk_errors(target, "file"):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
         draft = Path(name)
         try:
@@ -80,11 +87,9 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(target.parent)
-    except OSError as error:
-        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another file.") from error
 
 
-def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
+def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
     """Returns the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
 
     Raises NoSuchResource, and InvalidArgument when two would get one folder.
@@ -100,24 +105,27 @@ def select_heads(store: "Store", refs: Iterable[Ref] | None) -> list[Head]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _shape(texts: str = "", maybe: str = "", numbers: str = "") -> dict[str, tuple[type, ...]]:
-    of: dict[str, tuple[type, ...]] = dict.fromkeys(texts.split(), (str,))
-    return of | dict.fromkeys(maybe.split(), (str, NoneType)) | dict.fromkeys(numbers.split(), (int,))
+def shape(texts: str = "", maybe: str = "", numbers: str = "", lists: str = "") -> dict[str, tuple[type, ...]]:
+    """Return the types that the fields of a record may have, in this order."""
+    fields: dict[str, tuple[type, ...]] = {}
+    for names, types in ((texts, (str,)), (maybe, (str, NoneType)), (numbers, (int,)), (lists, (list,))):
+        fields |= dict.fromkeys(names.split(), types)
+    return fields
 
 
 SHAPES = {
-    "shown": _shape("ref at search", "session", "version"),
-    "use": _shape("ref at id", "search session", "version"),
-    "outcome": _shape("ref at outcome", "use usage task_type evidence session", "version"),
-    "sighting": _shape("ref at session how signals", "model outcome", "version loaded used"),
-    "taken": _shape("session client digest at signals", "model outcome", "spans"),
+    "shown": shape("ref at search", "session", "version"),
+    "use": shape("ref at id", "search session", "version"),
+    "outcome": shape("ref at outcome", "use usage task_type evidence session", "version"),
+    "sighting": shape("ref at session how signals", "model outcome", "version loaded used"),
+    "taken": shape("session client digest at signals", "model outcome", "spans"),
 }
 """Every type of record, with its fields and what they may be. The fields but `ref` are the columns of its table."""
 
 _BATCH = 500
 
 
-def export_evidence(store: "Store", latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
+def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
     """Yields the evidence in an order that is the same each time. latest: the newest version of each resource that it
     may be about. whole: these are all resources.
     """
@@ -146,12 +154,12 @@ def is_valid_record(record: Mapping[str, Any]) -> bool:
     return True
 
 
-def import_evidence(store: "Store", records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
+def import_evidence(store: Store, records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
     """Add the evidence that is not here yet, as history that counts nothing.
 
     known: ref -> (id, newest version) of the resources that it may be about.
 
-    What was said here already is left as it is, so taking in the same archive again changes nothing.
+    What was said here already is left as it is, so importing the same archive again changes nothing.
     """
     rows = (row for record in records if (row := _evidence_row(record, known)))
     while batch := list(itertools.islice(rows, _BATCH)):
@@ -172,13 +180,15 @@ FORMAT, FORMAT_VERSION = "evolvable-history", 1
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_json(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all, removed ones included.
 
     The document is the library as it was when the export began. A stream is written to and not closed.
     Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
     """
-    export = _Export(store, None if refs is None else {_stored_ref(store, ref) for ref in refs})
+    # store.head raises NoSuchResource; a removed resource has a head too.
+    stored = None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
+    export = _Export(store, stored)
     with open_atomic(target) as stream:
         stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
         for name, records in (
@@ -193,11 +203,6 @@ def export_json(store: "Store", target: Path | Stream, refs: Iterable[Ref] | Non
     return tuple(sorted(export.latest, key=str))
 
 
-def _stored_ref(store: "Store", ref: Ref) -> Ref:
-    head = store.head_or_none(ref)
-    return (head or store.head(ref)).ref  # store.head raises NoSuchResource
-
-
 def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
     stream.write(f',\n"{name}":['.encode("ascii"))
     separator = b"\n"
@@ -208,7 +213,7 @@ def _write_list(stream: Stream, name: str, records: Iterable[Any]) -> None:
 
 
 class _Export:
-    def __init__(self, store: "Store", refs: set[Ref] | None) -> None:
+    def __init__(self, store: Store, refs: set[Ref] | None) -> None:
         self._store, self._refs = store, refs
         # In this order: what a move placed is in the log by then.
         self._channel = store.backend.channel
@@ -304,7 +309,7 @@ _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
 def backup(
-    store: "Store", target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
+    store: Store, target: Path, progress: Callable[[int, int], None] | None = None, *, replace: bool = False
 ) -> Path:
     """Returns `target`, made a folder with one file that is the library as it was when the backup began.
 
@@ -314,7 +319,7 @@ def backup(
     Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
     """
     _check_target(store, target, replace)
-    with _disk_errors(target):
+    with disk_errors(target, "folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
@@ -325,7 +330,7 @@ def backup(
     return target
 
 
-def _check_target(store: "Store", target: Path, replace: bool) -> None:
+def _check_target(store: Store, target: Path, replace: bool) -> None:
     if not target.name:
         raise InvalidArgument(f"{target} is no place for a backup.", "Name a new folder.")
     if not target.exists() and not target.is_symlink():
@@ -352,12 +357,3 @@ def _publish(draft: Path, target: Path) -> None:
     else:
         os.rename(draft, target)
     sync_folder(target.parent)
-
-
-@contextlib.contextmanager
-def _disk_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
-        raise kind(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error

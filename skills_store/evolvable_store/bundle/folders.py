@@ -21,28 +21,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from evolvable_store.bundle.export import Stream, open_atomic, select_heads
+from evolvable_store.bundle.export import Stream, disk_errors, open_atomic, select_heads
 from evolvable_store.bundle.import_ import (
+    FolderImport,
     ImportCandidate,
     ImportCheck,
     ImportReport,
     accept_all,
-    import_candidates,
     is_main,
 )
-from evolvable_store.errors import InvalidArchive, InvalidArgument, LibraryError, TooLarge
+from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, MAX_RESOURCE, PLAIN, File, Files
 from evolvable_store.operation import Head
 from evolvable_store.paths import check_path, is_ignored
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_scope, main_file
+from evolvable_store.store import Store
 from evolvable_store.workingcopy.tree_reader import read_folder
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-
 
 MAX_ARCHIVE = 512 * 2**20
 """Bytes of the zip."""
@@ -115,7 +112,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
 
 def unsafe_zip(why: str) -> InvalidArchive:
     """Returns the error for an archive that is not taken, for this reason."""
-    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was taken in; pack the folders again as a zip.")
+    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip.")
 
 
 def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
@@ -147,7 +144,7 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     stream.seek(0)
     head = stream.read(512)
     if any(head.startswith(mark, at) for at, marks in _OTHERS.items() for mark in marks):
-        raise InvalidArchive("This archive is not a zip.", "Only zip archives are taken in; pack the folders as one.")
+        raise InvalidArchive("This archive is not a zip.", "Only zip archives are imported; pack the folders as one.")
     start = max(0, size - _END.size - _COMMENT)
     stream.seek(start)
     tail = stream.read()
@@ -251,14 +248,14 @@ MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
 
 
-def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_folders(store: Store, target: Path, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written as folders into `target`, by default all skills of the user's scope.
 
     `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
     anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument, LibraryError.
     """
     heads = select_heads(store, refs)
-    try:
+    with disk_errors(target, "folder"):
         target.mkdir(parents=True, exist_ok=True)
         taken = [head.name for head in heads if os.path.lexists(target / head.name)]
         if taken:
@@ -270,8 +267,6 @@ def export_folders(store: "Store", target: Path, refs: Iterable[Ref] | None = No
                 os.rename(draft / head.name, target / head.name)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise LibraryError(f"{target} cannot be written: {error.strerror or error}.", "Name another folder.") from error
     return tuple(head.ref for head in heads)
 
 
@@ -279,7 +274,7 @@ def _hint(source: Path, kind: Kind) -> str:
     """Returns what to do about a folder in which nothing of this kind was found."""
     others = [other for other in Kind if other is not kind and next(_find_folders(source, other, MAX_DEPTH), None)]
     if others:
-        return f"It has {main_file(others[0], 'name')}: take it in as the kind {others[0]} (--kind {others[0]})."
+        return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
     main = main_file(kind, "name")
     return f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
 
@@ -294,7 +289,7 @@ def _write_folder(folder: Path, files: Files) -> None:
 
 
 def import_folders(
-    store: "Store",
+    store: Store,
     source: Path,
     *,
     kind: Kind = Kind.SKILL,
@@ -320,7 +315,7 @@ def import_folders(
             if progress:
                 progress(done, len(folders))
 
-    return import_candidates(store, kind, scope, read, reason or f"imported from {source}", replace, look)
+    return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, look).run(read)
 
 
 def _find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
@@ -352,7 +347,7 @@ def _folder_candidate(folder: Path) -> ImportCandidate:
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def export_zip(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
+def export_zip(store: Store, target: Path | Stream, refs: Iterable[Ref] | None = None) -> tuple[Ref, ...]:
     """Returns the resources written to `target`, by default all skills of the user's scope.
 
     Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises NoSuchResource,
@@ -368,7 +363,7 @@ def export_zip(store: "Store", target: Path | Stream, refs: Iterable[Ref] | None
     return tuple(head.ref for head in heads)
 
 
-def _write_zip_entries(archive: zipfile.ZipFile, store: "Store", head: Head) -> None:
+def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> None:
     for path, file in sorted(store.files(head).items()):
         info = zipfile.ZipInfo(f"{head.name}/{path}", _EPOCH)
         info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3
@@ -377,7 +372,7 @@ def _write_zip_entries(archive: zipfile.ZipFile, store: "Store", head: Head) -> 
 
 
 def import_zip(
-    store: "Store",
+    store: Store,
     source: Path | Stream,
     *,
     kind: Kind = Kind.SKILL,
@@ -390,7 +385,7 @@ def import_zip(
 
     A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
     other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
-    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is taken in, for a zip that is damaged, has no
+    Actor.IMPORT. Raises InvalidArchive or TooLarge, before anything is imported, for a zip that is damaged, has no
     such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash, bytes used twice.
     """
     check_scope(scope)
@@ -399,9 +394,8 @@ def import_zip(
         if not folders:
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
-        return import_candidates(
-            store, kind, scope, lambda: _zip_candidates(archive, kind, folders), reason, replace, look
-        )
+        new = FolderImport(store, kind, scope, reason, replace, look)
+        return new.run(lambda: _zip_candidates(archive, kind, folders))
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:

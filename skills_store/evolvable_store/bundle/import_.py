@@ -1,8 +1,8 @@
-"""The strict door: takes folders that come from elsewhere into the library, each whole or not at all.
+"""Import folders that come from elsewhere into the library under the strict rules, each whole or not at all.
 
 Checks the history of one resource from an archive: every hash, every step, every file.
 
-Takes in a JSON archive: appends what another library knows and this one does not, as it happened there.
+Import a JSON archive: append the history that another library has and this one does not, as it happened there.
 """
 
 import contextlib
@@ -10,25 +10,20 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_store.bundle.archive_reader import ArchiveReader
 from evolvable_store.bundle.export import Stream, import_evidence
 from evolvable_store.errors import Frozen, InvalidArchive, InvalidResource, VersionConflict
 from evolvable_store.frontmatter import is_frozen
+from evolvable_store.gc import split_batches
 from evolvable_store.objects import EXECUTABLE, MAX_RESOURCE, PLAIN, File, Files, Manifest, chain_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Intent
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage.import_staging import CheckedState, ImportStaging, StagedChange
-from evolvable_store.storage.maintenance import split_batches
 from evolvable_store.storage.protocol import ChannelState, ReplayStep, Writer
-from evolvable_store.transaction import replay
+from evolvable_store.store import Store
+from evolvable_store.transaction import Transaction, replay
 from evolvable_store.validation import blocking_problems, find_problems, main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.store import Store
-    from evolvable_store.transaction import Transaction
-
 
 _TRIES = 5
 
@@ -60,26 +55,35 @@ class ImportCandidate:
 
 
 ImportCheck = Callable[[Ref, int, Files], bool]
-"""Called with what would be taken in: the resource, the version here that it would replace (0: none), its files.
+"""Called with what would be imported: the resource, the version here that it would replace (0: none), its files.
 
 Returns whether it may be. When not the check keeps it out for now; raises InvalidResource when it is refused.
 """
 
 
 def accept_all(ref: Ref, base: int, files: Files) -> bool:
-    """Returns that whatever is sound may be taken in."""
+    """Accept every sound resource."""
     return True
 
 
 @dataclass(slots=True)
 class _ImportLists:
-    """The candidates so far, by what becomes of them."""
+    """The resources so far, by what becomes of them."""
 
     added: list[Ref] = field(default_factory=list)
     updated: list[Ref] = field(default_factory=list)
     unchanged: list[Ref] = field(default_factory=list)
     refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     held: list[Ref] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> list[Ref]:
+        """Those that are here afterwards as the archive has them."""
+        return [*self.added, *self.updated, *self.unchanged]
+
+    def report(self, operation: int | None) -> ImportReport:
+        known = tuple(self.added), tuple(self.updated), tuple(self.unchanged)
+        return ImportReport(operation, *known, tuple(self.refused), tuple(self.held))
 
 
 def is_main(kind: Kind, path: str) -> bool:
@@ -88,96 +92,77 @@ def is_main(kind: Kind, path: str) -> bool:
     return name.casefold() == main_file(kind, folder.rpartition("/")[2]).casefold()
 
 
-def import_candidates(
-    store: "Store",
-    kind: Kind,
-    scope: str,
-    read: Callable[[], Iterable[ImportCandidate]],
-    reason: str,
-    replace: bool,
-    look: ImportCheck = accept_all,
-) -> ImportReport:
-    """Returns what became of the candidates; those that are taken in make one operation of Actor.IMPORT.
+@dataclass(frozen=True, slots=True)
+class FolderImport:
+    """An import of folders as resources of one kind in one scope.
 
-    read: gives the candidates; called again when somebody changes one of them here meanwhile. replace: a resource
-    that is here with other content gets a new version; otherwise it is refused. look: may keep one out.
+    replace: a resource that is here with other content gets a new version; otherwise it is refused. look: may keep one
+    out.
     """
-    for attempt in range(_TRIES):
-        try:
-            return _try_import(store, kind, scope, read(), reason, replace, look)
-        except (VersionConflict, Frozen):
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError
 
+    store: Store
+    kind: Kind
+    scope: str
+    reason: str
+    replace: bool = False
+    look: ImportCheck = accept_all
 
-def _try_import(
-    store: "Store",
-    kind: Kind,
-    scope: str,
-    candidates: Iterable[ImportCandidate],
-    reason: str,
-    replace: bool,
-    look: ImportCheck,
-) -> ImportReport:
-    done = _ImportLists()
-    with store.transaction(Actor.IMPORT, reason) as tx:
-        for candidate in candidates:
+    def run(self, read: Callable[[], Iterable[ImportCandidate]]) -> ImportReport:
+        """Return what became of the candidates; those that are imported make one operation of Actor.IMPORT.
+
+        read: gives the candidates; called again when another process changes one of them here meanwhile.
+        """
+        for attempt in range(_TRIES):
             try:
-                _import_one(store, tx, kind, scope, candidate, replace, look, done)
-            except InvalidResource as error:
-                done.refused.append((candidate.name, error.problems))
-    operation = tx.operation.id if tx.operation else None
-    return ImportReport(
-        operation,
-        tuple(done.added),
-        tuple(done.updated),
-        tuple(done.unchanged),
-        tuple(done.refused),
-        tuple(done.held),
-    )
+                return self._try(read())
+            except (VersionConflict, Frozen):
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError
 
+    def _try(self, candidates: Iterable[ImportCandidate]) -> ImportReport:
+        done = _ImportLists()
+        with self.store.transaction(Actor.IMPORT, self.reason) as tx:
+            for candidate in candidates:
+                try:
+                    self._import_one(tx, candidate, done)
+                except InvalidResource as error:
+                    done.refused.append((candidate.name, error.problems))
+        return done.report(tx.operation.id if tx.operation else None)
 
-def _import_one(
-    store: "Store",
-    tx: "Transaction",
-    kind: Kind,
-    scope: str,
-    candidate: ImportCandidate,
-    replace: bool,
-    look: ImportCheck,
-    done: _ImportLists,
-) -> None:
-    """Sorts one candidate and puts it if need be. Raises InvalidResource with every reason against it."""
-    name, files = candidate.name, candidate.files
-    found = blocking_problems(find_problems(kind, name, files), strict=True) if files else []
-    stops = [*candidate.missing, *map(str, found)]
-    if stops:
-        raise InvalidResource(name, stops)
-    ref = Ref(kind, name, scope)
-    if ref in (*done.added, *done.updated, *done.unchanged, *done.held):
-        raise InvalidResource(name, ["another folder of this archive has the same name"])
-    head = store.head_or_none(ref)
-    if head is not None and head.version is not None and make_manifest(files).tree == head.tree:
-        done.unchanged.append(ref)
-        return
-    if head is not None and head.frozen:
-        raise InvalidResource(name, ['it is frozen here (metadata evolvable: "false"); only a person may change it'])
-    here = (head.version if head else None) or 0
-    if here and not replace:
-        raise InvalidResource(name, [f"it is here with other content (version {here}); say that it is to be replaced"])
-    if not look(ref, here, files):
-        done.held.append(ref)
-        return
-    tx.put(ref, files, expected_version=here)
-    (done.updated if here else done.added).append(ref)
+    def _import_one(self, tx: Transaction, candidate: ImportCandidate, done: _ImportLists) -> None:
+        """Sort one candidate and put it if need be. Raises InvalidResource with every reason against it."""
+        name, files = candidate.name, candidate.files
+        found = blocking_problems(find_problems(self.kind, name, files), strict=True) if files else []
+        stops = [*candidate.missing, *map(str, found)]
+        if stops:
+            raise InvalidResource(name, stops)
+        ref = Ref(self.kind, name, self.scope)
+        if ref in (*done.accepted, *done.held):
+            raise InvalidResource(name, ["another folder of this archive has the same name"])
+        head = self.store.head_or_none(ref)
+        here = (head.version if head else None) or 0
+        if head is not None and here and make_manifest(files).tree == head.tree:
+            done.unchanged.append(ref)
+            return
+        if head is not None and head.frozen:
+            why = 'it is frozen here (metadata evolvable: "false"); only a person may change it'
+            raise InvalidResource(name, [why])
+        if here and not self.replace:
+            why = f"it is here with other content (version {here}); say that it is to be replaced"
+            raise InvalidResource(name, [why])
+        if not self.look(ref, here, files):
+            done.held.append(ref)
+            return
+        tx.put(ref, files, expected_version=here)
+        (done.updated if here else done.added).append(ref)
 
 
 def check_history(staging: ImportStaging, ref: Ref) -> tuple[str, ...]:
     """Returns what is wrong with the first unsound change of a resource, () when its history is sound.
 
-    What was found is noted with every change. Files pass the lenient door: what a person's own folder may hold, a
-    library may move with all its versions; what is hostile or unreadable comes in nowhere.
+    What was found is noted with every change. Files are checked leniently: what a person's own folder may hold, a
+    library may move with all its versions; hostile or unreadable files are refused everywhere.
     """
     check = _HistoryCheck(staging, ref)
     for change in staging.changes(ref):
@@ -245,9 +230,8 @@ class _HistoryCheck:
             yield f"its files have {manifest.size:,} bytes together, the limit is {MAX_RESOURCE:,}"
         elif not found:
             self.files = self._read(manifest)
-            yield from map(
-                str, blocking_problems(find_problems(self.ref.kind, self.ref.name, self.files), strict=False)
-            )
+            problems = find_problems(self.ref.kind, self.ref.name, self.files)
+            yield from map(str, blocking_problems(problems, strict=False))
 
     def _read(self, manifest: Manifest) -> dict[str, File]:
         # Most files of a version are those of its parent.
@@ -268,7 +252,7 @@ class _HistoryCheck:
 
 
 def import_json(
-    store: "Store", source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
+    store: Store, source: Path | Stream, *, look: ImportCheck = accept_all, dry_run: bool = False
 ) -> ImportReport:
     """Returns what became of each resource of an archive that `export_json` wrote.
 
@@ -290,19 +274,17 @@ def import_json(
         sound = [ref for ref, found in checked.items() if not found]
         merge = _HistoryMerge(store, staging, sound)
         merge.compare()
-        if (merge.added or merge.updated) and not dry_run:
+        if (merge.done.added or merge.done.updated) and not dry_run:
             _send_blobs(store, staging)
             merge = _HistoryMerge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place)
         if not dry_run:
             import_evidence(store, staging.evidence(), merge.known())
-    unsound = [(str(ref), found) for ref, found in checked.items() if found]
-    return ImportReport(
-        None, tuple(merge.added), tuple(merge.updated), tuple(merge.unchanged), (*unsound, *merge.refused)
-    )
+    merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]
+    return merge.done.report(None)
 
 
-def _check_newest(store: "Store", staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
+def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
     """Returns every reason that a look at the newest version of a sound history finds against it."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
@@ -327,7 +309,7 @@ def _open_source(source: Path | Stream) -> Iterator[Stream]:
         yield stream
 
 
-def _send_blobs(store: "Store", staging: ImportStaging) -> None:
+def _send_blobs(store: Store, staging: ImportStaging) -> None:
     """Brings the bulk of an import in by small steps, so that others do not wait for it.
 
     The steps that name the blobs bring them once more: until then, gc may remove them.
@@ -342,13 +324,10 @@ def _send_blobs(store: "Store", staging: ImportStaging) -> None:
 class _HistoryMerge:
     """Compares sound histories with the library, and so finds what is missing here."""
 
-    store: "Store"
+    store: Store
     staging: ImportStaging
     sound: list[Ref]
-    added: list[Ref] = field(default_factory=list)
-    updated: list[Ref] = field(default_factory=list)
-    unchanged: list[Ref] = field(default_factory=list)
-    refused: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    done: _ImportLists = field(default_factory=_ImportLists)
 
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
         """Compares, and yields what is missing here in the order of the archive's log."""
@@ -358,7 +337,7 @@ class _HistoryMerge:
 
     def place(self, writer: Writer, operation: int) -> None:
         """Makes the moves of the archive's channel for what was added. Raises InvalidArchive."""
-        added, untouched = set(self.added), self.store.backend.channel.last() == 0
+        added, untouched = set(self.done.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
             stands: dict[int, ChannelState] = {}
             for ref, stand in placed:
@@ -366,7 +345,7 @@ class _HistoryMerge:
                 if head is not None and (stand.version or 0) > head.latest:
                     raise InvalidArchive(
                         f"The archive's channel shows version {stand.version} of {ref}, which it does not have.",
-                        "Nothing was taken in; export again.",
+                        "Nothing was imported; export again.",
                     )
                 if head is not None:
                     stands[head.id] = stand
@@ -374,7 +353,7 @@ class _HistoryMerge:
 
     def known(self) -> dict[str, tuple[int, int]]:
         """Returns the id and the newest version here of what the archive and the library agree on."""
-        heads = [self.store.head_or_none(ref) for ref in (*self.added, *self.updated, *self.unchanged)]
+        heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
 
     def _intent(self, operation: int) -> Intent:
@@ -391,7 +370,7 @@ class _HistoryMerge:
     def _compare(self, ref: Ref) -> None:
         head = self.store.head_or_none(ref)
         if head is None:
-            self.added.append(ref)
+            self.done.added.append(ref)
             self.staging.want(ref, 0)
             return
         # The hash of the last version that both have covers all before it; what is left to compare is where the
@@ -402,13 +381,13 @@ class _HistoryMerge:
         ours = self._steps_at(head, common)
         if head.latest == common and ours == told[: len(ours)]:
             missing = len(ours) < len(theirs) or self.staging.latest(ref) > common
-            (self.updated if missing else self.unchanged).append(ref)
+            (self.done.updated if missing else self.done.unchanged).append(ref)
             self.staging.want(ref, theirs[len(ours) - 1][3])
         elif self.staging.latest(ref) == common and told == ours[: len(told)]:
-            self.unchanged.append(ref)
+            self.done.unchanged.append(ref)
         else:
             why = f"its history here went another way at or before version {common}"
-            self.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
+            self.done.refused.append((str(ref), (f"{why}; a zip of it brings its newest version",)))
 
     def _steps_at(self, head: Head, number: int) -> list[tuple[int | None, str, str]]:
         """Returns where the name pointed while this version was the newest: (version, its hash, operation digest)."""

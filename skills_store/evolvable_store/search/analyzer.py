@@ -9,18 +9,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
+
+from Stemmer import Stemmer
 
 from evolvable_store import objects
-
-if TYPE_CHECKING:
-    from Stemmer import Stemmer
-
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 MAX_QUERY = 4_000
 """Characters of a query that are read; what matters is said before."""
@@ -167,16 +163,7 @@ def _pairs(run: str) -> list[str]:
     return [first + second for first, second in pairwise(run)] or [run]
 
 
-def _stem(word: str) -> str:
-    stemmed: str = _stemmer().stemWord(word)
-    return stemmed
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> "Stemmer":
-    from Stemmer import Stemmer
-
-    return Stemmer("porter", 0)  # without a cache of its own: `term` has one
+_stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
 
 
 MAX_BODY = 200_000
@@ -303,7 +290,7 @@ class PrefixFilter:
         self._bits = bytearray()
         self._count = self._last = 0
 
-    def extended_to(self, db: "Connection", last: int) -> Self:
+    def extended_to(self, db: Connection, last: int) -> Self:
         """Returns what the connection sees, which is this one with more in it, or another. last: newest document."""
         if last > self._last:
             query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
@@ -313,7 +300,7 @@ class PrefixFilter:
             self._add(new, last)
         return self
 
-    def _made_anew(self, db: "Connection", last: int) -> Self:
+    def _made_anew(self, db: Connection, last: int) -> Self:
         every = [head for (head,) in db.execute(f"SELECT {_MARKED} FROM phrase p").fetchall()]
         larger = type(self)()
         # Twice the room that is needed, so that a library which grows is seldom read whole.

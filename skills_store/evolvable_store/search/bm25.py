@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from evolvable_store.errors import DamagedFile
 from evolvable_store.search.analyzer import (
     FIELD_NUMBERS,
     FIELDS,
@@ -24,11 +25,8 @@ from evolvable_store.search.analyzer import (
     parse_query,
     term,
 )
-from evolvable_store.search.postings import BLOCK, DamagedIndex, Postings, VisibleDocuments
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.search.postings import BLOCK, Postings, VisibleDocuments
+from evolvable_store.storage.connection import Connection
 
 if TYPE_CHECKING:
     from evolvable_store.search.postings import Sums, weights_at
@@ -122,9 +120,9 @@ class Query:
                 try:
                     sums.add(run.places, run.weights, clause.factor, number, weight)
                 except ValueError as error:
-                    raise DamagedIndex(f"the postings of {clause.words!r} are none: {error}") from error
+                    raise DamagedFile(f"the postings of {clause.words!r} are none: {error}") from error
 
-    def best(self, db: "Connection", seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
+    def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Returns the best few resources that may be seen, best first; of equals the older one."""
         resources = seen.few or {}
         if seen.few is None:

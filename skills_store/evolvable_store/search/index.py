@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from evolvable_store import frontmatter
-from evolvable_store.errors import LibraryBusy, LibraryCorrupt
+from evolvable_store.errors import DamagedFile, LibraryBusy, LibraryCorrupt
 from evolvable_store.fsck import Fault
 from evolvable_store.objects import Manifest
 from evolvable_store.operation import Change, Head
@@ -18,24 +18,22 @@ from evolvable_store.search.analyzer import QueryTerm
 from evolvable_store.search.bm25 import DocumentScore, Query, TermScore, searched_terms
 from evolvable_store.search.index_entries import EntryText, IndexEntry, TriggerPhrase, visibility
 from evolvable_store.search.index_file import IndexCache, IndexFile, read_state
-from evolvable_store.search.postings import DamagedIndex, VisibilityFilter
+from evolvable_store.search.postings import VisibilityFilter
+from evolvable_store.storage.connection import Connection
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
 
 __all__ = ["IndexEntry", "Index", "TermScore", "TriggerPhrase", "Ranking", "SearchHit", "DocumentScore", "check_index"]
 
 BATCH = 500
-"""Changes taken in while the index is locked once; others wait for it no longer than a second."""
+"""Changes indexed while the index is locked once; others wait for it no longer than a second."""
 
 _TRIES = 3  # comparisons with a library that others may change in the middle of one
-_BULK_FACTOR = 15  # times as much may wait while a whole library is taken in
-_REBUILD_HINT = "Delete {}: the next search makes it anew."
+_BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
+_REBUILD_HINT = "Delete {}: the next search makes it again."
 
 Progress = Callable[[int, int], None]
-"""Called after every batch with the changes taken in and all that there are."""
+"""Called after every batch with the changes indexed and all that there are."""
 
 Weigh = Callable[[Iterable[analyzer.FieldTexts]], Iterable[bytes]]
 """Returns the packed weights of several texts, in their order: `texts.weighed` of each, on whatever cores."""
@@ -89,7 +87,7 @@ _T = TypeVar("_T")
 def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callable[Concatenate[Index, _P], _T]":
     """Makes a method see every committed change, and start again with an empty index when its file turns out bad.
 
-    While others take in so much that the file stays busy, it sees what they have taken in so far.
+    While others index so much that the file stays busy, it sees what they have indexed so far.
     """
 
     @wraps(read)
@@ -99,7 +97,7 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
             with contextlib.suppress(LibraryBusy):
                 self._step_up()
             return read(self, *values, **options)
-        except DamagedIndex:
+        except DamagedFile:
             self._start_anew(known)
             self._step_up()
             return read(self, *values, **options)
@@ -152,14 +150,14 @@ class Index:
     # Updates
 
     def catch_up(self, progress: Progress | None = None, *, more: bool = False) -> int:
-        """Takes in every change that is new; returns how many this call took in.
+        """Index every new change; return how many this call indexed.
 
         progress: called after every batch. more: many others are about to come. Raises LibraryBusy or LibraryFull.
         """
         known = self._file.identity
         try:
             return self._step_up(progress, more)
-        except DamagedIndex:
+        except DamagedFile:
             self._start_anew(known)
             return self._step_up(progress, more)
 
@@ -177,7 +175,7 @@ class Index:
         with self._file.reading() as db:
             applied = first = _applied_sequence(db)
         if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
-            raise DamagedIndex("it is ahead of the library")
+            raise DamagedFile("it is ahead of the library")
         taken = 0
         while applied < target:
             with self._file.writing() as db:
@@ -211,7 +209,7 @@ class Index:
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
         if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
-            raise DamagedIndex("it belongs to another history")
+            raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
         """Returns what tells the history up to this change from every other."""
@@ -220,13 +218,13 @@ class Index:
         change = changes[-1]
         return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
 
-    def _take_in(self, db: "Connection", changes: list[Change]) -> None:
+    def _take_in(self, db: Connection, changes: list[Change]) -> None:
         changed: list[tuple[Head, EntryText]] = []
 
         def said() -> Iterator[analyzer.FieldTexts]:
             for head, text, document, paths in self._changed(db, changes):
                 changed.append((head, text))
-                yield _field_texts(text, document, paths)
+                yield list(text.names), text.description, text.triggers, document.body, paths
 
         # One is read while others are weighed, so the first of these has to be asked first.
         for weights, (head, text) in zip(self._weigh(said()), changed, strict=True):
@@ -237,14 +235,15 @@ class Index:
         db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state)
 
     def _changed(
-        self, db: "Connection", changes: list[Change]
+        self, db: Connection, changes: list[Change]
     ) -> Iterator[tuple[Head, EntryText, frontmatter.Document, list[str]]]:
         """Yields what has to be indexed again; what is gone, or has the same files, is settled on the way."""
+        query = "SELECT version, tree FROM entry WHERE id = ?"
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is None or head.version is None:
                 _forget(db, head.id if head else 0)
-            elif (known := _version_and_tree(db, head.id)) != (head.version, head.tree):
+            elif (known := db.execute(query, (head.id,)).fetchone()) != (head.version, head.tree):
                 if known and known[1] == head.tree:
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
@@ -273,7 +272,7 @@ class Index:
                 if not found:
                     break
             return found
-        except DamagedIndex as error:
+        except DamagedFile as error:
             return [Fault(f"the text index cannot be read ({error})", str(self.path), _REBUILD_HINT.format(self.path))]
 
     # Reading
@@ -392,30 +391,21 @@ def _make_hits(
     return tuple(SearchHit(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
 
 
-def _field_texts(text: EntryText, document: frontmatter.Document, paths: list[str]) -> analyzer.FieldTexts:
-    return list(text.names), text.description, text.triggers, document.body, paths
-
-
 def _weigh_texts(said: Iterable[analyzer.FieldTexts]) -> Iterable[bytes]:
     return map(analyzer.weigh_packed, said)
 
 
-def _applied_sequence(db: "Connection") -> int:
+def _applied_sequence(db: Connection) -> int:
     return int(read_state(db, "applied") or 0)
 
 
-def _version_and_tree(db: "Connection", id_: int) -> tuple[int, str] | None:
-    row = db.execute("SELECT version, tree FROM entry WHERE id = ?", (id_,)).fetchone()
-    return (row[0], row[1]) if row else None
-
-
-def _forget(db: "Connection", id_: int) -> None:
+def _forget(db: Connection, id_: int) -> None:
     document = index_entries.delete_entry(db, id_)
     if document is not None:
         postings.drop_document(db, document)
 
 
-def _faults(db: "Connection", heads: Iterable[Head], path: str) -> Iterator[Fault]:
+def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
     anew = _REBUILD_HINT.format(path)
     for (text,) in db.execute("PRAGMA integrity_check").fetchall():
         if text != "ok":

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store import frontmatter
 from evolvable_store.errors import InvalidArgument
@@ -11,9 +11,7 @@ from evolvable_store.operation import Head
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search.analyzer import PrefixFilter, terms, tokenize
 from evolvable_store.search.postings import VisibilityFilter
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.connection import Connection
 
 MAX_DESCRIPTION = 8_192
 """Characters of a description that are kept; the specification allows 1,024."""
@@ -77,7 +75,7 @@ class EntryText:
         )
 
 
-def insert_entry(db: "Connection", head: Head, text: EntryText, document: int) -> None:
+def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> None:
     """Writes the entry of a resource and the phrases that call it. document: the number of its text."""
     row = (head.id, head.kind, head.scope, head.name, head.version, text.description, json.dumps(text.triggers))
     db.execute(
@@ -93,7 +91,7 @@ def _key(its: Sequence[str]) -> tuple[str, int, str]:
     return " ".join(its[:2]), len(its), " ".join(its)
 
 
-def delete_entry(db: "Connection", id_: int) -> int | None:
+def delete_entry(db: Connection, id_: int) -> int | None:
     """Removes an entry and its phrases; returns the number of its document, None when there is no entry."""
     row = db.execute("DELETE FROM entry WHERE id = ? RETURNING document", (id_,)).fetchone()
     if row:
@@ -101,19 +99,19 @@ def delete_entry(db: "Connection", id_: int) -> int | None:
     return int(row[0]) if row else None
 
 
-def find_entry(db: "Connection", id_: int) -> IndexEntry | None:
+def find_entry(db: Connection, id_: int) -> IndexEntry | None:
     """Returns the entry of a resource, None where there is none."""
     row = db.execute(f"SELECT {_ENTRY} FROM entry e WHERE e.id = ?", (id_,)).fetchone()
     return _as_entry(row) if row else None
 
 
-def entries_of_documents(db: "Connection", documents: Iterable[int]) -> dict[int, IndexEntry]:
+def entries_of_documents(db: Connection, documents: Iterable[int]) -> dict[int, IndexEntry]:
     """Returns the entries of these documents, by document."""
     query = f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value FROM json_each(?))"
     return {row[0]: _as_entry(row[1:]) for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()}
 
 
-def documents_of_resources(db: "Connection", ids: Iterable[int], visible: VisibilityFilter) -> dict[int, int]:
+def documents_of_resources(db: Connection, ids: Iterable[int], visible: VisibilityFilter) -> dict[int, int]:
     """Returns the documents of the resources with these ids that may be seen, each with its resource."""
     query = f"""SELECT e.document, e.id FROM entry e
         WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
@@ -121,7 +119,7 @@ def documents_of_resources(db: "Connection", ids: Iterable[int], visible: Visibi
 
 
 def match_phrases(
-    db: "Connection",
+    db: Connection,
     said: Sequence[str],
     names: Iterable[str] | None,
     visible: VisibilityFilter,
@@ -142,7 +140,7 @@ def match_phrases(
     return found
 
 
-def _single_terms(db: "Connection", its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
+def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
     """Returns those of the terms that are a trigger by themselves, or a name and `called`."""
     triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
@@ -154,7 +152,7 @@ def _single_terms(db: "Connection", its: Sequence[str], called: Sequence[str], b
     return list(dict.fromkeys(found))
 
 
-def _phrase_keys(db: "Connection", its: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
+def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
     """Returns every run of two terms or more that is as long as a phrase with the same beginning."""
     starts: dict[str, list[int]] = {}
     for at in range(len(its) - 1):
@@ -165,7 +163,7 @@ def _phrase_keys(db: "Connection", its: Sequence[str], beginnings: PrefixFilter)
     return [_key(its[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(its)]
 
 
-def _existing(db: "Connection", keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
     """Returns those of the keys that some phrase has."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
@@ -174,7 +172,7 @@ def _existing(db: "Connection", keys: Sequence[tuple[str, int, str]]) -> list[tu
 
 
 def list_entries(
-    db: "Connection", visible: VisibilityFilter, query: str, limit: int, after: tuple[str, str, str] | None
+    db: Connection, visible: VisibilityFilter, query: str, limit: int, after: tuple[str, str, str] | None
 ) -> list[IndexEntry]:
     """Returns one page of entries; see Index.entries."""
     conditions, values = [visible.condition], list(visible.values)
@@ -188,7 +186,7 @@ def list_entries(
     return [_as_entry(row) for row in db.execute(select, (*values, limit)).fetchall()]
 
 
-def list_names(db: "Connection", visible: VisibilityFilter, prefix: str, limit: int) -> list[str]:
+def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: int) -> list[str]:
     """Returns names that begin with `prefix`; see Index.names."""
     start = bindable(prefix)
     query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?

@@ -14,47 +14,25 @@ import weakref
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from evolvable_store.errors import EvolvableError, LibraryCorrupt, LibraryError, LibraryReadOnly
+from evolvable_store.errors import DamagedFile, LibraryError, LibraryReadOnly
 from evolvable_store.search import postings
 from evolvable_store.search.analyzer import FIELD_NUMBERS, PrefixFilter
-from evolvable_store.search.postings import DamagedIndex, VisibilityFilter, VisibleDocuments
+from evolvable_store.search.postings import VisibilityFilter, VisibleDocuments
 from evolvable_store.storage import connection as driver
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 FILE = "index.db"
 
-APPLICATION_ID = 0x45564C58
-"""'EVLX', written into the file's header."""
-
-SCHEMA = 3
-"""Counts up whenever a table, or what stands in one, gets another meaning; the index is then rebuilt."""
-
-_PAGE = 8192
-"""Bytes of a page. A row of postings takes several; with SQLite's own 4096 they are read half as fast."""
-
-_TABLES = """
-    CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-    CREATE TABLE entry (
-        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
-        description TEXT NOT NULL, triggers TEXT NOT NULL, frozen INTEGER NOT NULL, delegate TEXT NOT NULL,
-        tree TEXT NOT NULL, document INTEGER NOT NULL
-    ) STRICT;
-    CREATE UNIQUE INDEX entry_document ON entry (document);
-    CREATE UNIQUE INDEX entry_name ON entry (name, kind, scope);
-    -- Names and triggers: `text` as terms between single spaces, `head` the first two, `said` as words.
-    CREATE TABLE phrase (
-        head TEXT NOT NULL, size INTEGER NOT NULL, text TEXT NOT NULL, source TEXT NOT NULL, said TEXT NOT NULL,
-        resource INTEGER NOT NULL, PRIMARY KEY (head, size, text, source, said, resource)
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX phrase_resource ON phrase (resource);
-    -- What a judge answered; the oldest go first.
-    CREATE TABLE answer (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value TEXT NOT NULL) STRICT;
-"""
+FORMAT = driver.DerivedFormat(
+    application_id=0x45564C58,  # EVLX
+    version=3,
+    script=Path(__file__).with_name("index.sql"),
+    tables=("entry", "phrase", "answer", "document", "posting"),
+    # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
+    page_size=8192,
+)
 
 
 class IndexFile:
@@ -78,7 +56,7 @@ class IndexFile:
         self._known: tuple[int, int] | None = None
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator["Connection"]:
+    def reading(self) -> Iterator[Connection]:
         """Lends a connection that sees one committed state. Raises Damaged, LibraryError."""
         with self._lent() as connection:
             connection.execute("BEGIN")
@@ -89,17 +67,17 @@ class IndexFile:
                     connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator["Connection"]:
+    def writing(self) -> Iterator[Connection]:
         """Lends a connection that holds the write lock; commits at the end. Raises Damaged, LibraryError."""
         with (
             self._lent() as connection,
             driver.ImmediateTransaction(connection, self.path),
-            _translate_damage(self.path),
+            driver.translate_damage(self.path),
         ):
             yield connection
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator["Connection"]:
+    def _lent(self) -> Iterator[Connection]:
         self._forget_if_forked()
         idle = self._idle
         try:
@@ -107,7 +85,7 @@ class IndexFile:
         except IndexError:  # asking first would be no use: another thread may be faster
             connection = self._connect()
         try:
-            with _translate_damage(self.path):
+            with driver.translate_damage(self.path):
                 yield connection
         finally:
             if self._idle is idle and len(idle) < driver.MAX_IDLE:
@@ -115,10 +93,10 @@ class IndexFile:
             else:  # there are enough, or the file was replaced meanwhile
                 connection.close()
 
-    def _connect(self) -> "Connection":
+    def _connect(self) -> Connection:
         if _identity(self.path) != self._known:
-            raise DamagedIndex("the file was replaced")
-        with _translate_damage(self.path, opening=True):
+            raise DamagedFile("the file was replaced")
+        with driver.translate_damage(self.path, opening=True):
             return driver.connect(self.path, durable=False, access="write")
 
     def _forget_if_forked(self) -> None:
@@ -155,39 +133,28 @@ class IndexFile:
         try:
             try:
                 self._idle.append(self._opened())
-            except DamagedIndex:
+            except DamagedFile:
                 self._set_aside()
                 self._idle.append(self._opened())
         except (LibraryReadOnly, OSError):
             self._begin(self._private_copy())
             self._idle.append(self._opened())
 
-    def _opened(self) -> "Connection":
+    def _opened(self) -> Connection:
         self._known = _identity(self.path)
-        with _translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
+        with driver.translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
-            connection.execute(f"PRAGMA page_size={_PAGE}")  # of a file that is still empty
             self._known = self._known or _identity(self.path)
-            current = _is_current(connection)
-            driver.set_journal(connection, self.path)
-            if not current:
-                with driver.ImmediateTransaction(connection, self.path):
-                    if not _is_current(connection):
-                        _create(connection)
+            FORMAT.prepare(connection, self.path)
             unless_ready.pop_all()
         return connection
 
     def _set_aside(self) -> None:
         """Move the file away for diagnosis; only the last one stays."""
-        from filelock import FileLock
-
-        with FileLock(self.path.with_name("index.lock"), timeout=driver.GIVE_UP_SECONDS, mode=0o600):
-            if _identity(self.path) != self._known:
-                return  # another process was faster
-            for log in ("-wal", "-shm", "-journal"):
-                self.path.with_name(f"{FILE}{log}").unlink(missing_ok=True)
-            self.path.replace(self.path.with_name(f"{FILE}.damaged"))
+        with driver.file_lock(self.path.with_name("index.lock")):
+            if _identity(self.path) == self._known:  # else another process was faster
+                driver.set_aside(self.path)
 
     def _private_copy(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="evolvable-index-"))
@@ -215,53 +182,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-@contextlib.contextmanager
-def _translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turns what SQLite says of a bad file into Damaged, and its other errors into ours.
-
-    opening: nothing but the index is used in the body, so our own error about a damaged file is about this one.
-    """
-    try:
-        yield
-    except driver.Errors as error:
-        ours: EvolvableError = driver.library_error(error, path)
-        raise (DamagedIndex(str(ours)) if _is_about_content(ours) else ours) from error
-    except LibraryError as error:
-        if opening and _is_about_content(error):
-            raise DamagedIndex(str(error)) from error
-        raise
-
-
-def _is_about_content(error: EvolvableError) -> bool:
-    return type(error) in (LibraryError, LibraryCorrupt)
-
-
-def read_state(db: "Connection", key: str) -> str:
+def read_state(db: Connection, key: str) -> str:
     """Returns what was noted of the index under this key, nothing where nothing was."""
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
-
-
-def _is_current(connection: "Connection") -> bool:
-    """Returns whether the file is an index of this schema, False when it is empty. Raises Damaged for any other."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    schema = connection.execute("PRAGMA user_version").fetchone()[0]
-    if (application, schema) == (APPLICATION_ID, SCHEMA):
-        for table in ("entry", "phrase", "answer", "document", "posting"):
-            connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
-        return True
-    if tables or application or schema:
-        raise DamagedIndex(f"application {application:#x}, schema {schema}")
-    return False
-
-
-def _create(connection: "Connection") -> None:
-    import sqlite_utils
-
-    sqlite_utils.Database(connection, execute_plugins=False).executescript(_TABLES + postings.TABLES)
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={SCHEMA}")
 
 
 _MAX_VISIBILITIES = 64  # combinations of kind and scopes that are remembered
@@ -283,7 +207,7 @@ class IndexState:
 
     @classmethod
     def of(
-        cls, db: "Connection", stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
+        cls, db: Connection, stamp: tuple[int, int], waiting: postings.PendingDocuments, beginnings: PrefixFilter
     ) -> Self:
         """Returns what the connection sees. waiting, beginnings: an earlier state's, which are updated."""
         waiting.refresh(db)
@@ -302,7 +226,7 @@ class IndexState:
         waiting = postings.PendingDocuments()
         return cls((-1, 0), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
-    def visible(self, db: "Connection", visible: VisibilityFilter) -> VisibleDocuments:
+    def visible(self, db: Connection, visible: VisibilityFilter) -> VisibleDocuments:
         """Return the documents that this filter lets through."""
         if visible not in self.seen:
             if len(self.seen) > _MAX_VISIBILITIES:
@@ -319,7 +243,7 @@ class IndexCache:
         self._state = IndexState.nothing()
 
     @contextlib.contextmanager
-    def locked(self, db: "Connection") -> Iterator[IndexState]:
+    def locked(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it
             self._lock, self._pid = threading.Lock(), os.getpid()
@@ -353,14 +277,14 @@ class JudgeCache(MutableMapping[str, str]):
 
     def __getitem__(self, key: str) -> str:
         row = None
-        with contextlib.suppress(DamagedIndex, LibraryError), self._file.reading() as db:
+        with contextlib.suppress(DamagedFile, LibraryError), self._file.reading() as db:
             row = db.execute("SELECT value FROM answer WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise KeyError(key)
         return str(row[0])
 
     def __setitem__(self, key: str, value: str) -> None:
-        with contextlib.suppress(DamagedIndex, LibraryError), self._file.writing() as db:
+        with contextlib.suppress(DamagedFile, LibraryError), self._file.writing() as db:
             db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
             db.execute("DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?", (MAX_ANSWERS,))
 

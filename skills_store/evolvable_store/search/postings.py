@@ -5,7 +5,7 @@ Who may be found: the documents that a search may return.
 Postings: for each term, the documents that have it in each field and how much it weighs there.
 
 A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
-BLOCK documents, so that taking one in rewrites little. Documents that came or went lately wait beside them, with all
+BLOCK documents, so that adding one rewrites little. Documents that came or went lately wait beside them, with all
 their terms, until there are MOST_WAITING; every process keeps those in memory and counts them as if they had been
 settled. So a ranking depends on what the library says now, and not on how it came to say it.
 """
@@ -21,13 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evolvable_store.search.analyzer import unpack_weights
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 _Bytes = bytes | bytearray | memoryview
 
@@ -117,15 +114,15 @@ class VisibilityFilter:
     condition: str
     values: tuple[Any, ...]
 
-    def documents(self, db: "Connection", limit: int) -> dict[int, int]:
+    def documents(self, db: Connection, limit: int) -> dict[int, int]:
         """Returns some documents that there are, at most `limit`, each with its resource."""
         return self._select(db, "", (), limit)
 
-    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+    def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
         """Returns those of the documents that may be returned, each with its resource."""
         return self._select(db, " AND e.document IN (SELECT value FROM json_each(?))", (json.dumps(documents),), -1)
 
-    def _select(self, db: "Connection", further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
+    def _select(self, db: Connection, further: str, values: tuple[Any, ...], limit: int) -> dict[int, int]:
         query = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}{further} LIMIT ?"
         return dict(db.execute(query, (*self.values, *values, limit)).fetchall())
 
@@ -133,14 +130,14 @@ class VisibilityFilter:
 class VisibleDocuments:
     """The documents that a search may return in one state of the index: each is looked up once."""
 
-    def __init__(self, db: "Connection", visible: VisibilityFilter) -> None:
+    def __init__(self, db: Connection, visible: VisibilityFilter) -> None:
         documents = visible.documents(db, FEW + 1)
         self.few = documents if len(documents) <= FEW else None
         """All of them, each with its resource, when they are few."""
         self._visible = visible
         self._known: dict[int, int | None] = {}
 
-    def among(self, db: "Connection", documents: Sequence[int]) -> dict[int, int]:
+    def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
         """Returns those of the documents that may be returned, each with its resource."""
         known = self._known if len(self._known) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in known]
@@ -163,19 +160,6 @@ _SETTLED_AT_ONCE = 8 << 20  # packed bytes
 _MOST_KEPT = 24 << 20
 _OF_TERM, _OF_RUN = 300, 250  # bytes that Python takes besides
 
-TABLES = """
-    -- resource is NULL when the document is gone but its postings are not.
-    CREATE TABLE document (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, resource INTEGER, settled INTEGER NOT NULL, terms BLOB NOT NULL
-    ) STRICT;
-    CREATE INDEX document_waiting ON document (id) WHERE settled = 0 OR resource IS NULL;
-    CREATE TABLE posting (
-        term TEXT NOT NULL, field INTEGER NOT NULL, block INTEGER NOT NULL,
-        documents BLOB NOT NULL, weights BLOB NOT NULL,
-        PRIMARY KEY (term, field, block)
-    ) STRICT, WITHOUT ROWID;
-"""
-
 _WAITING = "settled = 0 OR resource IS NULL"
 
 _Key = tuple[str, int, int]  # term, field, block
@@ -183,24 +167,20 @@ _Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one bl
 _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, their weights
 
 
-class DamagedIndex(Exception):
-    """The index cannot be used as it is: broken, from another program, or of another library."""
-
-
-def add_document(db: "Connection", resource: int, weights: bytes) -> int:
+def add_document(db: Connection, resource: int, weights: bytes) -> int:
     """Adds a document for a resource, its weights packed; returns its number, which is higher than any before."""
     cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights))
     return int(cursor.lastrowid or 0)
 
 
-def drop_document(db: "Connection", document: int) -> None:
+def drop_document(db: Connection, document: int) -> None:
     """Takes a document away."""
     gone = db.execute("DELETE FROM document WHERE id = ? AND settled = 0", (document,)).rowcount
     if not gone:
         db.execute("UPDATE document SET resource = NULL WHERE id = ?", (document,))
 
 
-def count_pending(db: "Connection") -> tuple[int, int]:
+def count_pending(db: Connection) -> tuple[int, int]:
     """Returns how many documents wait to be settled, and how many bytes their terms take."""
     count, size = db.execute(
         f"SELECT count(*), ifnull(sum(length(terms)), 0) FROM document WHERE {_WAITING}"
@@ -208,7 +188,7 @@ def count_pending(db: "Connection") -> tuple[int, int]:
     return int(count), int(size)
 
 
-def flush_pending(db: "Connection") -> None:
+def flush_pending(db: Connection) -> None:
     """Writes the oldest documents that wait into the postings, and takes those that are gone out of them.
 
     Some of them: so many that the index is locked for a second or two.
@@ -246,13 +226,9 @@ def _note_gone(id_: int, its: _Terms, gone: dict[_Key, set[int]]) -> None:
 def _note_new(id_: int, its: _Terms, new: dict[tuple[int, int], _Rows]) -> None:
     block, at = divmod(id_, BLOCK)
     for number, terms, weights in its:
-        rows = new.setdefault((number, block), defaultdict(_number_array))
+        rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
         # A loop that Python does not see, four times as fast as one that it does.
         deque(map(array.append, map(rows.__getitem__, terms), map((at << 8).__or__, weights)), maxlen=0)
-
-
-def _number_array() -> "array[int]":
-    return array("I")
 
 
 def _rows(new: Mapping[tuple[int, int], _Rows]) -> list[tuple[str, int, int, bytes, bytes]]:
@@ -275,7 +251,7 @@ _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SE
 # The numbers of new documents are higher than all before, so a row stays in order.
 
 
-def _take_out(db: "Connection", key: _Key, gone: set[int]) -> None:
+def _take_out(db: Connection, key: _Key, gone: set[int]) -> None:
     where = "WHERE term = ? AND field = ? AND block = ?"
     row = db.execute(f"SELECT documents, weights FROM posting {where}", key).fetchone()
     if row is None:
@@ -324,7 +300,7 @@ class PendingDocuments:
         self.gone: set[int] = set()
         """Documents that still stand in the postings and are there no more."""
 
-    def refresh(self, db: "Connection") -> None:
+    def refresh(self, db: Connection) -> None:
         """Bring it up to date with the index."""
         now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
         for id_ in [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]:
@@ -386,7 +362,7 @@ class PostingsReader:
         self._kept: dict[str, list[Postings]] = {}
         self._size = 0
 
-    def read(self, db: "Connection", terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
+    def read(self, db: Connection, terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
         """Returns the postings of each of the terms, in each of the fields that has any."""
         wanted = list(terms)
         kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
@@ -397,7 +373,7 @@ class PostingsReader:
             self._size -= _size(self._kept.pop(next(iter(self._kept))))
         return kept | fresh
 
-    def _fresh(self, db: "Connection", terms: Sequence[str]) -> dict[str, list[Postings]]:
+    def _fresh(self, db: Connection, terms: Sequence[str]) -> dict[str, list[Postings]]:
         found: dict[tuple[str, int], Postings] = {}
         query = """SELECT p.term, p.field, p.block, p.documents, p.weights FROM json_each(?) asked
             CROSS JOIN posting p ON p.term = asked.value"""
@@ -421,7 +397,7 @@ def _size(its: Sequence[Postings]) -> int:
     return _OF_TERM + sum(_OF_RUN + run.size for postings in its for run in postings.runs)
 
 
-def matches_entries(db: "Connection", entries: str) -> bool:
+def matches_entries(db: Connection, entries: str) -> bool:
     """Returns whether the documents are exactly those of the entries, and the postings those of the documents.
 
     entries: a query for the number and the resource of each.

@@ -7,108 +7,49 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from evolvable_store.errors import LibraryCorrupt, LibraryError
-from evolvable_store.storage import connection
+from evolvable_store.errors import DamagedFile, LibraryError
 from evolvable_store.storage import connection as driver
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
+from evolvable_store.storage.connection import Connection
 
 FILE = "vectors.db"
 
-APPLICATION_ID = 0x45564C56
-"""'EVLV', written into the file's header."""
-
-SCHEMA = 2
-"""Counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt."""
-
-_TABLES = (
-    "CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    "CREATE TABLE model (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL) STRICT",
-    """CREATE TABLE resource (
-        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL
-    ) STRICT""",
-    """CREATE TABLE said (
-        role TEXT NOT NULL, resource INTEGER NOT NULL, hash BLOB NOT NULL, size INTEGER NOT NULL,
-        PRIMARY KEY (role, resource)
-    ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX said_resource ON said (resource)",
-    "CREATE INDEX said_hash ON said (hash)",
-    # Rows are long, so they stay out of the tree that is searched.
-    """CREATE TABLE vector (
-        id INTEGER PRIMARY KEY, model INTEGER NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL
-    ) STRICT""",
-    "CREATE UNIQUE INDEX vector_text ON vector (model, hash)",
-)
+FORMAT = driver.DerivedFormat(0x45564C56, 2, Path(__file__).with_name("vectors.sql"))  # EVLV
 
 
-class DamagedVectors(Exception):
-    """The file cannot be used as it is: broken, of another version, or from another program."""
-
-
-def set_aside(home: Path) -> None:
-    """Move the file away for diagnosis; only the last one stays."""
-    for log in ("-wal", "-shm", "-journal"):
-        (home / f"{FILE}{log}").unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        (home / FILE).replace(home / f"{FILE}.damaged")
-
-
-def open_vectors(home: Path) -> "Connection":
+def open_vectors(home: Path) -> Connection:
     """Returns the file of the library in `home`, made when there is none; a damaged one is set aside.
 
     Raises LibraryError.
     """
     try:
         return _open_file(home / FILE)
-    except DamagedVectors:
+    except DamagedFile:
         set_aside(home)
         return _open_file(home / FILE)
 
 
-def _open_file(path: Path) -> "Connection":
-    with translate_damage(path), contextlib.ExitStack() as unless_ready:
+def set_aside(home: Path) -> None:
+    """Move the file away for diagnosis; only the last one stays."""
+    driver.set_aside(home / FILE)
+
+
+def _open_file(path: Path) -> Connection:
+    with _translate_damage(path), contextlib.ExitStack() as unless_ready:
         connection = driver.connect(path, durable=False)
         unless_ready.callback(connection.close)
-        current = _is_current(connection)
-        driver.set_journal(connection, path)
-        if not current:
-            with driver.ImmediateTransaction(connection, path):
-                for table in _TABLES:
-                    connection.execute(table)
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={SCHEMA}")
+        FORMAT.prepare(connection, path)
         unless_ready.pop_all()
     return connection
 
 
-def _is_current(connection: "Connection") -> bool:
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    schema = connection.execute("PRAGMA user_version").fetchone()[0]
-    if (application, schema) == (APPLICATION_ID, SCHEMA):
-        return True
-    if tables or application or schema:
-        raise DamagedVectors(f"application {application:#x}, schema {schema}")
-    return False
-
-
-@contextlib.contextmanager
-def translate_damage(path: Path) -> Iterator[None]:
-    """Turns what SQLite says of a bad file into Damaged, and its other errors into ours."""
-    try:
-        with driver.translate_errors(path):
-            yield
-    except LibraryError as error:
-        if type(error) in (LibraryError, LibraryCorrupt):
-            raise DamagedVectors(str(error)) from error
-        raise
+def _translate_damage(path: Path) -> AbstractContextManager[None]:
+    return driver.translate_damage(path, opening=True)
 
 
 def forget_vectors(home: Path, resources: Iterable[int]) -> None:
@@ -189,19 +130,20 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
     if not (home / FILE).is_file():
         return None
     try:
-        with contextlib.closing(connection.connect(home / FILE, durable=False, access="read")) as db:
+        with contextlib.closing(driver.connect(home / FILE, durable=False, access="read")) as db:
             # The one before is kept too, and may have been made later.
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
-            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], _wanted(db))) if rows else None
-    except (LibraryError, *connection.Errors):
+            wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
+            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
+    except (LibraryError, *driver.Errors):
         return None
 
 
 class Vectors:
     """The open file. For one process, and in it for one thread at a time. Every method raises Damaged, LibraryError."""
 
-    def __init__(self, path: Path, connection: "Connection") -> None:
+    def __init__(self, path: Path, connection: Connection) -> None:
         self.path, self._db = path, connection
 
     @classmethod
@@ -226,7 +168,7 @@ class Vectors:
 
     def state(self, key: str) -> str:
         """Returns what was noted under this key, '' for nothing."""
-        with translate_damage(self.path):
+        with _translate_damage(self.path):
             return _state(self._db, key)
 
     def note(self, key: str, value: str) -> None:
@@ -250,8 +192,7 @@ class Vectors:
             self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             for place, texts in said.items():
-                row = (place.id, place.kind, place.scope, place.name)
-                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", row)
+                self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(place))
                 rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
             self._db.executemany(
@@ -274,9 +215,7 @@ class Vectors:
 
     def places(self) -> list[VectorResource]:
         """Returns all resources."""
-        with translate_damage(self.path):
-            rows = self._db.execute("SELECT id, kind, scope, name FROM resource").fetchall()
-        return [VectorResource(*row) for row in rows]
+        return [VectorResource(*row) for row in self._rows("SELECT id, kind, scope, name FROM resource")]
 
     # Vectors
 
@@ -289,10 +228,7 @@ class Vectors:
 
     def models(self) -> list[VectorModel]:
         """Returns the models that have vectors or are to have them, the oldest first."""
-        with translate_damage(self.path):
-            return [
-                VectorModel(*row) for row in self._db.execute("SELECT id, name, spec FROM model ORDER BY id").fetchall()
-            ]
+        return [VectorModel(*row) for row in self._rows("SELECT id, name, spec FROM model ORDER BY id")]
 
     def forget_model(self, model: VectorModel) -> None:
         """Deletes a model with its vectors."""
@@ -303,13 +239,12 @@ class Vectors:
     def resources_without_vector(self, model: VectorModel, role: TextRole) -> dict[int, int]:
         """Returns the resources whose text of this role has no vector, with the characters of the text."""
         query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
-        with translate_damage(self.path):
-            return dict(self._db.execute(query, (role, model.id)).fetchall())
+        return dict(self._rows(query, role, model.id))
 
     def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
         """Returns the vectors, as stored, of those of these texts that have one."""
         query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
-        with translate_damage(self.path):
+        with _translate_damage(self.path):
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
             return {digest: row[0] for digest, row in rows if row}
 
@@ -323,13 +258,17 @@ class Vectors:
         """Yields each resource that has a vector of this role with it, by id; read to the end before writing."""
         query = """SELECT s.resource, v.data FROM said s JOIN vector v ON v.model = ? AND v.hash = s.hash
             WHERE s.role = ? ORDER BY s.resource"""
-        with translate_damage(self.path):
+        with _translate_damage(self.path):
             yield from self._db.execute(query, (model.id, role))
 
     def counted(self, model: VectorModel, roles: Iterable[TextRole]) -> tuple[int, int]:
         """Returns how many texts of these roles have a vector, and how many there are."""
-        with translate_damage(self.path):
+        with _translate_damage(self.path):
             return _count_texts(self._db, model.id, tuple(roles))
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with _translate_damage(self.path):
+            return self._db.execute(query, values).fetchall()
 
     def _note(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
@@ -340,20 +279,16 @@ class Vectors:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        with translate_damage(self.path), connection.ImmediateTransaction(self._db, self.path):
+        with _translate_damage(self.path), driver.ImmediateTransaction(self._db, self.path):
             yield
 
 
-def _state(db: "Connection", key: str) -> str:
+def _state(db: Connection, key: str) -> str:
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
 
-def _wanted(db: "Connection") -> tuple[TextRole, ...]:
-    return tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
-
-
-def _count_texts(db: "Connection", model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
+def _count_texts(db: Connection, model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
     wanted = json.dumps(list(roles))
     values: tuple[Any, ...] = (wanted, model)
     done = db.execute(f"SELECT count(*) {_TEXTS} AND {_HAS}", values).fetchone()[0]

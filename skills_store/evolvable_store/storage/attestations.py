@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evolvable_store.operation import Actor, Identity, Principal, Signer, statement_of
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
     from evolvable_store.storage.sqlite import SqliteStorage
 
 
@@ -49,13 +49,15 @@ class Attestation:
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
 
-def _vouched(db: "Connection", resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
+def _vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
     rows = db.execute(_ATTESTATION, (json.dumps(list(resources)),)).fetchall()
-    found = [Attestation(row[0], row[1], row[2], Principal(row[3]), row[4], row[5], row[6]) for row in rows]
+    found = (
+        Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
+    )
     return [one for one in found if one.counts(folders)]
 
 
-def _is_untrusted(db: "Connection", resource: int, folders: frozenset[str] | None) -> bool:
+def _is_untrusted(db: Connection, resource: int, folders: frozenset[str] | None) -> bool:
     rows = db.execute(_VERSIONS, (resource, _RECENT_VERSIONS)).fetchall()
     trees = {one.tree for one in _vouched(db, [resource], folders)}
     made = [(tree, _effective_principal(*who)) for tree, *who in rows]
@@ -158,11 +160,8 @@ _AUTHORS = """WITH newest AS (
     ORDER BY c.sequence DESC"""
 
 
-class SqliteAttestations:
-    """The decisions of one library."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Attestations(SqliteRepository):
+    """Contents that a person vouches for, and the authors of contents."""
 
     def vouch(
         self,
@@ -172,41 +171,46 @@ class SqliteAttestations:
         signer: Signer | None = None,
         folder: str = "",
     ) -> None:
-        self._add(contents, at, identity, 0, signer, folder)
+        """Note that a person vouches for these contents (resource, tree).
 
-    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
-        self._add(contents, at, identity, 1)
-
-    def _add(
-        self,
-        contents: Iterable[tuple[int, str]],
-        at: str,
-        identity: Identity,
-        withdrawn: int,
-        signer: Signer | None = None,
-        folder: str = "",
-    ) -> None:
+        signer: where approvals are locked. folder: where the person trusts a folder that holds them; the decision
+        counts while that folder is one of the backend's `trusted_folders`.
+        """
         who = identity.principal, identity.via
         rows = []
         for resource, tree in contents:
             signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
-            rows.append((resource, tree, at, *who, withdrawn, signature, folder))
+            rows.append((resource, tree, at, *who, 0, signature, folder))
+        self._add(rows)
+
+    def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
+        """Note that a person no longer vouches for these contents."""
+        who = identity.principal, identity.via
+        self._add([(resource, tree, at, *who, 1, None, "") for resource, tree in contents])
+
+    def _add(self, rows: Iterable[tuple[object, ...]]) -> None:
         insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
         with self._backend.writing() as db:
             db.executemany(insert, rows)
 
     def of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
+        """Return the decisions on these resources that count, oldest first.
+
+        unlisted: also those on folders that are none of the backend's `trusted_folders`.
+        """
         folders = None if unlisted else self._backend.trusted_folders()
         with self._backend.reading() as db:
             return _vouched(db, resources, folders)
 
     def keep_folder(self, resources: Iterable[int], folder: str) -> None:
+        """Note on which folder decisions were made that do not say so."""
         update = "UPDATE vouched SET folder = ? WHERE resource = ? AND folder IS NULL"
         with self._backend.writing() as db:
             db.executemany(update, [(folder, resource) for resource in resources])
 
     def unlisted(self) -> list[Attestation]:
+        """Return the decisions that do not count, because their folder is none of the `trusted_folders`."""
         folders = self._backend.trusted_folders()
         if folders is None:
             return []
@@ -215,34 +219,39 @@ class SqliteAttestations:
             return [one for one in _vouched(db, named, None) if not one.counts(folders)]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
+        """Note who made these versions (resource, version), learned after they were made; the first note stays."""
         rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
         with self._backend.writing() as db:
             db.executemany("INSERT OR IGNORE INTO attribution VALUES (?, ?, ?, ?, ?)", rows)
 
     def needs_reread(self) -> bool:
-        with self._backend.reading() as db:
-            return bool(db.execute(_NEEDS_REREAD).fetchone()[0])
+        """Return whether the library has operations of versions before 0.2 and was not re-read since."""
+        return bool(self._one(_NEEDS_REREAD)[0])
 
     def note_reread(self, at: str) -> None:
+        """Note that the library was re-read."""
         self.attribute([(0, 0)], at, Identity(Principal.UNKNOWN, "reread"))
 
     def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
-        with self._backend.reading() as db:
-            row = db.execute(_STAMP).fetchone()
-        return int(row[0]), int(row[1]), int(row[2]), self._backend.trusted_folders()
+        """Return what differs when any answer of `untrusted` may differ."""
+        change, decision, attributions = self._one(_STAMP)
+        return change, decision, attributions, self._backend.trusted_folders()
 
     def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
+        """Return those of the resources (None: of all) whose newest version is a repository's, or was built on one.
+
+        Not where a person made the same content, or vouches for it.
+        """
         folders = self._backend.trusted_folders()
         with self._backend.reading() as db:
-            suspects = [row[0] for row in db.execute(_BROUGHT).fetchall()]
+            suspects = {row[0] for row in db.execute(_BROUGHT).fetchall()}
             if resources is not None:
-                wanted = set(resources)
-                suspects = [resource for resource in suspects if resource in wanted]
+                suspects &= set(resources)
             return {resource for resource in suspects if _is_untrusted(db, resource, folders)}
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[Author]]:
-        with self._backend.reading() as db:
-            rows = db.execute(_AUTHORS, (json.dumps(list(resources)), _RECENT_VERSIONS)).fetchall()
+        """Return by resource who made its newest version, newest first, with all who made the same content before."""
+        rows = self._rows(_AUTHORS, json.dumps(list(resources)), _RECENT_VERSIONS)
         found: dict[int, list[Author]] = {}
         for resource, version, actor, session, evidence, principal, arrived, via, operation in rows:
             proposed = any(
@@ -254,14 +263,16 @@ class SqliteAttestations:
         return found
 
 
-class SqliteSignatures:
-    """The signatures of one library, under one key."""
+class Signatures(SqliteRepository):
+    """Signatures of operations under one key."""
 
     def __init__(self, backend: "SqliteStorage", key: str, verify: Verify) -> None:
         """key: the public key in hexadecimal."""
-        self._backend, self._key, self._verify = backend, key, verify
+        super().__init__(backend)
+        self._key, self._verify = key, verify
 
     def add_baseline(self, sign: Sign) -> Baseline:
+        """Sign that every decision made so far counts, and keep it; an older baseline under this key is replaced."""
         with self._backend.writing() as db:
             newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
             drawn = Baseline(newest, _digest(db, newest), b"")
@@ -271,6 +282,7 @@ class SqliteSignatures:
         return signed
 
     def baseline(self) -> int:
+        """Return the newest operation that needs no signature; 0 when no valid baseline says so."""
         with self._backend.reading() as db:
             row = db.execute("SELECT operation, digest, signature FROM baseline WHERE key = ?", (self._key,)).fetchone()
             if row is None:
@@ -280,24 +292,20 @@ class SqliteSignatures:
         return found.operation if valid else 0
 
     def vouched(self, operations: Iterable[int]) -> set[int]:
+        """Return those of these operations that count: signed under this key, or not newer than the baseline."""
         wanted, before = set(operations), self.baseline()
         return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
 
     def _signed(self, operations: Sequence[int]) -> set[int]:
         query = """SELECT operation, signature FROM signature
             WHERE key = ? AND operation IN (SELECT value FROM json_each(?))"""
-        with self._backend.reading() as db:
-            rows = db.execute(query, (self._key, json.dumps(operations))).fetchall() if operations else []
+        rows = self._rows(query, self._key, json.dumps(operations)) if operations else []
         return {int(identity) for identity, signature in rows if self._is_valid(int(identity), bytes(signature))}
 
     def _is_valid(self, identity: int, signature: bytes) -> bool:
         operation = self._backend.operation(identity)
         if operation is None:
             return False
-        return self._verify(statement_of(operation.intent, self._list_moved(identity)), signature)
-
-    def _list_moved(self, operation: int) -> list[tuple[str, str, str, int | None, str]]:
-        query = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r ON r.id = c.resource
+        moved = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r ON r.id = c.resource
             WHERE c.operation = ? ORDER BY c.sequence"""
-        with self._backend.reading() as db:
-            return [(row[0], row[1], row[2], row[3], row[4]) for row in db.execute(query, (operation,)).fetchall()]
+        return self._verify(statement_of(operation.intent, self._rows(moved, identity)), signature)

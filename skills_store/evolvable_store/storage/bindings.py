@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evolvable_store.errors import AlreadyExists, InvalidArgument, LibraryCorrupt, NotFound
 from evolvable_store.operation import Actor, Identity
 from evolvable_store.resource import Kind, Ref
+from evolvable_store.storage.connection import SqliteRepository
 from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, Draft, ProposalBatch
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.sqlite import SqliteStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +39,15 @@ class Binding:
     conflict: str = ""
 
 
-class SqliteBindings:
-    """The folders and bindings of one library."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Bindings(SqliteRepository):
+    """Watched folders, and the version that each directory in them holds."""
 
     def folders(self) -> list[WatchedFolder]:
-        with self._backend.reading() as db:
-            rows = db.execute("SELECT id, scope, kind, path FROM folder ORDER BY id").fetchall()
-        return [_as_folder(row) for row in rows]
+        """Return all folders, in the order they were added."""
+        return self._all(_as_folder, "SELECT id, scope, kind, path FROM folder ORDER BY id")
 
     def add_folder(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
+        """Return the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
         path = path.resolve()
         if path == Path(path.anchor):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
@@ -65,60 +59,52 @@ class SqliteBindings:
                     f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
                     "One folder belongs to one scope and kind: `evolvable folders` shows them.",
                 )
-        with self._backend.writing() as db:
-            db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", (scope, kind, str(path)))
+        self._do("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", scope, kind, str(path))
         return self.folder(path)
 
     def folder(self, path: Path) -> WatchedFolder:
+        """Return the folder at this path. Raises NotFound."""
         for folder in self.folders():
             if folder.path == path.resolve():
                 return folder
         raise NotFound(f"{path} is not watched.", "`evolvable folders` shows those that are.")
 
     def drop_folder(self, folder: WatchedFolder) -> None:
+        """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
-            db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
-            db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
-            db.execute("DELETE FROM folder WHERE id = ?", (folder.id,))
+            for table, column in (("binding", "folder"), ("held", "folder"), ("folder", "id")):
+                db.execute(f"DELETE FROM {table} WHERE {column} = ?", (folder.id,))
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
-        with self._backend.reading() as db:
-            rows = db.execute(f"{_BINDING} WHERE folder = ?", (folder.id,)).fetchall()
-        return {row[1]: _as_binding(row) for row in rows}
+        """Return the bindings of a folder by directory."""
+        return {one.directory: one for one in self._all(Binding, f"{_BINDING} WHERE folder = ?", folder.id)}
 
     def of_directories(self, folder: WatchedFolder, directories: Iterable[str]) -> dict[str, Binding]:
+        """Return the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
-        with self._backend.reading() as db:
-            rows = db.execute(query, (folder.id, json.dumps(list(directories)))).fetchall()
-        return {row[1]: _as_binding(row) for row in rows}
+        found = self._all(Binding, query, folder.id, json.dumps(list(directories)))
+        return {one.directory: one for one in found}
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
-        with self._backend.reading() as db:
-            query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
-            rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
-        return [_as_binding(row) for row in rows]
-
-    def conflicts(self) -> list[Binding]:
-        with self._backend.reading() as db:
-            return [_as_binding(row) for row in db.execute(f"{_BINDING} WHERE conflict <> ''").fetchall()]
+        """Return every binding of these resources."""
+        query = f"{_BINDING} WHERE resource IN (SELECT value FROM json_each(?))"
+        return self._all(Binding, query, json.dumps(list(resources)))
 
     def bind(self, bindings: Iterable[Binding]) -> None:
-        rows = [(b.folder, b.directory, b.resource, b.version, b.signature, b.conflict) for b in bindings]
-        if rows:
+        """Store these bindings, each instead of the one its directory had."""
+        if rows := list(map(astuple, bindings)):
             with self._backend.writing() as db:
                 db.executemany("INSERT OR REPLACE INTO binding VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def unbind(self, binding: Binding) -> None:
-        with self._backend.writing() as db:
-            query = "DELETE FROM binding WHERE folder = ? AND directory = ?"
-            db.execute(query, (binding.folder, binding.directory))
+        """Delete one binding."""
+        self._do("DELETE FROM binding WHERE folder = ? AND directory = ?", binding.folder, binding.directory)
 
 
 _BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
 
 
-def _as_folder(row: tuple[int, object, object, object]) -> WatchedFolder:
-    identity, scope, kind, path = row
+def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:
     named = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
     if not named or kind not in {*Kind}:
         raise LibraryCorrupt(
@@ -126,10 +112,6 @@ def _as_folder(row: tuple[int, object, object, object]) -> WatchedFolder:
             "`evolvable fsck` examines the library; `evolvable backup` keeps what it holds.",
         )
     return WatchedFolder(identity, str(scope), Kind(str(kind)), Path(str(path)))
-
-
-def _as_binding(row: tuple[int, str, int, int | None, str, str]) -> Binding:
-    return Binding(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,45 +134,41 @@ class HeldDirectory:
         return self.state == APPROVED
 
 
-class SqliteHeldDirectories:
-    """The held directories of one library."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class HeldDirectories(SqliteRepository):
+    """Directories whose content waits as a proposal."""
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:
+        """Return what is held in a folder, by directory."""
         return {held.directory: held for held in self.all() if held.folder == folder.id}
 
     def all(self) -> list[HeldDirectory]:
-        with self._backend.reading() as db:
-            rows = db.execute(_HELD_DIRECTORY).fetchall()
-        return [
-            HeldDirectory(row[0], row[1], row[2], row[3], row[4], str(Ref(Kind(row[5]), row[6], row[7])))
-            for row in rows
-        ]
+        """Return everything that is held."""
+        return self._all(_as_held_directory, _HELD_DIRECTORY)
 
     def hold(self, folder: WatchedFolder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
-        adding = ProposalBatch(
-            at, Actor.AGENT if identity.principal == "agent" else Actor.IMPORT, _folder_session(folder), [draft]
-        )
+        """Hold the content of a directory as a proposal, instead of what was held there; return the proposal's id."""
+        actor = Actor.AGENT if identity.principal == "agent" else Actor.IMPORT
+        adding = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
         with self._backend.writing() as db:
             db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
             (proposal,) = adding.into(db)
             who = (identity.principal, identity.via, proposal)
             db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", who)
-            row = (folder.id, directory, tree, proposal, at)
-            db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", row)
+            db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", (folder.id, directory, tree, proposal, at))
         return proposal
 
     def release(self, folder: WatchedFolder, directories: Sequence[str]) -> None:
+        """Hold these directories no longer: their files changed, or are what the library has."""
         with self._backend.writing() as db:
             for directory in directories:
                 db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
                 db.execute("DELETE FROM held WHERE folder = ? AND directory = ?", (folder.id, directory))
 
 
-def _folder_session(folder: WatchedFolder) -> str:
-    return f"folder-{folder.id}"
+def _as_held_directory(
+    folder: int, directory: str, tree: str, proposal: int, state: str, kind: str, name: str, scope: str
+) -> HeldDirectory:
+    return HeldDirectory(folder, directory, tree, proposal, state, str(Ref(Kind(kind), name, scope)))
 
 
 _HELD_DIRECTORY = """SELECT h.folder, h.directory, h.tree, h.proposal, p.state, p.kind, p.name, p.scope

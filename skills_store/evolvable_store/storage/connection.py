@@ -3,14 +3,17 @@
 import contextlib
 import os
 import random
+import re
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from evolvable_store.errors import (
+    DamagedFile,
     EvolvableError,
     InvalidArgument,
     LibraryBusy,
@@ -21,7 +24,14 @@ from evolvable_store.errors import (
 )
 
 if TYPE_CHECKING:
-    Connection = sqlite3.Connection
+    from filelock import BaseFileLock
+
+    from evolvable_store.storage.sqlite import SqliteStorage
+
+_T = TypeVar("_T")
+
+Connection = sqlite3.Connection
+"""For annotations: a connection of pysqlite3 has the same methods."""
 
 SAFE_VERSION = (3, 51, 3)
 """From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
@@ -79,7 +89,7 @@ Access = Literal["create", "write", "read", "immutable"]
 _QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
 
 
-def connect(path: Path, *, durable: bool, access: Access = "create") -> "Connection":
+def connect(path: Path, *, durable: bool, access: Access = "create") -> Connection:
     """Returns a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
     durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
@@ -127,7 +137,7 @@ def preferred_journal(path: Path) -> str:
     return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
 
 
-def set_journal(connection: "Connection", path: Path) -> str:
+def set_journal(connection: Connection, path: Path) -> str:
     """Puts the file in the mode it should have, if nobody keeps it from that; returns the mode in force.
 
     WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
@@ -161,7 +171,7 @@ class ImmediateTransaction:
     Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
     """
 
-    def __init__(self, connection: "Connection", path: Path) -> None:
+    def __init__(self, connection: Connection, path: Path) -> None:
         self._connection, self._path = connection, path
 
     def __enter__(self) -> None:
@@ -190,7 +200,7 @@ class ImmediateTransaction:
 _execute: Any = dbapi.Connection.execute
 
 
-def _execute_with_retry(connection: "Connection", statement: str, *values: Any) -> Any:
+def _execute_with_retry(connection: Connection, statement: str, *values: Any) -> Any:
     for _ in retry():
         try:
             return _execute(connection, statement, *values)
@@ -207,7 +217,7 @@ _RetryingConnection: Any = type("_Patient", (dbapi.Connection,), {"execute": _ex
 """For a rollback journal, where readers wait too: every statement waits as fairly as a write does."""
 
 
-def _refuse_log(connection: "Connection") -> None:
+def _refuse_log(connection: Connection) -> None:
     """Raises LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
     if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
         connection.execute("ROLLBACK")
@@ -226,42 +236,37 @@ def _is_busy(error: Exception) -> bool:
 
 _RESTORE = "Run `evolvable fsck`; restore the last `evolvable backup`."
 
-_BY_TEXT = (
-    (
-        "disk is full",
+_DAMAGED = (LibraryCorrupt, "{path} is damaged.", _RESTORE)
+_NOT_WRITABLE = (LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on.")
+_BUSY = "Try again; `evolvable doctor` shows who has it open."
+_BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
+    "disk is full": (
         LibraryFull,
         "The disk that holds {path} is full.",
         "Free some space; nothing of the change was kept.",
     ),
-    ("readonly", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
-    ("read-only", LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on."),
-    (
-        "unable to open",
+    "readonly": _NOT_WRITABLE,
+    "read-only": _NOT_WRITABLE,
+    "unable to open": (
         LibraryReadOnly,
         "{path} cannot be opened.",
         "Check that its folder exists and may be read and written.",
     ),
-    ("decode", LibraryCorrupt, "{path} is damaged.", _RESTORE),
-    ("malformed", LibraryCorrupt, "{path} is damaged.", _RESTORE),
-    (
-        "not a database",
+    "decode": _DAMAGED,
+    "malformed": _DAMAGED,
+    "not a database": (
         LibraryCorrupt,
         "{path} is not a library.",
         "Restore the last `evolvable backup`, or name another folder.",
     ),
-    (
-        "disk i/o error",
+    "disk i/o error": (
         LibraryError,
         "The disk that holds {path} reports an error.",
         "Check the disk, then `evolvable fsck`.",
     ),
-    (
-        "locked",
-        LibraryBusy,
-        "{path} is locked by another process.",
-        "Try again; `evolvable doctor` shows who has it open.",
-    ),
-)
+    "locked": (LibraryBusy, "{path} is locked by another process.", _BUSY),
+}
+"""By a part of SQLite's text, the first that fits: our error with its message and hint."""
 
 
 @contextlib.contextmanager
@@ -278,7 +283,7 @@ def library_error(error: Exception, path: Path) -> LibraryError:
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
         text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
-    for part, kind, message, hint in _BY_TEXT:
+    for part, (kind, message, hint) in _BY_TEXT.items():
         if part in text:
             return kind(message.format(path=path), hint)
     return LibraryError(f"{path}: SQLite says {error}.", "Run `evolvable doctor`.")
@@ -306,3 +311,135 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < 64 * 1024
     except OSError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFormat:
+    """What marks a file that can be rebuilt as ours, and the script of SQL that makes its tables.
+
+    version: counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt.
+    tables: those that a whole file has, where that is to be checked. page_size: of a new file, in bytes.
+    """
+
+    application_id: int
+    version: int
+    script: Path
+    tables: tuple[str, ...] = ()
+    page_size: int = 4096
+
+    def prepare(self, connection: Connection, path: Path) -> None:
+        """Make the tables of an empty file, and set the journal mode. Raises DamagedFile for any other format."""
+        connection.execute(f"PRAGMA page_size={self.page_size}")  # of a file that is still empty
+        current = self._is_current(connection)
+        set_journal(connection, path)
+        if not current:
+            with ImmediateTransaction(connection, path):
+                if not self._is_current(connection):
+                    _run_script(connection, self.script.read_text(encoding="utf-8"))
+                    connection.execute(f"PRAGMA application_id={self.application_id}")
+                    connection.execute(f"PRAGMA user_version={self.version}")
+
+    def _is_current(self, connection: Connection) -> bool:
+        """Return whether the file has this format, False when it is empty. Raises DamagedFile for any other."""
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if (application, version) == (self.application_id, self.version):
+            for table in self.tables:
+                connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+            return True
+        if tables or application or version:
+            raise DamagedFile(f"application {application:#x}, schema {version}")
+        return False
+
+
+def _run_script(connection: Connection, script: str) -> None:
+    """Run statements one by one: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if dbapi.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+@contextlib.contextmanager
+def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other errors into ours.
+
+    opening: nothing but this file is used in the body, so our own error about a damaged file is about this one.
+    """
+    try:
+        yield
+    except Errors as error:
+        ours = library_error(error, path)
+        raise (DamagedFile(str(ours)) if _is_about_content(ours) else ours) from error
+    except LibraryError as error:
+        if opening and _is_about_content(error):
+            raise DamagedFile(str(error)) from error
+        raise
+
+
+def _is_about_content(error: EvolvableError) -> bool:
+    return type(error) in (LibraryError, LibraryCorrupt)
+
+
+def set_aside(path: Path) -> None:
+    """Move a derived file away for diagnosis; only the last one stays."""
+    for log in ("-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{log}").unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        path.replace(path.with_name(f"{path.name}.damaged"))
+
+
+def file_lock(path: Path, **options: Any) -> "BaseFileLock":
+    """Return a lock between processes, which is given up with TimeoutError."""
+    from filelock import FileLock  # start time: few processes need a lock
+
+    return FileLock(path, timeout=GIVE_UP_SECONDS, mode=0o600, **options)
+
+
+def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]) -> None:
+    """Run those of the steps of a schema that the file has not had, and record them by their functions' names."""
+    import sqlite_utils  # start time: a library that is up to date needs none of it
+    from sqlite_utils.migrations import Migrations
+
+    migrations = Migrations(name)
+    for step in steps:
+        migrations()(step)  # type: ignore[type-var]
+    migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
+
+
+class SqliteRepository:
+    """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
+
+    def __init__(self, backend: "SqliteStorage") -> None:
+        self._backend = backend
+
+    def _all(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
+        """Return what `make` makes of the columns of each row."""
+        with self._backend.reading() as db:
+            return [make(*row) for row in db.execute(query, values).fetchall()]
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Return all rows."""
+        with self._backend.reading() as db:
+            return db.execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: Any) -> Any:
+        """Return the first row, None where there is none."""
+        with self._backend.reading() as db:
+            return db.execute(query, values).fetchone()
+
+    def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
+        """Yield (which, what) for each row that a query of a script finds; the comment before it says both."""
+        text = Path(__file__).with_name("schema").joinpath(script).read_text(encoding="utf-8")
+        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", text, re.MULTILINE):
+            with self._backend.reading() as db:
+                rows = db.execute(query, values).fetchall()
+            yield from ((which.format(*row), what.format(*row)) for row in rows)
+
+    def _do(self, statement: str, *values: Any) -> int:
+        """Run one statement as a transaction; return how many rows it changed."""
+        with self._backend.writing() as db:
+            return int(db.execute(statement, values).rowcount)

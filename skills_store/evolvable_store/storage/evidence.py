@@ -10,18 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from dataclasses import fields as dataclass_fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import NoSuchUse
 from evolvable_store.resource import Kind, Ref
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.sqlite import SqliteStorage
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 
 class Outcome(StrEnum):
-    """What came of a task in which a resource was loaded."""
+    """The result of a task in which a resource was loaded."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -120,13 +117,13 @@ class UngradedEvidence:
 _USE = "id, at, resource, version, search, session, principal, connection"
 
 
-def add_client_session(db: "Connection", session: str | None, connection: str | None, at: str) -> None:
+def add_client_session(db: Connection, session: str | None, connection: str | None, at: str) -> None:
     """Keep that the server saw a client's session over a connection of its own."""
     if session and connection:
         db.execute("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", (session, connection, at))
 
 
-def recount_votes(db: "Connection", voter: str | None, resource: int | None = None) -> None:
+def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
     """Have the best and then the last word of a voter about each version count, and no other one."""
     if voter is None:
         return
@@ -258,18 +255,17 @@ _UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resourc
     AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
 
 
-class SqliteEvidence:
-    """The evidence of one library. Rows are only added."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class EvidenceLog(SqliteRepository):
+    """Uses, reported outcomes and attempts. Rows are only added."""
 
     def add_use(self, use: Use) -> None:
+        """Keep a use, and that the server saw its session."""
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO use ({_USE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(use))
             add_client_session(db, use.session, use.connection, use.at)
 
     def add_first_use(self, use: Use) -> bool:
+        """Keep a use unless its session has one of that resource already; return whether it was kept."""
         with self._backend.writing() as db:
             added = db.execute(
                 f"INSERT INTO use ({_USE}) SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS ("
@@ -280,20 +276,20 @@ class SqliteEvidence:
             return bool(added.rowcount)
 
     def served(self, resource: int, version: int, principal: str, session: str | None, connection: str | None) -> bool:
+        """Return whether this principal was served the version in this session, or over this connection."""
         query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
             AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
-        with self._backend.reading() as db:
-            return db.execute(query, (resource, version, principal, session, connection)).fetchone() is not None
+        return self._one(query, resource, version, principal, session, connection) is not None
 
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
+        """Return those of `resources` that a session has loaded."""
         query = """SELECT DISTINCT resource FROM use
             WHERE session = ? AND origin IS NULL AND resource IN (SELECT value FROM json_each(?))"""
-        with self._backend.reading() as db:
-            return {row[0] for row in db.execute(query, (session, json.dumps(list(resources)))).fetchall()}
+        return set(self._all(int, query, session, json.dumps(list(resources))))
 
     def use(self, identity: str) -> Use:
-        with self._backend.reading() as db:
-            row = db.execute(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", (identity,)).fetchone()
+        """Return the use with this id. Raises NoSuchUse."""
+        row = self._one(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", identity)
         if row is None:
             raise NoSuchUse(
                 f"There is no use {ascii(identity[:80])}.", "load_skill returns a use_id; a ref does as well."
@@ -301,25 +297,27 @@ class SqliteEvidence:
         return Use(*row)
 
     def add_outcome(self, told: ReportedOutcome) -> None:
+        """Keep an outcome."""
         fields = ", ".join(field.name for field in dataclass_fields(told))
         with self._backend.writing() as db:
             db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
             recount_votes(db, told.voter, told.resource)
 
     def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
+        """Return what older evidence was worth before it was graded. unsaid: only if nobody was told yet."""
         where = "WHERE NOT said" if unsaid else ""
-        with self._backend.reading() as db:
-            rows = db.execute(f"SELECT resource, version, ends, successes FROM regraded {where}").fetchall()
-        return [UngradedEvidence(*row) for row in rows]
+        return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
 
     def mark_regrading_reported(self) -> None:
-        with self._backend.writing() as db:
-            db.execute("UPDATE regraded SET said = 1 WHERE NOT said")
+        """Note that a person was told what fell."""
+        self._do("UPDATE regraded SET said = 1 WHERE NOT said")
 
     def tally(self, resource: int) -> Tally:
+        """Return the counts of one resource."""
         return self.tallies([resource]).get(resource, Tally())
 
     def tallies(self, resources: Iterable[int]) -> dict[int, Tally]:
+        """Return the counts of those of `resources` that have any."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
             loaded: Sequence[tuple[int, int]] = db.execute(_LOADED, (ids,)).fetchall()
@@ -332,14 +330,17 @@ class SqliteEvidence:
         return {resource: Tally(**count) for resource, count in counts.items()}
 
     def list_attempts(self, resources: Iterable[int] | None = None, *, versions: bool = False) -> list[Attempt]:
+        """Return the attempts of these resources, by default of all, in the order of their time.
+
+        versions: one session that used two versions of a resource is two attempts, one of each.
+        """
         chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
         among = "?1 IS NULL" if resources is None else "resource IN asked"
         facts = _ATTEMPT_FACTS.format(among=among, more=_ATTEMPT_LOADS.format(among=among))
         query = f"{facts} {_ATTEMPT.format(**chosen)} ORDER BY min(at), key, resource, version"
         asked = None if resources is None else json.dumps(list(resources))
-        models = self._models()
-        with self._backend.reading() as db:
-            rows = db.execute(query, (asked,)).fetchall()
+        models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
+        rows = self._rows(query, asked)
         return [
             Attempt(
                 *(resource, version, key, at, model or models.get(key), task_type, loaded == 1, used == 1),
@@ -351,6 +352,7 @@ class SqliteEvidence:
         ]
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
+        """Return the proof of those of these resources that have any."""
         facts = _ATTEMPT_FACTS.format(among="resource IN asked", more="")
         query = f"""{facts}, attempt AS MATERIALIZED (
                 SELECT resource, key, at, link, known, grade FROM (
@@ -363,50 +365,46 @@ class SqliteEvidence:
                 SELECT resource, known, max(at) FROM attempt WHERE grade = 'verified'
                 GROUP BY resource, coalesce(link, key))
             GROUP BY resource"""
-        with self._backend.reading() as db:
-            rows = db.execute(query, (json.dumps(list(resources)),)).fetchall()
+        rows = self._rows(query, json.dumps(list(resources)))
         found: dict[int, tuple[int, ...]] = {}
         for resource, _, ends, successes in rows:  # the verified ones come after all of them
             found[resource] = (*found.get(resource, ()), ends, successes)
         return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
 
     def session_connections(self, sessions: Iterable[str]) -> set[str]:
+        """Return the connections over which the server saw these sessions."""
         query = "SELECT connection FROM client_session WHERE session IN (SELECT value FROM json_each(?))"
-        with self._backend.reading() as db:
-            return {row[0] for row in db.execute(query, (json.dumps(list(sessions)),)).fetchall()}
+        return set(self._all(str, query, json.dumps(list(sessions))))
 
     def count_impressions(self, since: str) -> dict[int, ImpressionCount]:
+        """Return by resource how often it was shown to agents; since: ISO 8601 in UTC."""
         query = "SELECT resource, count(*), sum(at >= ?), max(at) FROM shown WHERE origin IS NULL GROUP BY resource"
-        with self._backend.reading() as db:
-            return {
-                resource: ImpressionCount(times, later, last)
-                for resource, times, later, last in db.execute(query, (since,))
-            }
+        return {row[0]: ImpressionCount(*row[1:]) for row in self._rows(query, since)}
 
     def baseline_successes(self) -> SuccessCounts:
+        """Return how the sessions that the server saw ended, as far as is known, in which no resource was loaded."""
         query = """SELECT count(*), coalesce(sum(outcome = 'succeeded'), 0) FROM taken t
             WHERE outcome IN ('succeeded', 'failed', 'partial') AND witnessed AND origin IS NULL
             AND NOT EXISTS (SELECT 1 FROM sighting s WHERE s.session = t.session)
             AND NOT EXISTS (SELECT 1 FROM use u WHERE u.session = t.session)
             AND NOT EXISTS (SELECT 1 FROM outcome o WHERE o.session = t.session)"""
-        with self._backend.reading() as db:
-            return SuccessCounts(*db.execute(query).fetchone())
-
-    def _models(self) -> dict[str, str]:
-        with self._backend.reading() as db:
-            return dict(db.execute("SELECT session, model FROM taken WHERE model IS NOT NULL").fetchall())
+        return SuccessCounts(*self._one(query))
 
     def export_rows(self, table: str, columns: Sequence[str]) -> list[tuple[Ref | None, tuple[Any, ...]]]:
+        """Return these columns of every row of a table, each with the ref that it is about, in a stable order.
+
+        The ref is None in the table of sessions, whose rows are about no resource.
+        """
         listed = ", ".join(f"e.{column}" for column in columns)
         about, joined = "r.kind, r.scope, r.name", "JOIN resource r ON r.id = e.resource"
         if table == "taken":
             about, joined = "NULL, NULL, NULL", ""
         order = "e.id" if table in ("use", "outcome") else "e.session, e.at" if table == "taken" else "e.at, e.resource"
-        with self._backend.reading() as db:
-            rows = db.execute(f"SELECT {about}, {listed} FROM {table} e {joined} ORDER BY {order}").fetchall()
+        rows = self._rows(f"SELECT {about}, {listed} FROM {table} e {joined} ORDER BY {order}")
         return [(Ref(Kind(kind), name, scope) if kind else None, tuple(values)) for kind, scope, name, *values in rows]
 
     def import_rows(self, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add rows of another library to these tables, unless they are here already."""
         with self._backend.writing() as db:
             for table, row in rows:
                 unless = _UNLESS_REPORTED if table == "outcome" else ""

@@ -7,28 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from evolvable_store.objects import Manifest, TreeEntry, unpack
 from evolvable_store.operation import Actor, Intent, Principal
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage import connection
+from evolvable_store.storage.connection import Connection
 from evolvable_store.storage.protocol import ChannelState, MoveNote, Packed, ReleasePolicy, ReplayStep
 
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-
-_TABLES = """
-    CREATE TABLE operation (id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE change (
-        position INTEGER PRIMARY KEY, operation INTEGER NOT NULL, ref TEXT NOT NULL, after INTEGER, hash TEXT,
-        files TEXT, latest INTEGER, frozen INTEGER, blobs TEXT, missing INTEGER NOT NULL DEFAULT 0
-    ) STRICT;
-    CREATE INDEX change_ref ON change (ref, position);
-    CREATE TABLE move (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE evidence (position INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT;
-    CREATE TABLE blob (sha256 TEXT PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL, codec TEXT NOT NULL) STRICT;
-"""
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
 Errors = connection.Errors
 """Errors of a record that cannot be stored."""
 
@@ -61,14 +49,13 @@ class ImportStaging:
         """beside: the folder on whose disk there is room for the whole archive."""
         # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
         self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
-        self._db: Connection = connection.dbapi.connect(
-            str(Path(self._folder.name) / "staging.db"), isolation_level=None
-        )
+        file = str(Path(self._folder.name) / "staging.db")
+        self._db: Connection = connection.dbapi.connect(file, isolation_level=None)
         if os.name == "posix":
             self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(_TABLES)
+        self._db.executescript(Path(__file__).with_name("schema").joinpath("import_staging.sql").read_text("utf-8"))
 
     def __enter__(self) -> Self:
         self._db.execute("BEGIN")
@@ -82,14 +69,12 @@ class ImportStaging:
 
     def add_operation(self, identity: int, fields: list[Any]) -> None:
         """Add an operation."""
-        self._db.execute("INSERT INTO operation VALUES (?, ?)", (identity, json.dumps(fields, ensure_ascii=False)))
+        self._db.execute("INSERT INTO operation VALUES (?, ?)", (identity, _to_json(fields)))
 
     def add_change(self, operation: int, ref: Ref, after: int | None, chained: str | None, files: Any) -> None:
         """Add a change."""
-        self._db.execute(
-            "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)",
-            (operation, str(ref), after, chained, None if files is None else json.dumps(files, ensure_ascii=False)),
-        )
+        row = (operation, str(ref), after, chained, None if files is None else _to_json(files))
+        self._db.execute("INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)", row)
 
     def add_blob(self, sha256: str, size: int, data: bytes, codec: str) -> None:
         """Add a blob as the library stores it; the first of a name stays."""
@@ -97,11 +82,11 @@ class ImportStaging:
 
     def add_move(self, fields: list[Any]) -> None:
         """Add a move of the channel."""
-        self._db.execute("INSERT INTO move (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+        self._db.execute("INSERT INTO move (fields) VALUES (?)", (_to_json(fields),))
 
     def add_evidence(self, fields: dict[str, Any]) -> None:
         """Add a record of evidence."""
-        self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (json.dumps(fields, ensure_ascii=False),))
+        self._db.execute("INSERT INTO evidence (fields) VALUES (?)", (_to_json(fields),))
 
     def evidence(self) -> Iterator[dict[str, Any]]:
         """Yields the records of evidence in order."""

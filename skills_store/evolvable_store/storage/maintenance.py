@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from evolvable_store.errors import LibraryCorrupt
 from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.sqlite import SqliteStorage
+from evolvable_store.storage.connection import Connection, SqliteRepository
 
 # A manifest is {"path": [sha256, size, mode]}.
 _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest) AS file
@@ -27,29 +24,6 @@ _CHAINED = ("change", "operation", "blob", "purging")
 """Tables that are not edited: version hashes cover the first two, a purge treats the others separately."""
 
 _PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
-
-
-MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
-"""What is written under one lock: some 10 ms."""
-
-T = TypeVar("T")
-
-
-def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for one list only.
-
-    A single item over MAX_BYTES is a list of its own.
-    """
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        if batch and (len(batch) >= MAX_ITEMS or total + size(item) > MAX_BYTES):
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size(item)
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,72 +71,88 @@ def describe_sqlite(journal: str, home: Path) -> SqliteFacts:
     return SqliteFacts(connection.dbapi.sqlite_version, module, journal, why)
 
 
-class SqliteMaintenance:
-    """Checks, collection and copies of one library."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Maintenance(SqliteRepository):
+    """Checks, deletion of unreferenced blobs, copies."""
 
     def on_network(self) -> bool:
+        """Return whether the library lies on a network file system."""
         return connection.on_network(self._backend.path.parent)
 
     def schema_version(self) -> int:
+        """Return the number of the schema."""
         with self._backend.reading() as db:
             return migrations.schema_version(db, self._backend.path)
 
     def table_sizes(self) -> dict[str, int]:
+        """Return the number of rows of each table."""
         with self._backend.reading() as db:
             return {table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in _tables(db)}
 
     def file_faults(self) -> list[str]:
-        return [text for (text,) in self._all("PRAGMA integrity_check") if text != "ok"]
+        """Return what the database reports about damage of its own file."""
+        return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     def extent(self) -> LogExtent:
+        """Return the extent of the log now."""
         query = """SELECT
             (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
             (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*) FROM operation)"""
-        return LogExtent(*self._all(query)[0])
+        return LogExtent(*self._one(query))
 
     def blobs_after(self, identity: int, limit: int) -> list[tuple[int, str, int, str]]:
-        return self._all("SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
+        """Return (id, sha256, size, codec) of up to `limit` blobs, by id."""
+        return self._rows("SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
 
     def packed_by_id(self, identity: int) -> bytes | None:
-        rows = self._all("SELECT data FROM blob WHERE id = ?", identity)
-        return rows[0][0] if rows else None
+        """Return the stored bytes of a blob, None when it was collected."""
+        row = self._one("SELECT data FROM blob WHERE id = ?", identity)
+        return row[0] if row else None
 
     def packed_blob(self, sha256: str) -> tuple[bytes, str] | None:
-        rows = self._all("SELECT data, codec FROM blob WHERE sha256 = ?", sha256)
-        return rows[0] if rows else None
+        """Return the stored bytes of a blob and their codec, unverified."""
+        row: tuple[bytes, str] | None = self._one("SELECT data, codec FROM blob WHERE sha256 = ?", sha256)
+        return row
 
     def blob_size(self, sha256: str) -> int | None:
-        rows = self._all("SELECT size FROM blob WHERE sha256 = ?", sha256)
-        return rows[0][0] if rows else None
+        """Return the size in the record of a blob, None when it is missing."""
+        row = self._one("SELECT size FROM blob WHERE sha256 = ?", sha256)
+        return row[0] if row else None
 
     def changes_after(self, sequence: int, end: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (sequence, operation, whether the resource exists) of up to `limit` changes up to `end`."""
         query = """SELECT sequence, operation, (SELECT count(*) FROM resource r WHERE r.id = c.resource)
             FROM change c WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
-        return self._all(query, sequence, end, limit)
+        return self._rows(query, sequence, end, limit)
 
     def operations_after(self, identity: int, end: int, limit: int) -> list[tuple[int, int]]:
+        """Return (first change, last change) of up to `limit` operations up to `end`."""
         query = "SELECT id, last FROM operation WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-        return self._all(query, identity, end, limit)
+        return self._rows(query, identity, end, limit)
 
     def resources_after(self, identity: int, limit: int) -> list[tuple[int, str, str, str]]:
-        return self._all("SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
+        """Return (id, kind, scope, name) of up to `limit` resources, by id."""
+        return self._rows(
+            "SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?", identity, limit
+        )
 
     def history_after(self, resource: int, after: tuple[int, int], end: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return up to `limit` changes of a resource up to `end`, in the order that makes the last one its head.
+
+        Each is (latest, sequence, operation, before, after, tree, hash, frozen, manifest).
+
+        Args:
+            after: latest and sequence of the row before the first.
+        """
         query = """SELECT latest, sequence, operation, before, after, tree, hash, frozen, manifest FROM change
             WHERE (latest, sequence) > (?, ?) AND resource = ? AND sequence <= ? ORDER BY latest, sequence LIMIT ?"""
-        return self._all(query, *after, resource, end, limit)
+        return self._rows(query, *after, resource, end, limit)
 
     def has_history(self, resource: int) -> bool:
-        return bool(self._all("SELECT 1 FROM change WHERE resource = ? LIMIT 1", resource))
-
-    def _all(self, query: str, *values: Any) -> list[Any]:
-        with self._backend.reading() as db:
-            return db.execute(query, values).fetchall()
+        """Return whether any change of a resource is stored."""
+        return bool(self._rows("SELECT 1 FROM change WHERE resource = ? LIMIT 1", resource))
 
     def unreferenced_blobs(self) -> tuple[int, list[BlobRow]]:
+        """Return the newest sequence, and the blobs that no version and no proposal refers to."""
         with self._backend.reading() as db:
             # In this order: a version that is published between the two reads only keeps its blobs twice.
             seen = int(db.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()[0])
@@ -170,6 +160,7 @@ class SqliteMaintenance:
 
     def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
         # By id and hash: the blob may have been removed and added again, and its id may be another's now.
+        """Delete those of these blobs to which no change after `seen` refers; return them."""
         delete = "DELETE FROM blob WHERE id = ? AND sha256 = ?"
         with self._backend.writing() as db:
             since = {sha256 for (sha256,) in db.execute(_REFERENCED, (seen,))}
@@ -180,6 +171,7 @@ class SqliteMaintenance:
             ]
 
     def vacuum(self, *, in_memory: bool = False) -> None:
+        """Rewrite the file without free space. in_memory: leave no temporary copy on the disk."""
         with self._backend.reading() as db:
             if in_memory:
                 db.execute("PRAGMA temp_store=MEMORY")
@@ -187,11 +179,19 @@ class SqliteMaintenance:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def empty_log(self) -> bool:
-        with self._backend.reading() as db:
-            row = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        """Copy the log into the file and empty it; return False when another process reads it."""
+        row = self._one("PRAGMA wal_checkpoint(TRUNCATE)")
         return row is None or row[0] == 0
 
     def copy_to(self, file: Path, progress: Callable[[int, int], None]) -> None:
+        """Copy the library as it is now, without its watched folders, and verify the copy.
+
+        Args:
+            progress: called with pages copied and all pages.
+
+        Raises:
+            LibraryCorrupt: The copy is damaged.
+        """
         with self._backend.reading() as source, _open_copy(file) as copy:
             # Nothing relies on the draft until it is renamed; it is synced once, at the end.
             copy.execute("PRAGMA synchronous=OFF")
@@ -214,7 +214,7 @@ class SqliteMaintenance:
 
 
 @contextlib.contextmanager
-def _snapshot(source: "Connection") -> Iterator[None]:
+def _snapshot(source: Connection) -> Iterator[None]:
     """Hold the source at its present state.
 
     Otherwise SQLite restarts the copy after every write of another process; with two writers it was measured never to
@@ -229,7 +229,7 @@ def _snapshot(source: "Connection") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _open_copy(file: Path) -> Iterator["Connection"]:
+def _open_copy(file: Path) -> Iterator[Connection]:
     with (
         connection.translate_errors(file),
         contextlib.closing(connection.dbapi.connect(str(file), isolation_level=None)) as copy,
@@ -237,7 +237,7 @@ def _open_copy(file: Path) -> Iterator["Connection"]:
         yield copy
 
 
-def _tables(db: "Connection") -> list[str]:
+def _tables(db: Connection) -> list[str]:
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     return [name for (name,) in db.execute(query).fetchall()]
 
@@ -271,14 +271,16 @@ class PurgeJob:
         return data
 
 
-class SqlitePurges:
-    """The purges of one library. Deleted content is overwritten."""
+def _as_purge_job(identity: int, at: str, actor: str, reason: str, kind: str, texts: str, blobs: str) -> PurgeJob:
+    decoded = tuple(map(base64.b64decode, json.loads(texts)))
+    return PurgeJob(identity, at, actor, reason, kind, decoded, tuple(json.loads(blobs)))
 
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+
+class Purges(SqliteRepository):
+    """Purges of content. Deleted content is overwritten."""
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator["Connection"]:
+    def _writing(self) -> Iterator[Connection]:
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             yield db
@@ -286,38 +288,26 @@ class SqlitePurges:
     def begin(
         self, at: str, actor: str, reason: str, kind: str, texts: Iterable[bytes], blobs: Iterable[str]
     ) -> PurgeJob:
+        """Record a purge before anything is removed, so that one that is killed can be finished."""
         encoded = json.dumps([base64.b64encode(text).decode("ascii") for text in texts])
+        row = (at, actor, reason, kind, encoded, json.dumps(list(blobs)))
         with self._writing() as db:
-            row = (at, actor, reason, kind, encoded, json.dumps(list(blobs)))
             db.execute("INSERT INTO purging (at, actor, reason, kind, texts, blobs) VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.pending()[-1]
 
     def pending(self) -> list[PurgeJob]:
-        with self._backend.reading() as db:
-            rows = db.execute("SELECT id, at, actor, reason, kind, texts, blobs FROM purging ORDER BY id").fetchall()
-        return [
-            PurgeJob(
-                identity,
-                at,
-                actor,
-                reason,
-                kind,
-                tuple(map(base64.b64decode, json.loads(texts))),
-                tuple(json.loads(blobs)),
-            )
-            for identity, at, actor, reason, kind, texts, blobs in rows
-        ]
+        """Return the purges that are not finished, oldest first."""
+        query = "SELECT id, at, actor, reason, kind, texts, blobs FROM purging ORDER BY id"
+        return self._all(_as_purge_job, query)
 
     def contents(self) -> Iterator[tuple[str, bytes]]:
-        with self._backend.reading() as db:
-            names = db.execute("SELECT id, sha256 FROM blob ORDER BY id").fetchall()
-        for identity, name in names:
-            with self._backend.reading() as db:
-                row = db.execute("SELECT data, codec FROM blob WHERE id = ?", (identity,)).fetchone()
-            if row is not None:
+        """Yield the hash and the bytes of every blob."""
+        for identity, name in self._rows("SELECT id, sha256 FROM blob ORDER BY id"):
+            if (row := self._one("SELECT data, codec FROM blob WHERE id = ?", identity)) is not None:
                 yield name, unpack(*row)
 
     def write_tombstones(self, job: PurgeJob, contents: Mapping[str, bytes]) -> list[str]:
+        """Replace blobs by tombstones with these contents; return their hashes."""
         with self._writing() as db:
             for name, content in contents.items():
                 data = pack_tombstone(Tombstone(job.at, job.actor, job.reason, job.kind, content or job.notice))
@@ -325,6 +315,7 @@ class SqlitePurges:
         return list(contents)
 
     def replace_texts(self, job: PurgeJob) -> None:
+        """Replace the texts of a job by its mark in every table that no hash covers; forget findings in its blobs."""
         with self._writing() as db:
             for table, column in _text_columns(db):
                 for text in job.texts:
@@ -337,15 +328,20 @@ class SqlitePurges:
             db.execute("DELETE FROM looked WHERE sha256 IN (SELECT sha256 FROM blob WHERE codec = 'purged')")
 
     def operations_with(self, texts: Iterable[bytes]) -> list[int]:
+        """Return the operations whose reason or evidence holds one of these texts: version hashes cover them."""
         query = "SELECT id FROM operation WHERE instr(reason, ?1) OR instr(coalesce(evidence, ''), ?1)"
         found: set[int] = set()
-        with self._backend.reading() as db:
-            for text in texts:
-                for spelling, _ in _spellings(text.decode("utf-8", "replace"), ""):
-                    found.update(identity for (identity,) in db.execute(query, (spelling,)))
+        for text in texts:
+            for spelling, _ in _spellings(text.decode("utf-8", "replace"), ""):
+                found.update(self._all(int, query, spelling))
         return sorted(found)
 
     def finish(self, job: PurgeJob) -> bool:
+        """Overwrite what the file and its log still hold of removed rows, and end the job.
+
+        Returns:
+            False when another process kept the log from being emptied: the purge is to be run again.
+        """
         self._backend.maintenance.vacuum(in_memory=True)
         with self._writing() as db:
             db.execute("UPDATE purging SET texts = '[]' WHERE id = ?", (job.id,))
@@ -358,14 +354,14 @@ class SqlitePurges:
         return self._backend.maintenance.empty_log()
 
     def tombstone(self, sha256: str) -> tuple[Tombstone, int] | None:
-        with self._backend.reading() as db:
-            row = db.execute("SELECT data, codec, size FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+        """Return the record of the purge of a blob and its former size; None for a blob that has its bytes."""
+        row = self._one("SELECT data, codec, size FROM blob WHERE sha256 = ?", sha256)
         if row is None or row[1] not in TOMBSTONES:
             return None
         return unpack_tombstone(row[0]), int(row[2])
 
 
-def _text_columns(db: "Connection") -> list[tuple[str, str]]:
+def _text_columns(db: Connection) -> list[tuple[str, str]]:
     return [
         (table, column)
         for table in _tables(db)
@@ -384,7 +380,7 @@ def _spellings(text: str, mark: str) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def _purged_blobs(db: "Connection", job: PurgeJob) -> list[str]:
+def _purged_blobs(db: Connection, job: PurgeJob) -> list[str]:
     rows = db.execute("SELECT sha256, data FROM blob WHERE codec = ?", (PURGED,)).fetchall()
     return [name for name, data in rows if (stone := unpack_tombstone(data)).at == job.at and stone.kind == job.kind]
 
@@ -393,45 +389,45 @@ BlobLocation = tuple[Ref, int, str, str, bool]
 """A ref, a version, a path, the blob's hash, and whether the version is the head."""
 
 
-class SqliteSecrets:
-    """The detected secrets of one library, by the hash of the content."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Secrets(SqliteRepository):
+    """Detected secrets, by the hash of the content."""
 
     def unscanned(self, rules: int) -> list[str]:
+        """Return the hashes of the blobs that these rules have not scanned."""
         query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256 AND l.rules = ?
             WHERE l.sha256 IS NULL AND b.codec NOT IN ('purged', 'absent') ORDER BY b.id"""
-        with self._backend.reading() as db:
-            return [sha256 for (sha256,) in db.execute(query, (rules,))]
+        return self._all(str, query, rules)
 
     def packed(self, names: Iterable[str]) -> list[tuple[str, bytes, str]]:
+        """Return hash, stored bytes and codec of these blobs."""
         query = "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
-        with self._backend.reading() as db:
-            return db.execute(query, (json.dumps(list(names)),)).fetchall()
+        return self._rows(query, json.dumps(list(names)))
 
     def add(self, findings: Iterable[tuple[str, int, str]]) -> None:
+        """Store the findings of scanned blobs: hash, rules, findings as JSON ('' for none)."""
         with self._backend.writing() as db:
             db.executemany("INSERT OR REPLACE INTO looked VALUES (?, ?, ?)", findings)
 
     def found(self) -> dict[str, str]:
+        """Return the findings, as JSON, of the blobs that have any."""
         query = """SELECT l.sha256, l.found FROM looked l JOIN blob b ON b.sha256 = l.sha256
             WHERE l.found <> '' AND b.codec NOT IN ('purged', 'absent')"""
-        with self._backend.reading() as db:
-            return dict(db.execute(query).fetchall())
+        return dict(self._rows(query))
 
     def accepted(self) -> dict[str, str]:
-        with self._backend.reading() as db:
-            return dict(db.execute("SELECT id, reason FROM accepted").fetchall())
+        """Return the findings that a person accepted, by id, each with the reason."""
+        return dict(self._rows("SELECT id, reason FROM accepted"))
 
     def accept(self, finding: str, at: str, actor: str, reason: str) -> None:
-        with self._backend.writing() as db:
-            db.execute("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?)", (finding, at, actor, reason))
+        """Record that a person accepts a finding."""
+        self._do("INSERT OR REPLACE INTO accepted VALUES (?, ?, ?, ?)", finding, at, actor, reason)
 
     def locations(self, blobs: Iterable[str]) -> list[BlobLocation]:
+        """Return every file of a version whose content is one of these blobs."""
         return self._locate("f.value ->> 0 IN (SELECT value FROM json_each(?))", json.dumps(list(blobs)))
 
     def locations_like(self, pattern: str) -> list[BlobLocation]:
+        """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""
         purged = "SELECT sha256 FROM blob WHERE codec IN ('purged', 'absent')"
         return self._locate(f"f.key LIKE ? AND f.value ->> 0 NOT IN ({purged})", pattern)
 
@@ -441,9 +437,7 @@ class SqliteSecrets:
                     ORDER BY h.latest DESC, h.sequence DESC LIMIT 1)
                 FROM change c, json_each(c.manifest) f JOIN resource r ON r.id = c.resource
                 WHERE c.manifest IS NOT NULL AND {where}"""
-        with self._backend.reading() as db:
-            rows = db.execute(query, (value,)).fetchall()
         return [
             (Ref(Kind(kind), name, scope), version, path, sha256, bool(newest))
-            for kind, name, scope, version, path, sha256, newest in rows
+            for kind, name, scope, version, path, sha256, newest in self._rows(query, value)
         ]

@@ -6,15 +6,11 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import TYPE_CHECKING, Any
 
 from evolvable_store.errors import EvolvableError
+from evolvable_store.storage.connection import Connection, SqliteRepository
 from evolvable_store.storage.evidence import Grade, Outcome, Usage, recount_votes
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.protocol import Storage
-    from evolvable_store.storage.sqlite import SqliteStorage
+from evolvable_store.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class UsageObservation:
 
 @dataclass(frozen=True, slots=True)
 class IngestedSession:
-    """A session that was taken in. spans: how many it had; outcome and signals: of the whole session."""
+    """An ingested session. spans: how many it had; outcome and signals: of the whole session."""
 
     session: str
     client: str
@@ -61,11 +57,11 @@ class IngestedSession:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals"
-_SIGHTING = "session, resource, version, at, model, loaded, used, how, outcome, signals"
-_MARKS = ", ".join("?" * 12)
+_SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
+_ADD_OBSERVATION = f"INSERT INTO sighting ({_SIGHTING}, session, grade, link) VALUES ({', '.join('?' * 12)})"
 
 
-def _link(db: "Connection", session: str) -> str | None:
+def _link(db: Connection, session: str) -> str | None:
     """Return the connection over which the server saw a session first, None when it never did.
 
     A connection that tells clients apart comes before one that several share.
@@ -75,7 +71,7 @@ def _link(db: "Connection", session: str) -> str | None:
     return row[0] if row else None
 
 
-def _grade(db: "Connection", session: str, one: UsageObservation) -> Grade:
+def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
     """Return the grade of what a session that the server saw shows: verified where it served that very version."""
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
@@ -83,15 +79,21 @@ def _grade(db: "Connection", session: str, one: UsageObservation) -> Grade:
     return Grade.VERIFIED if agrees else Grade.REPORTED
 
 
-def _as_sighting(row: tuple[Any, ...]) -> UsageObservation:
-    _, resource, version, at, model, loaded, used, how, outcome, signals = row
+def _as_observation(
+    resource: int, version: int, at: str, model: str, loaded: int, used: int, how: str, outcome: str, signals: str
+) -> UsageObservation:
     seen = (loaded == 1, used == 1, tuple(how.split()))
     return UsageObservation(resource, version, at, model, *seen, _outcome(outcome), parse_signals(signals))
 
 
-def _row(session: str, s: UsageObservation) -> tuple[object, ...]:
-    plain = (session, s.resource, s.version, s.at, s.model, int(s.loaded), int(s.used), " ".join(s.how))
-    return (*plain, s.outcome, _signals(s.signals))
+def _as_session(
+    session: str, client: str, digest: str, spans: int, at: str, model: str | None, outcome: str | None, signals: str
+) -> IngestedSession:
+    return IngestedSession(session, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
+
+
+def _row(s: UsageObservation) -> tuple[object, ...]:
+    return (*astuple(s)[:6], " ".join(s.how), s.outcome, _signals(s.signals))
 
 
 def _signals(signals: Iterable[OutcomeSignal]) -> str:
@@ -142,20 +144,23 @@ class ClientSession:
     at: str
 
 
-class SqliteObservations:
-    """The sessions that one library has taken in."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Observations(SqliteRepository):
+    """Usage observed in transcripts, and impressions."""
 
     def take(
         self,
         taken: IngestedSession,
-        sightings: Iterable[UsageObservation],
+        observations: Iterable[UsageObservation],
         *,
         uses: Sequence[str] = (),
         searches: Sequence[str] = (),
     ) -> bool:
+        """Store what a session showed instead of what it showed before; returns whether anything was kept.
+
+        A session that is known as it is, or known longer, is left as it stands. uses, searches: those that the
+        session made; where nobody knew whose they are, they become this session's. Its ends count only where the server
+        saw the session before.
+        """
         with self._backend.writing() as db:
             known = db.execute(
                 "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
@@ -165,21 +170,20 @@ class SqliteObservations:
             link = _link(db, taken.session)
             # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
             witnessed = link is not None and (known is None or known[2] == 1)
-            t = taken
-            values = (t.session, t.client, t.digest, t.spans, t.at, t.model, t.outcome, _signals(t.signals), witnessed)
+            values = (*astuple(taken)[:-1], _signals(taken.signals), witnessed)
             db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
-            for one in sightings:
+            for one in observations:
                 grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
-                row = (*_row(taken.session, one), grade, link if witnessed else None)
-                db.execute(f"INSERT INTO sighting ({_SIGHTING}, grade, link) VALUES ({_MARKS})", row)
-            asked = "IN (SELECT value FROM json_each(?))"
+                row = (*_row(one), taken.session, grade, link if witnessed else None)
+                db.execute(_ADD_OBSERVATION, row)
             for table, key, ids, more in (
                 *(("use", "id", uses, ""), ("shown", "search", searches, "")),
                 ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
             ):
                 db.execute(
-                    f"UPDATE {table} SET session = ?1{more} WHERE session IS NULL AND {key} {asked.replace('?', '?2')}",
+                    f"""UPDATE {table} SET session = ?1{more}
+                        WHERE session IS NULL AND {key} IN (SELECT value FROM json_each(?2))""",
                     (taken.session, json.dumps(list(ids))),
                 )
             if uses:
@@ -187,61 +191,41 @@ class SqliteObservations:
         return True
 
     def taken(self, session: str) -> IngestedSession | None:
-        with self._backend.reading() as db:
-            row = db.execute(f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL", (session,)).fetchone()
-        if row is None:
-            return None
-        name, client, digest, spans, at, model, outcome, signals = row
-        return IngestedSession(name, client, digest, spans, at, model, _outcome(outcome), parse_signals(signals))
+        """Return what was ingested of a session, None when nothing was."""
+        query = f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL"
+        return next(iter(self._all(_as_session, query, session)), None)
 
     def sightings(self, session: str) -> list[UsageObservation]:
-        with self._backend.reading() as db:
-            rows = db.execute(
-                f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version",
-                (session,),
-            ).fetchall()
-        return [_as_sighting(row) for row in rows]
+        """Return what a session showed, by resource and version."""
+        query = f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version"
+        return self._all(_as_observation, query, session)
 
     def version_at(self, resource: int, at: str) -> int | None:
+        """Return the version that was the head at a moment (ISO 8601 in UTC); None when it was not there."""
         query = """SELECT c.after FROM change c JOIN operation o ON o.id = c.operation
             WHERE c.resource = ? AND o.at <= ? ORDER BY c.sequence DESC LIMIT 1"""
-        with self._backend.reading() as db:
-            row: tuple[int | None] | None = db.execute(query, (resource, at)).fetchone()
+        row: tuple[int | None] | None = self._one(query, resource, at)
         return row[0] if row else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        for table, key in (("shown", "search"), ("use", "id"), ("outcome", "id"), ("sighting", "session")):
-            missing = f"""SELECT {key}, resource, version FROM {table} e WHERE version < 1 OR version > (
-                SELECT coalesce(max(latest), 0) FROM change WHERE resource = e.resource)"""
-            with self._backend.reading() as db:
-                rows = db.execute(missing).fetchall()
-            yield from ((f"{table} {row[0]}", f"version {row[2]} of resource {row[1]} is missing") for row in rows)
-        for table, column, words in (
-            ("outcome", "outcome", Outcome),
-            ("outcome", "usage", Usage),
-            ("sighting", "outcome", Outcome),
-            ("taken", "outcome", Outcome),
-        ):
-            listed = ", ".join(f"'{word}'" for word in words)
-            with self._backend.reading() as db:
-                query = f"SELECT coalesce(session, ''), {column} FROM {table} WHERE {column} NOT IN ({listed})"
-                rows = db.execute(query).fetchall()
-            yield from ((f"{table} of session {row[0]}", f"there is no {column} {row[1]!r}") for row in rows)
+        """Yield (which, what is wrong with it) for the evidence that does not fit the rest of the library."""
+        words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
-            with self._backend.reading() as db:
-                rows = db.execute(f"SELECT session, signals FROM {table}").fetchall()
-            for session, signals in rows:
+            for session, signals in self._rows(f"SELECT session, signals FROM {table}"):
                 try:
                     parse_signals(signals)
                 except (ValueError, TypeError, KeyError):
                     yield f"{table} of session {session}", "its signals cannot be read"
 
     def unknown_sessions(self, sessions: Iterable[ClientSession]) -> list[ClientSession]:
+        """Return those of these sessions that are not stored with their connection."""
         query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
         with self._backend.reading() as db:
             return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
 
     def add_impressions(self, rows: Iterable[Impression], sessions: Iterable[ClientSession]) -> None:
+        """Store what was shown, each search and resource once, and the sessions that the server saw."""
         insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
         with self._backend.writing() as db:
             db.executemany("INSERT OR IGNORE INTO client_session VALUES (?, ?, ?)", map(astuple, sessions))
@@ -251,7 +235,7 @@ class SqliteObservations:
 class ImpressionLog:
     """Notes what was shown. Safe from any thread; what a killed process had not written yet is lost."""
 
-    def __init__(self, backend: "Storage") -> None:
+    def __init__(self, backend: Storage) -> None:
         self._backend = backend
         self._waiting: queue.SimpleQueue[Impression | ClientSession] = queue.SimpleQueue()
         self._known: set[tuple[str, str]] = set()

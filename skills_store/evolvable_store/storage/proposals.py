@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evolvable_store.errors import NotFound
 from evolvable_store.objects import Files, Manifest, make_manifest, pack
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.sqlite import SqliteStorage
+from evolvable_store.storage.connection import SqliteRepository
 
 OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 
@@ -22,7 +20,7 @@ class Draft:
     """A change to be proposed: its whole content (none: it removes the resource), and what there is to say for it.
 
     grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
-    expires: when it closes by itself. findings: JSON of what a scan found in it.
+    expires: the time at which it closes. findings: JSON of what a scan found in it.
     """
 
     ref: Ref
@@ -73,59 +71,51 @@ class Proposal:
         return Ref(self.kind, self.name, self.scope)
 
 
-class SqliteProposals:
-    """The proposals of one library."""
+class Proposals(SqliteRepository):
+    """Changes that wait for a decision."""
 
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+    def add(self, at: str, actor: Actor, session: str | None, draft: Draft) -> int:
+        """Store a proposal with its content; return its id.
 
-    def add(
-        self,
-        at: str,
-        ref: Ref,
-        base: int,
-        files: Files,
-        reason: str,
-        actor: Actor,
-        session: str | None,
-        findings: str | None = None,
-    ) -> int:
-        adding = ProposalBatch(at, actor, session, [Draft(ref, base, files, reason, findings=findings)])
-        like = (ref.kind, ref.scope, ref.name, base, make_manifest(files).to_json(), actor, OPEN)
+        Where somebody other than a person proposes what waits already (the same content, made from the same version),
+        that is counted, and takes the new reason and session.
+        """
+        adding, ref = ProposalBatch(at, actor, session, [draft]), draft.ref
+        like = (ref.kind, ref.scope, ref.name, draft.base, make_manifest(draft.files).to_json(), actor, OPEN)
         with self._backend.writing() as db:
             same = db.execute(_SAME, like).fetchone() if actor is not Actor.HUMAN else None
             if same is None:
                 return adding.into(db)[0]
-            db.execute(_AGAIN, (reason, session, same[0]))
+            db.execute(_AGAIN, (draft.reason, session, same[0]))
             return int(same[0])
 
     def get(self, identity: int) -> Proposal:
-        with self._backend.reading() as db:
-            row = db.execute(f"{_PROPOSAL} WHERE id = ?", (identity,)).fetchone()
-        if row is None:
-            raise NotFound(f"There is no proposal {identity}.", "`evolvable inbox` lists those that wait.")
-        return _as_proposal(row)
+        """Return one proposal. Raises NotFound."""
+        for proposal in self._all(_as_proposal, f"{_PROPOSAL} WHERE id = ?", identity):
+            return proposal
+        raise NotFound(f"There is no proposal {identity}.", "`evolvable inbox` lists those that wait.")
 
     def waiting(self, limit: int = 100) -> list[Proposal]:
+        """Return up to `limit` open proposals, oldest first."""
         return self.in_state(OPEN, limit)
 
     def in_state(self, state: str, limit: int) -> list[Proposal]:
+        """Return up to `limit` proposals in this state, oldest first of those that wait, else newest first."""
         order = "ASC" if state == OPEN else "DESC"
-        with self._backend.reading() as db:
-            rows = db.execute(f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", (state, limit)).fetchall()
-        return [_as_proposal(row) for row in rows]
+        return self._all(_as_proposal, f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", state, limit)
 
     def approved_in_session(self, session: str) -> list[Proposal]:
+        """Return the approved proposals that a session led to."""
         query = f"{_PROPOSAL} WHERE session = ? AND state = ? AND operation IS NOT NULL ORDER BY id"
-        with self._backend.reading() as db:
-            return [_as_proposal(row) for row in db.execute(query, (session, APPROVED)).fetchall()]
+        return self._all(_as_proposal, query, session, APPROVED)
 
     def expire(self, now: str) -> int:
+        """Close the open proposals whose time is over; returns how many."""
         query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
-        with self._backend.writing() as db:
-            return int(db.execute(query, (EXPIRED, OPEN, now)).rowcount)
+        return self._do(query, EXPIRED, OPEN, now)
 
     def reject(self, identity: int, decision: str) -> bool:
+        """Close an open proposal without a change; returns False when somebody else was first."""
         with self._backend.write() as writer:
             return writer.close_proposal(identity, REJECTED, decision, None)
 
@@ -160,29 +150,29 @@ _PROPOSAL = """SELECT id, at, kind, scope, name, base, manifest, reason, actor, 
     grounds, fingerprint, expires, findings, times FROM proposal"""
 
 
-def _as_proposal(row: Any) -> Proposal:
-    identity, at, kind, scope, name, base, manifest, reason, actor, *rest = row
-    return Proposal(
-        identity, at, Kind(kind), scope, name, base, Manifest.from_json(manifest), reason, Actor(actor), *rest
-    )
+def _as_proposal(
+    id: int, at: str, kind: str, scope: str, name: str, base: int, manifest: str, reason: str, actor: str, *rest: Any
+) -> Proposal:
+    entries = Manifest.from_json(manifest)
+    return Proposal(id, at, Kind(kind), scope, name, base, entries, reason, Actor(actor), *rest)
 
 
 class ReviewState(StrEnum):
     """How far a review has come."""
 
     BEGUN = "begun"
-    """Its packet is kept; nobody has thought about it yet."""
+    """Its request is stored; no model has answered it yet."""
 
     ANSWERED = "answered"
-    """Somebody has, and the answer is kept: it is not asked for again."""
+    """The answer is stored: it is not asked for again."""
 
     DONE = "done"
-    """Its proposals and its result are kept; its packet is forgotten."""
+    """Its proposals and its result are stored; its request is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One review. packet, answer, result: JSON of the verb; session: as its client names it."""
+    """One review. request, answer, result: JSON of the verb; session: as its client names it."""
 
     id: str
     session: str
@@ -190,7 +180,7 @@ class Review:
     reviewer: int
     at: str
     state: ReviewState
-    packet: str | None = None
+    request: str | None = None
     answer: str | None = None
     result: str | None = None
 
@@ -215,59 +205,48 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What thinking cost in a day: calls, tokens, and money in the unit of the prices."""
+    """The cost of model calls in a day: calls, tokens, and money in the unit of the prices."""
 
     calls: int = 0
     tokens: int = 0
     money: float = 0.0
 
 
-class SqliteReviews:
-    """The reviews of one library."""
-
-    def __init__(self, backend: "SqliteStorage") -> None:
-        self._backend = backend
+class Reviews(SqliteRepository):
+    """Reviews of sessions, and the spending on model calls."""
 
     def get(self, identity: str) -> Review:
-        with self._backend.reading() as db:
-            row = db.execute(f"{_REVIEW} WHERE id = ?", (identity,)).fetchone()
-        if row is None:
-            raise NotFound(f"There is no review {ascii(identity[:80])}.", "review_session begins one.")
-        return _as_review(row)
+        """Return one review. Raises NotFound."""
+        for review in self._all(_as_review, f"{_REVIEW} WHERE id = ?", identity):
+            return review
+        raise NotFound(f"There is no review {ascii(identity[:80])}.", "review_session begins one.")
 
     def of(self, session: str) -> list[Review]:
-        with self._backend.reading() as db:
-            rows = db.execute(f"{_REVIEW} WHERE session = ? ORDER BY at, id", (session,)).fetchall()
-        return [_as_review(row) for row in rows]
+        """Return the reviews of a session, the oldest first."""
+        return self._all(_as_review, f"{_REVIEW} WHERE session = ? ORDER BY at, id", session)
 
     def newest(self, limit: int) -> list[Review]:
-        with self._backend.reading() as db:
-            return [_as_review(row) for row in db.execute(f"{_REVIEW} ORDER BY at DESC LIMIT ?", (limit,)).fetchall()]
+        """Return the newest reviews, newest first."""
+        return self._all(_as_review, f"{_REVIEW} ORDER BY at DESC LIMIT ?", limit)
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
-        r = review
-        shown = [(e.session, e.turn, e.at, e.signal, e.key, e.quote, e.origin, int(e.settled)) for e in episodes]
+        """Store a review with what its session showed, once; returns it as it is kept, however far it has come."""
+        shown = [astuple(episode)[:-1] for episode in episodes]
         with self._backend.writing() as db:
-            row = (r.id, r.session, r.digest, r.reviewer, r.at, r.state, r.packet)
-            db.execute(
-                "INSERT INTO review (id, session, digest, reviewer, at, state, packet) VALUES (?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO NOTHING",
-                row,
-            )
-            db.executemany(
-                "INSERT INTO episode (session, turn, at, signal, key, quote, origin, settled)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET settled = max(settled, excluded.settled)",
-                shown,
-            )
-        return self.get(r.id)
+            db.execute(_ADD_REVIEW, astuple(review)[:-2])
+            db.executemany(_ADD_EPISODE, shown)
+        return self.get(review.id)
 
     def answered(self, identity: str, answer: str) -> None:
-        with self._backend.writing() as db:
-            query = "UPDATE review SET state = ?, answer = ? WHERE id = ? AND state = ?"
-            db.execute(query, (ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN))
+        """Store the answer of a review that has none yet."""
+        query = "UPDATE review SET state = ?, answer = ? WHERE id = ? AND state = ?"
+        self._do(query, ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN)
 
     def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
+        """Store a review's proposals and its result together, once, and forgets its packet.
+
+        Returns the ids of the proposals, and whether it was this call that did it.
+        """
         adding = ProposalBatch(now, Actor.REVIEW, review.session, drafts)
         with self._backend.writing() as db:
             row = db.execute("SELECT state FROM review WHERE id = ?", (review.id,)).fetchone()
@@ -279,56 +258,48 @@ class SqliteReviews:
         return ids, True
 
     def forget(self, before: str) -> int:
-        with self._backend.writing() as db:
-            query = "DELETE FROM review WHERE state = ? AND at < ?"
-            return int(db.execute(query, (ReviewState.BEGUN, before)).rowcount)
+        """Remove reviews that were begun before this moment and never answered; returns how many."""
+        return self._do("DELETE FROM review WHERE state = ? AND at < ?", ReviewState.BEGUN, before)
 
     def episodes(self, keys: Iterable[str], besides: str, limit: int = 40) -> list[Episode]:
+        """Return what other sessions have shown of these keys, newest first."""
         query = f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? ORDER BY id DESC LIMIT ?"
-        with self._backend.reading() as db:
-            rows = db.execute(query, (json.dumps(list(keys)), besides, limit)).fetchall()
-        return [_as_episode(*row) for row in rows]
+        return self._all(_as_episode, query, json.dumps(list(keys)), besides, limit)
 
     def spent(self, day: str) -> Spending:
-        with self._backend.reading() as db:
-            return Spending(*db.execute(_SPENT, (day,)).fetchone())
+        """Return what was spent on a day, what is reserved included."""
+        return Spending(*self._one(_SPENT, day))
 
-    def reserve(self, day: str, review: str, thinker: str, cost: Spending, limit: Spending) -> int | None:
+    def reserve(self, day: str, review: str, model: str, cost: Spending, limit: Spending) -> int | None:
+        """Record a call before it is made, if all of the day stays within the limit; returns its id, None if not."""
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
             if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
                 return None
             query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?)"
-            return db.execute(query, (day, review, thinker, cost.tokens, cost.money)).lastrowid
+            return db.execute(query, (day, review, model, cost.tokens, cost.money)).lastrowid
 
     def settle(self, reserved: int, cost: Spending) -> None:
-        with self._backend.writing() as db:
-            db.execute("UPDATE spending SET tokens = ?, money = ? WHERE id = ?", (cost.tokens, cost.money, reserved))
+        """Replace what was reserved for a call by what it cost."""
+        self._do("UPDATE spending SET tokens = ?, money = ? WHERE id = ?", cost.tokens, cost.money, reserved)
 
 
+_ADD_REVIEW = """INSERT INTO review (id, session, digest, reviewer, at, state, packet) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING"""
+_ADD_EPISODE = """INSERT INTO episode (session, turn, at, signal, key, quote, origin, settled)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET settled = max(settled, excluded.settled)"""
 _REVIEW = "SELECT id, session, digest, reviewer, at, state, packet, answer, result FROM review"
 _EPISODE = "SELECT session, turn, at, signal, key, quote, origin, settled, id FROM episode"
 _SPENT = "SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(money), 0.0) FROM spending WHERE day = ?"
 
 
-def _as_review(row: Sequence[object]) -> Review:
-    identity, session, digest, reviewer, at, state, *rest = row
-    return Review(
-        str(identity),
-        str(session),
-        str(digest),
-        int(str(reviewer)),
-        str(at),
-        ReviewState(str(state)),
-        *map(_text, rest),
-    )
+def _as_review(
+    identity: str, session: str, digest: str, reviewer: int, at: str, state: str, *texts: str | None
+) -> Review:
+    return Review(identity, session, digest, reviewer, at, ReviewState(state), *texts)
 
 
 def _as_episode(
     session: str, turn: int, at: str, signal: str, key: str, quote: str, origin: str, settled: int, identity: int
 ) -> Episode:
     return Episode(session, turn, at, signal, key, quote, origin, settled == 1, identity)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -1,11 +1,12 @@
-"""Storage interfaces that callers use, and the rows of the release channel.
+"""The storage that callers use: versions, log and transactions; and the rows that cross it.
 
-One suite of tests runs over every implementation.
+One suite of tests runs over every implementation. Evidence, proposals and the like have a repository each, a class of
+its own module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,23 +18,15 @@ from evolvable_store.resource import Kind, Ref
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
-    from evolvable_store.objects import Tombstone
     from evolvable_store.paths import TrustedFolders
-    from evolvable_store.storage.attestations import Verify
-    from evolvable_store.storage.maintenance import BlobLocation, BlobRow, LogExtent, PurgeJob
-    from evolvable_store.storage.repositories import (
-        Attestations,
-        Bindings,
-        Channel,
-        EvidenceLog,
-        HeldDirectories,
-        Observations,
-        Proposals,
-        Reviews,
-        Signatures,
-    )
+    from evolvable_store.storage.attestations import Attestations, Signatures, Verify
+    from evolvable_store.storage.bindings import Bindings, HeldDirectories
+    from evolvable_store.storage.evidence import EvidenceLog
+    from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
+    from evolvable_store.storage.observations import Observations
+    from evolvable_store.storage.proposals import Proposals, Reviews
+    from evolvable_store.storage.release_channel import Channel
 
 
 class ReleasePolicy(StrEnum):
@@ -71,142 +64,6 @@ class MoveNote:
     session: str | None
     operation: int
     policy: ReleasePolicy | None = None
-
-
-class Secrets(Protocol):
-    """Detected secrets, by the hash of the content."""
-
-    def unscanned(self, rules: int) -> list[str]:
-        """Return the hashes of the blobs that these rules have not scanned."""
-
-    def packed(self, names: Iterable[str]) -> list[tuple[str, bytes, str]]:
-        """Return hash, stored bytes and codec of these blobs."""
-
-    def add(self, findings: Iterable[tuple[str, int, str]]) -> None:
-        """Store the findings of scanned blobs: hash, rules, findings as JSON ('' for none)."""
-
-    def found(self) -> dict[str, str]:
-        """Return the findings, as JSON, of the blobs that have any."""
-
-    def accepted(self) -> dict[str, str]:
-        """Return the findings that a person accepted, by id, each with the reason."""
-
-    def accept(self, finding: str, at: str, actor: str, reason: str) -> None:
-        """Record that a person accepts a finding."""
-
-    def locations(self, blobs: Iterable[str]) -> list[BlobLocation]:
-        """Return every file of a version whose content is one of these blobs."""
-
-    def locations_like(self, pattern: str) -> list[BlobLocation]:
-        """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""
-
-
-class Purges(Protocol):
-    """Purges of content. Deleted content is overwritten."""
-
-    def begin(
-        self, at: str, actor: str, reason: str, kind: str, texts: Iterable[bytes], blobs: Iterable[str]
-    ) -> PurgeJob:
-        """Record a purge before anything is removed, so that one that is killed can be finished."""
-
-    def pending(self) -> list[PurgeJob]:
-        """Return the purges that are not finished, oldest first."""
-
-    def contents(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the hash and the bytes of every blob."""
-
-    def write_tombstones(self, job: PurgeJob, contents: Mapping[str, bytes]) -> list[str]:
-        """Replace blobs by tombstones with these contents; return their hashes."""
-
-    def replace_texts(self, job: PurgeJob) -> None:
-        """Replace the texts of a job by its mark in every table that no hash covers; forget findings in its blobs."""
-
-    def operations_with(self, texts: Iterable[bytes]) -> list[int]:
-        """Return the operations whose reason or evidence holds one of these texts: version hashes cover them."""
-
-    def finish(self, job: PurgeJob) -> bool:
-        """Overwrite what the file and its log still hold of removed rows, and end the job.
-
-        Returns:
-            False when another process kept the log from being emptied: the purge is to be run again.
-        """
-
-    def tombstone(self, sha256: str) -> tuple[Tombstone, int] | None:
-        """Return the record of the purge of a blob and its former size; None for a blob that has its bytes."""
-
-
-class Maintenance(Protocol):
-    """Checks, deletion of unreferenced blobs, copies."""
-
-    def on_network(self) -> bool:
-        """Return whether the library lies on a network file system."""
-
-    def schema_version(self) -> int:
-        """Return the number of the schema."""
-
-    def table_sizes(self) -> dict[str, int]:
-        """Return the number of rows of each table."""
-
-    def file_faults(self) -> list[str]:
-        """Return what the database reports about damage of its own file."""
-
-    def extent(self) -> LogExtent:
-        """Return the extent of the log now."""
-
-    def blobs_after(self, identity: int, limit: int) -> list[tuple[int, str, int, str]]:
-        """Return (id, sha256, size, codec) of up to `limit` blobs, by id."""
-
-    def packed_by_id(self, identity: int) -> bytes | None:
-        """Return the stored bytes of a blob, None when it was collected."""
-
-    def packed_blob(self, sha256: str) -> tuple[bytes, str] | None:
-        """Return the stored bytes of a blob and their codec, unverified."""
-
-    def blob_size(self, sha256: str) -> int | None:
-        """Return the size in the record of a blob, None when it is missing."""
-
-    def changes_after(self, sequence: int, end: int, limit: int) -> list[tuple[int, int, int]]:
-        """Return (sequence, operation, whether the resource exists) of up to `limit` changes up to `end`."""
-
-    def operations_after(self, identity: int, end: int, limit: int) -> list[tuple[int, int]]:
-        """Return (first change, last change) of up to `limit` operations up to `end`."""
-
-    def resources_after(self, identity: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """Return (id, kind, scope, name) of up to `limit` resources, by id."""
-
-    def history_after(self, resource: int, after: tuple[int, int], end: int, limit: int) -> list[tuple[Any, ...]]:
-        """Return up to `limit` changes of a resource up to `end`, in the order that makes the last one its head.
-
-        Each is (latest, sequence, operation, before, after, tree, hash, frozen, manifest).
-
-        Args:
-            after: latest and sequence of the row before the first.
-        """
-
-    def has_history(self, resource: int) -> bool:
-        """Return whether any change of a resource is stored."""
-
-    def unreferenced_blobs(self) -> tuple[int, list[BlobRow]]:
-        """Return the newest sequence, and the blobs that no version and no proposal refers to."""
-
-    def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
-        """Delete those of these blobs to which no change after `seen` refers; return them."""
-
-    def vacuum(self, *, in_memory: bool = False) -> None:
-        """Rewrite the file without free space. in_memory: leave no temporary copy on the disk."""
-
-    def empty_log(self) -> bool:
-        """Copy the log into the file and empty it; return False when another process reads it."""
-
-    def copy_to(self, file: Path, progress: Callable[[int, int], None]) -> None:
-        """Copy the library as it is now, without its watched folders, and verify the copy.
-
-        Args:
-            progress: called with pages copied and all pages.
-
-        Raises:
-            LibraryCorrupt: The copy is damaged.
-        """
 
 
 Packed = tuple[str, int, bytes, str]
@@ -307,7 +164,7 @@ class Storage(Protocol):
 
 
 class Writer(Protocol):
-    """What can be done while the write lock is held."""
+    """Operations while the write lock is held."""
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
         """As in Storage, inside the transaction."""

@@ -8,7 +8,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from evolvable_store.errors import (
     LibraryCorrupt,
@@ -21,28 +21,15 @@ from evolvable_store.paths import LIBRARY_FILE, Registered, TrustedFolders, chec
 from evolvable_store.resource import Kind
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage import migrations
-from evolvable_store.storage.attestations import SqliteAttestations, SqliteSignatures, Verify
-from evolvable_store.storage.bindings import SqliteBindings, SqliteHeldDirectories
-from evolvable_store.storage.evidence import SqliteEvidence
-from evolvable_store.storage.maintenance import SqliteMaintenance, SqlitePurges, SqliteSecrets
-from evolvable_store.storage.observations import SqliteObservations
-from evolvable_store.storage.proposals import SqliteProposals, SqliteReviews
-from evolvable_store.storage.protocol import ChannelState, Maintenance, MoveNote, Purges, Secrets
-from evolvable_store.storage.release_channel import SqliteChannel, add_move, follow_policy
-
-if TYPE_CHECKING:
-    from evolvable_store.storage.connection import Connection
-    from evolvable_store.storage.repositories import (
-        Attestations,
-        Bindings,
-        Channel,
-        EvidenceLog,
-        HeldDirectories,
-        Observations,
-        Proposals,
-        Reviews,
-        Signatures,
-    )
+from evolvable_store.storage.attestations import Attestations, Signatures, Verify
+from evolvable_store.storage.bindings import Bindings, HeldDirectories
+from evolvable_store.storage.connection import Connection
+from evolvable_store.storage.evidence import EvidenceLog
+from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
+from evolvable_store.storage.observations import Observations
+from evolvable_store.storage.proposals import Proposals, Reviews
+from evolvable_store.storage.protocol import ChannelState, MoveNote
+from evolvable_store.storage.release_channel import Channel, add_move, follow_policy
 
 _T = TypeVar("_T")
 
@@ -82,17 +69,17 @@ class SqliteStorage:
         self._write_lock = threading.RLock()
         # Which id a name has never changes, so it is looked up once.
         self._ids: dict[tuple[str, str, str], int] = {}
-        self.evidence: EvidenceLog = SqliteEvidence(self)
-        self.observations: Observations = SqliteObservations(self)
-        self.proposals: Proposals = SqliteProposals(self)
-        self.reviews: Reviews = SqliteReviews(self)
-        self.channel: Channel = SqliteChannel(self)
-        self.bindings: Bindings = SqliteBindings(self)
-        self.held: HeldDirectories = SqliteHeldDirectories(self)
-        self.attestations: Attestations = SqliteAttestations(self)
-        self.secrets: Secrets = SqliteSecrets(self)
-        self.purges: Purges = SqlitePurges(self)
-        self.maintenance: Maintenance = SqliteMaintenance(self)
+        self.evidence = EvidenceLog(self)
+        self.observations = Observations(self)
+        self.proposals = Proposals(self)
+        self.reviews = Reviews(self)
+        self.channel = Channel(self)
+        self.bindings = Bindings(self)
+        self.held = HeldDirectories(self)
+        self.attestations = Attestations(self)
+        self.secrets = Secrets(self)
+        self.purges = Purges(self)
+        self.maintenance = Maintenance(self)
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
@@ -115,7 +102,7 @@ class SqliteStorage:
         return self._access in ("read", "immutable")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator["Connection"]:
+    def reading(self) -> Iterator[Connection]:
         """Lends a connection for a few statements; SQLite's errors come out as ours."""
         try:
             connection = self._idle.pop()
@@ -133,7 +120,7 @@ class SqliteStorage:
                 connection.close()
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator["Connection"]:
+    def writing(self) -> Iterator[Connection]:
         """Lends the writing connection inside BEGIN IMMEDIATE ... COMMIT. Raises LibraryReadOnly, LibraryBusy."""
         if self.read_only:
             raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
@@ -181,16 +168,16 @@ class SqliteStorage:
             self._ids[(kind, scope, name)] = head.id
         return head
 
-    def signatures(self, key: str, verify: Verify) -> "Signatures":
-        return SqliteSignatures(self, key, verify)
+    def signatures(self, key: str, verify: Verify) -> Signatures:
+        return Signatures(self, key, verify)
 
-    def _each(self, make: Callable[[Any], _T], query: str, *values: Any) -> list[_T]:
+    def _each(self, make: Callable[..., _T], query: str, *values: Any) -> list[_T]:
         # The rows are converted inside: what cannot be converted is damage, and is reported as such.
         with self.reading() as db:
-            return [make(row) for row in db.execute(query, values).fetchall()]
+            return [make(*row) for row in db.execute(query, values).fetchall()]
 
     def resource_ids(self) -> list[int]:
-        return self._each(lambda row: int(row[0]), "SELECT id FROM resource")
+        return self._each(int, "SELECT id FROM resource")
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
         where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
@@ -201,11 +188,11 @@ class SqliteStorage:
         return {head.id: head for head in self._each(_as_head, query, json.dumps(list(ids)))}
 
     def version(self, resource: int, number: int) -> Version | None:
-        return next(iter(self._each(_as_version, f"{_VERSION} AND latest = ?", resource, number)), None)
+        return next(iter(self._each(Version, f"{_VERSION} AND latest = ?", resource, number)), None)
 
     def versions(self, resource: int, limit: int, below: int | None = None) -> list[Version]:
         query = f"{_VERSION} AND latest < ? ORDER BY latest DESC LIMIT ?"
-        return self._each(_as_version, query, resource, 2**40 if below is None else below, limit)
+        return self._each(Version, query, resource, 2**40 if below is None else below, limit)
 
     def manifest(self, resource: int, number: int) -> Manifest | None:
         with self.reading() as db:
@@ -256,7 +243,7 @@ class SqliteStorage:
 class SqliteWriter:
     """The Writer protocol over one open transaction."""
 
-    def __init__(self, connection: "Connection", path: Path, ids: dict[tuple[str, str, str], int]) -> None:
+    def __init__(self, connection: Connection, path: Path, ids: dict[tuple[str, str, str], int]) -> None:
         self.db, self._path, self._ids = connection, path, ids
         # Kept by the backend after the commit: a rollback takes back the ids that it made.
         self.found: dict[tuple[str, str, str], int] = {}
@@ -348,11 +335,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
+def _head(db: Connection, kind: Kind, scope: str, name: str, ids: dict[tuple[str, str, str], int]) -> Head | None:
     known = ids.get((kind, scope, name))
     if known is None:
         row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-        return _as_head(row) if row else None
+        return _as_head(*row) if row else None
     row = db.execute(_STATE, (known,)).fetchone()
     if row is None:
         raise ValueError(f"{kind} {name} is known, but not where it points")
@@ -360,7 +347,7 @@ def _head(db: "Connection", kind: Kind, scope: str, name: str, ids: dict[tuple[s
     return Head(known, kind, scope, name, after, latest, tree, hash_, frozen == 1, sequence)
 
 
-def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
+def _manifest(db: Connection, resource: int, number: int) -> Manifest | None:
     row = db.execute(_MANIFEST, (resource, number)).fetchone()
     if row is None:
         return None
@@ -370,7 +357,7 @@ def _manifest(db: "Connection", resource: int, number: int) -> Manifest | None:
     return manifest
 
 
-def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
+def _blob(db: Connection, sha256: str, path: Path) -> bytes | None:
     row = db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
     if row is None:
         return None
@@ -386,22 +373,19 @@ def _blob(db: "Connection", sha256: str, path: Path) -> bytes | None:
     return data
 
 
-def _as_head(row: Any) -> Head:
-    identity, kind, scope, name, version, latest, tree, hash_, frozen, sequence = row
+def _as_head(identity: int, kind: str, *rest: Any) -> Head:
+    scope, name, version, latest, tree, hash_, frozen, sequence = rest
     return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
 
 
-def _as_version(row: Any) -> Version:
-    return Version(*row)
+def _as_operation(
+    identity: int, at: str, actor: str, reason: str, session: str | None, evidence: str, undoes: str, *whose: Any
+) -> Operation:
+    principal, via, arrived = whose
+    said = tuple(json.loads(evidence or "[]")), tuple(json.loads(undoes or "[]"))
+    known = Principal(principal) if principal else None
+    return Operation(identity, Intent(at, Actor(actor), reason, session, *said, known, via or ""), bool(arrived))
 
 
-def _as_operation(row: Any) -> Operation:
-    evidence = tuple(json.loads(row[5])) if row[5] else ()
-    undoes = tuple(json.loads(row[6])) if row[6] else ()
-    principal = Principal(row[7]) if row[7] else None
-    intent = Intent(row[1], Actor(row[2]), row[3], row[4], evidence, undoes, principal, row[8] or "")
-    return Operation(row[0], intent, bool(row[9]))
-
-
-def _as_change(row: Any) -> Change:
-    return Change(row[0], row[1], Kind(row[2]), *row[3:7])
+def _as_change(sequence: int, operation: int, kind: str, *rest: Any) -> Change:
+    return Change(sequence, operation, Kind(kind), *rest)

@@ -26,8 +26,7 @@ from evolvable_store.objects import File, Files, Manifest, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import is_ignored
 from evolvable_store.resource import MEMORY_NAMES, USER_SCOPE, Kind, Ref, main_file, slugify
-from evolvable_store.storage.bindings import Binding, WatchedFolder
-from evolvable_store.storage.repositories import Bindings
+from evolvable_store.storage.bindings import Binding, Bindings, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
 from evolvable_store.workingcopy.atomic_dir import SINGLE

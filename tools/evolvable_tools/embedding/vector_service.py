@@ -19,9 +19,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from evolvable_store.errors import EvolvableError, LibraryError
+from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
-from evolvable_store.search.vector_store import DamagedVectors, TextRole, Vectors
+from evolvable_store.search.vector_store import TextRole, Vectors
 from evolvable_store.store import Store
 from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc, open_embedder
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
@@ -148,7 +148,7 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             keeper = VectorIndexer(store, vectors, embedder, spec, _say)
             _Office(home, spec, keeper, idle).open()
         return 0
-    except DamagedVectors as error:
+    except DamagedFile as error:
         _say(f"{vector_store.FILE} is damaged ({error}) and is rebuilt")
         vector_store.set_aside(home)
         return 0
@@ -242,7 +242,7 @@ class _Office:
                 _say(error.text)
                 self._ending.wait(1.0)
             except Exception as error:
-                if not isinstance(error, DamagedVectors):
+                if not isinstance(error, DamagedFile):
                     _say(traceback.format_exc())
                 self._failure = error
                 self._ending.set()

@@ -234,8 +234,8 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
     if not used:
         return "open", "never used"
     if helped.n < ENOUGH:
-        return "open", f"{helped.n} known {'end' if helped.n == 1 else 'ends'}, {ENOUGH} are needed"
-    return "open", f"nothing to compare with: {ENOUGH} known ends of anything else are needed"
+        return "open", f"{helped.n} rated {'use' if helped.n == 1 else 'uses'}, {ENOUGH} are needed"
+    return "open", f"nothing to compare with: {ENOUGH} rated uses of anything else are needed"
 
 
 def _parts(versions: list[Attempt]) -> list[VersionShare]:

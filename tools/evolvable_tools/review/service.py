@@ -25,8 +25,7 @@ from evolvable_store.review_queue import (
     take_session,
     waiting_sessions,
 )
-from evolvable_store.storage.proposals import Review, ReviewState, Spending
-from evolvable_store.storage.repositories import Reviews
+from evolvable_store.storage.proposals import Review, Reviews, ReviewState, Spending
 from evolvable_store.transaction import format_time
 from evolvable_tools.approval_policy import ApprovalPolicy
 from evolvable_tools.library import Caller, Library
@@ -233,7 +232,7 @@ def _went_on(library: Library, caller: Caller, settings: ReviewSettings, review:
         # The process that stored them may have been killed before it made them.
         _make_at_once(library, review, settings, json.loads(review.answer or "[]"))
         return _done(review, library)
-    packet = ReviewRequest.from_json(review.packet or "{}")
+    packet = ReviewRequest.from_json(review.request or "{}")
     if review.state is ReviewState.BEGUN:
         nothing = worth_thinking(packet)
         if nothing:

@@ -13,7 +13,7 @@ from evolvable_store.objects import File, Files, Manifest
 from evolvable_store.operation import Actor, Head, Principal
 from evolvable_store.paths import check_path
 from evolvable_store.resource import Ref
-from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Proposal
+from evolvable_store.storage.proposals import APPROVED, EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_store.validation import blocking_problems, find_problems
 from evolvable_tools.approval_policy import (
     check_change,
@@ -260,8 +260,8 @@ def propose(
     """
     if found is None:
         found = check_change(ref, files_at(library, ref, base), files, caller.actor)
-    proposals, at, said = library.store.backend.proposals, library.store.now(), library.redacted(reason)
-    return proposals.add(at, ref, base, files, said, caller.actor, caller.session, dump_scan(found))
+    draft = Draft(ref, base, files, library.redacted(reason), findings=dump_scan(found))
+    return library.store.backend.proposals.add(library.store.now(), caller.actor, caller.session, draft)
 
 
 def revert_or_propose(

@@ -10,8 +10,7 @@ from evolvable_store.errors import InvalidArgument, NoSuchVersion, Refused
 from evolvable_store.objects import Manifest
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.protocol import ChannelState, MoveNote, ReleasePolicy
-from evolvable_store.storage.release_channel import ChannelEntry, ChannelMove, Placement
-from evolvable_store.storage.repositories import Channel
+from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelMove, Placement
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.secret_leaks import check_may_leave
 from evolvable_tools.verbs.host_catalog import HostCatalog
