@@ -19,8 +19,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 from evolvable_tools.evolve.trials.trial import trial_fields
 
 TRIALS, MOST = 10_000, 2.0

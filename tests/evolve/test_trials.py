@@ -16,16 +16,21 @@ from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.run_config import SpendLimit
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import BudgetSpent, PriceUnknown, RunBudget
-from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner
-from evolvable_tools.evolve.trials.scheduler import (
+from evolvable_tools.evolve.trials.budget import (
+    BudgetSpent,
     ConcurrencyLimit,
+    PriceUnknown,
+    RunBudget,
+    make_concurrency_limit,
+)
+from evolvable_tools.evolve.trials.measurement import (
     TrialRequest,
+    TrialRunner,
     TrialSettings,
     TrialsFailing,
     interleave,
-    make_concurrency_limit,
 )
 
 CHANGED = program("changed")

@@ -5,20 +5,20 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.statistics.paired_tests import POWER, alpha_for_look, detectable_gain
 from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
-from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
     TaskSetIssue,
     calibrate_scorers,
     format_ids,
     format_tasks,
+    note,
+    refuse,
+    warn,
 )
-from evolvable_tools.sandbox import Sandbox
 
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
 _LONG = 20  # characters of an answer that do not stand in a file by chance
@@ -49,16 +49,14 @@ def _find_equal(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         splits = sorted({task.split for task in group})
         if len({task.expected for task in group}) > 1:
             text = f"{format_tasks(ids)} ask the same and expect different answers."
-            yield TaskSetIssue(
-                IssueLevel.REFUSE, "contradiction", text, "Say in the prompts what tells them apart.", ids
-            )
+            yield refuse("contradiction", text, "Say in the prompts what tells them apart.", ids)
         elif len(splits) > 1:
             text = f"{format_tasks(ids)} are the same task in {' and '.join(splits)}."
             hint = "Keep one of them: what was learned from one would be tested on the other."
-            yield TaskSetIssue(IssueLevel.REFUSE, "duplicate", text, hint, ids)
+            yield refuse("duplicate", text, hint, ids)
         elif len(group) > 1:
             text = f"{format_tasks(ids)} are the same task; they count as several and say no more than one."
-            yield TaskSetIssue(IssueLevel.WARN, "duplicate", text, "Keep one of them.", ids)
+            yield warn("duplicate", text, "Keep one of them.", ids)
 
 
 def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -71,9 +69,7 @@ def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
             text = (
                 f"The workspace of task {task.id} holds that of {format_tasks(ids)}, which {task.split} must not see."
             )
-            yield TaskSetIssue(
-                IssueLevel.REFUSE, "workspace-within", text, "Give each a folder beside the others.", ids
-            )
+            yield refuse("workspace-within", text, "Give each a folder beside the others.", ids)
 
 
 def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -88,11 +84,11 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     if told:
         text = f"The expected answer lies in the workspace of {format_tasks(told)}."
         hint = "Take it out of the folder that `files` names: the program could simply read it."
-        yield TaskSetIssue(IssueLevel.REFUSE, "answer-in-files", text, hint, tuple(told))
+        yield refuse("answer-in-files", text, hint, tuple(told))
     if word_for_word:
         text = f"The expected answer stands word for word in a file of {format_tasks(word_for_word)}."
         hint = "That is as it should be where something is to be found in a text; else take it out."
-        yield TaskSetIssue(IssueLevel.NOTE, "answer-in-files", text, hint, tuple(word_for_word))
+        yield note("answer-in-files", text, hint, tuple(word_for_word))
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
@@ -112,9 +108,7 @@ def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     _, count = Counter(answers).most_common(1)[0]
     if count / len(answers) >= _COMMON:
         text = f"The same answer is expected by {count} of {len(answers)} tasks: giving it always scores as much."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "one-answer", text, "Mix the answers, or read every score with that in mind."
-        )
+        yield warn("one-answer", text, "Mix the answers, or read every score with that in mind.")
 
 
 def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -122,7 +116,7 @@ def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
     if ids:
         text = f"{len(ids)} tasks of val and test are synthetic: a verdict is about such tasks."
-        yield TaskSetIssue(IssueLevel.WARN, "synthetic", text, "Tasks from real work say more.", tuple(ids))
+        yield warn("synthetic", text, "Tasks from real work say more.", tuple(ids))
 
 
 def count_by_split(taskset: TaskSet) -> dict[str, int]:
@@ -175,28 +169,17 @@ async def check_taskset(
     taskset: TaskSet,
     *,
     looks: int = 0,
-    judge: JudgeScorer | None = None,
-    environment: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
-    registered: Mapping[str, RegisteredScorer] | None = None,
-    hidden: Sequence[Path] = (),
+    scoring: TaskSetScorer | None = None,
 ) -> TaskSetCheck:
     """Return what is wrong with a task set, and what difference it could show.
 
-    Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
-    a scorer's process gets, by default ours. sandbox: what command scorers and setup commands run in. registered: the
-    scorers that its tasks name. hidden: folders that setup commands do not see there.
+    Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
+    and setup commands run with.
     """
     smallest = detectable_gain(len(taskset.of(Split.TEST)), look=looks + 1)
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
-    commands = {name: one.argv for name, one in (registered or {}).items()}
-    remarks += await calibrate_scorers(
-        taskset, judge=judge, environment=environment, sandbox=sandbox, registered=commands, hidden=hidden
-    )
+    remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
     remarks += _check_power(taskset, smallest, looks)
-    scorers: dict[str, int] = {}
-    for task in taskset.tasks:
-        scorers[task.scorer.type] = scorers.get(task.scorer.type, 0) + 1
     order = list(IssueLevel)
     return TaskSetCheck(
         name=taskset.name,
@@ -206,7 +189,7 @@ async def check_taskset(
         exploratory=_exploratory(taskset) or smallest is None,
         sizes=count_by_split(taskset),
         categories=count_by_category(taskset.tasks),
-        scorers=scorers,
+        scorers=dict(Counter(task.scorer.type for task in taskset.tasks)),
         detectable=smallest,
         looks=looks,
         remarks=sorted(remarks, key=lambda remark: order.index(remark.level)),
@@ -221,10 +204,10 @@ def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     for split, why in ((Split.TRAIN, "nothing can be learned from"), (Split.VAL, "nothing chooses among candidates")):
         if not taskset.of(split):
             hint = f'Add tasks, or set "split": "{split}" on some; `evolvable taskset split` deals them out.'
-            yield TaskSetIssue(IssueLevel.REFUSE, "no-tasks", f"There are no tasks in {split}: {why}.", hint)
+            yield refuse("no-tasks", f"There are no tasks in {split}: {why}.", hint)
     if 0 < len(taskset.of(Split.VAL)) < MIN_VAL_TASKS:
         text = f"With {len(taskset.of(Split.VAL))} tasks in val the choice among candidates is mostly chance."
-        yield TaskSetIssue(IssueLevel.WARN, "small-val", text, "40 are a good beginning.")
+        yield warn("small-val", text, "40 are a good beginning.")
 
 
 def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -232,13 +215,11 @@ def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     single = [name for name, row in table.items() if sum(row.values()) == 1]
     if single and len(table) > 1:
         text = f"Categories of a single task: {format_ids(single)}. They cannot be both learned from and tested."
-        yield TaskSetIssue(IssueLevel.WARN, "rare-category", text, "Put them into a larger category.")
+        yield warn("rare-category", text, "Put them into a larger category.")
     for split in Split:
         without = [name for name, row in table.items() if not row[split] and sum(row.values()) > 1]
         if without and taskset.of(split):
-            yield TaskSetIssue(
-                IssueLevel.NOTE, "category-missing", f"{split} has no task of category {format_ids(without)}."
-            )
+            yield note("category-missing", f"{split} has no task of category {format_ids(without)}.")
 
 
 def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterator[TaskSetIssue]:
@@ -247,22 +228,20 @@ def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterat
         times = "once" if looks == 1 else f"{looks} times"
         alpha = alpha_for_look(looks + 1)
         text = f"This test was looked at {times} before; the next look has to pass at p <= {alpha:.4f}."
-        yield TaskSetIssue(IssueLevel.WARN, "looked-at", text, "A fresh test gives its power back.")
+        yield warn("looked-at", text, "A fresh test gives its power back.")
     if _exploratory(taskset):
         what = f"With {len(taskset.tasks)} tasks" if n else "Without a test"
         text = f"{what} a run is exploratory: it can find ideas, and nothing is promoted."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "exploratory", text, "160 tasks give 40 to learn from, 40 to choose by, and 80 to test."
-        )
+        yield warn("exploratory", text, "160 tasks give 40 to learn from, 40 to choose by, and 80 to test.")
     elif smallest is None:
         text = f"{n} test tasks would show no gain, however large, in {POWER:.0%} of runs."
-        yield TaskSetIssue(IssueLevel.WARN, "too-small", text, "Add tests: 100 are a good number.")
+        yield warn("too-small", text, "Add tests: 100 are a good number.")
     else:
-        level = IssueLevel.WARN if smallest > MAX_DETECTABLE else IssueLevel.NOTE
         text = (
             f"{n} test tasks find a true gain of {smallest * 100:.0f} points or more in {POWER:.0%} of runs; a smaller"
             " one will mostly end as NOT SUPPORTED, however real it is."
         )
-        yield TaskSetIssue(
-            level, "detectable", text, "More tests find smaller gains." if level is IssueLevel.WARN else ""
-        )
+        if smallest > MAX_DETECTABLE:
+            yield warn("detectable", text, "More tests find smaller gains.")
+        else:
+            yield note("detectable", text)

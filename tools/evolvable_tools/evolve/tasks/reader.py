@@ -10,7 +10,7 @@ from typing import Any
 
 from evolvable_store.errors import InvalidResource
 from evolvable_store.paths import path_problem
-from evolvable_tools.evolve.scorers.registry import argument_problem
+from evolvable_tools.evolve.scorers.registry import argument_problem, parse_strict_json
 from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
 
 AUTO_SPLIT = "auto"
@@ -186,15 +186,6 @@ def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | No
 def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
     """Return the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
     return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
-
-
-def parse_strict_json(text: str) -> Any:
-    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
-
-    def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 def holds_task(path: str) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.base import CommandHost, Executor
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
 from evolvable_tools.evolve.trials.trial import (
@@ -353,7 +353,7 @@ class RayBackend:
             self._put(f"files {files}", dict(job.files)),
             job.task,
             job.repeat,
-            job.environment,
+            job.host,
             job.patience,
         )
         self._running[ticket] = reference
@@ -413,12 +413,12 @@ def _run_on_node(
     files: Mapping[str, bytes],
     task: Task,
     repeat: int,
-    environment: Mapping[str, str] | None,
+    host: CommandHost,
     patience: float,
 ) -> TrialAttempt:
     """Run on a node: one attempt, in a workspace there."""
     executor, scoring = judging
-    job = TrialJob(executor, scoring, task, program, repeat, files, environment=environment, patience=patience)
+    job = TrialJob(executor, scoring, task, program, repeat, files, patience=patience, host=host)
     return asyncio.run(_interruptible(job))
 
 

@@ -8,14 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import Executor, open_workspace
+from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
-from evolvable_tools.sandbox import Sandbox
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -47,7 +46,7 @@ class TrialJob:
 
     scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
     made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
-    executor is given up. sandbox: what the task's setup runs in, hidden: folders that it does not see there.
+    executor is given up. host: what the task's setup runs with.
     """
 
     executor: Executor
@@ -57,10 +56,8 @@ class TrialJob:
     repeat: int
     files: Mapping[str, bytes] = field(default_factory=dict)
     place: Path | None = None
-    environment: Mapping[str, str] | None = None
     patience: float = 60.0
-    sandbox: Sandbox | None = None
-    hidden: tuple[Path, ...] = ()
+    host: CommandHost = UNCONFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +85,7 @@ def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
 async def run_job(job: TrialJob) -> TrialAttempt:
     """Run a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
     try:
-        made = open_workspace(
-            job.task,
-            job.files,
-            place=job.place,
-            environment=job.environment,
-            sandbox=job.sandbox,
-            hidden=job.hidden,
-        )
-        async with made as work:
+        async with open_workspace(job.task, job.files, host=job.host, place=job.place) as work:
             rollout = await _run_executor(job, work)
             if isinstance(rollout, str):
                 return infrastructure_error(rollout, lost=True)
@@ -326,23 +315,26 @@ class TrialCache:
     failed: dict[tuple[str, str], tuple[int, Trial]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def take_in(self, records: Iterable[LedgerRecord]) -> None:
-        """Add what these records say, in their order."""
+    @classmethod
+    def from_records(cls, records: Iterable[LedgerRecord]) -> Self:
+        """Return what these records say, in their order."""
+        cache = cls()
         for record in records:
             if record["type"] == "trial":
-                self.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
+                cache.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
             elif record["type"] == BROKEN_BATCH:
-                self.broke(record["batch"])
+                cache.broke(record["batch"])
+        return cache
 
     def broke(self, batch: str) -> None:
         """Forget what infrastructure spoiled in a batch."""
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
-        spoiled = [
-            place for place, one in self.ended.items() if place[0] == batch and one.outcome is TrialOutcome.INFRA_ERROR
-        ]
-        for place in spoiled:
-            del self.ended[place]
+        self.ended = {
+            place: one
+            for place, one in self.ended.items()
+            if place[0] != batch or one.outcome is not TrialOutcome.INFRA_ERROR
+        }
 
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
         """Add one trial of a batch. final: it is not tried again, whatever it came to."""
