@@ -20,7 +20,7 @@ from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
 from evolvable_tools.evolve.executors.base import named_files
 from evolvable_tools.evolve.task import Split, SplitRatios, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, read_taskset
+from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, is_unassigned, read_taskset, task_folders
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import NamedCommands
 from evolvable_tools.trust import Trust, trust_levels
@@ -298,20 +298,14 @@ def _unassigned_splits(taskset: TaskSet) -> "list[tuple[str, Split]]":
     if LINES in taskset.files:
         text = taskset.files[LINES].decode("utf-8-sig")
         records = [json.loads(line) for line in text.split("\n") if line.strip()]
-        return [(record["id"], splits[record["id"]]) for record in records if _is_unassigned(record)]
+        return [(record["id"], splits[record["id"]]) for record in records if is_unassigned(record)]
     found = []
-    for name in sorted(
-        {path.split("/")[1] for path in taskset.files if path.startswith(FOLDER) and path.count("/") >= 2}
-    ):
+    for name in task_folders(taskset.files):
         path = f"{FOLDER}{name}/{_RECORD}"
         record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
-        if _is_unassigned(record):
+        if is_unassigned(record):
             found.append((f"{FOLDER}{name}", splits[record.get("id", name)]))
     return found
-
-
-def _is_unassigned(record: Mapping[str, object]) -> bool:
-    return record.get("split", "auto") == "auto"
 
 
 def _render_line(line: str, open_: Mapping[str, Split]) -> str:

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from evolvable_tools.evolve.executors.base import WorkspaceError, open_workspace
@@ -42,9 +44,19 @@ class TaskSetIssue:
     tasks: tuple[str, ...] = ()
 
 
-refuse = partial(TaskSetIssue, IssueLevel.REFUSE)
-warn = partial(TaskSetIssue, IssueLevel.WARN)
-note = partial(TaskSetIssue, IssueLevel.NOTE)
+@cache
+def _issue_texts() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("issues.toml").read_text(encoding="utf-8"))
+
+
+def make_issue(name: str, tasks: Sequence[str] = (), /, **values: object) -> TaskSetIssue:
+    """Return the issue of this name in issues.toml, about these tasks. values: for the other words in its texts."""
+    entry = _issue_texts()[name]
+    values["tasks"] = format_tasks(tasks) if tasks else ""
+    text, hint = (entry.get(part, "").format(**values) for part in ("text", "hint"))
+    return TaskSetIssue(
+        IssueLevel(entry["level"]), entry.get("rule", name), text[0].upper() + text[1:], hint, tuple(tasks)
+    )
 
 
 def format_ids(ids: Sequence[str]) -> str:
@@ -228,44 +240,27 @@ async def _accepts_guesses(task: Task) -> bool:
 def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> Iterator[TaskSetIssue]:
     kind = own[0].scorer.type
     for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
-        yield refuse("scorer-trouble", f"The scorer of task {id_} fails: {why}", tasks=(id_,))
-    for rule, ids, text in (
-        ("scorer-unsteady", seen.unsteady, "scores the same output twice in two ways for"),
-        ("good-not-1", seen.good_low, "gives a known good answer less than 1 for"),
-        ("bad-is-1", seen.bad_high, "gives a known bad answer 1 for"),
-    ):
-        if unique := tuple(dict.fromkeys(ids)):
-            hint = "Fix the scorer or the expected answer: no difference it measures would mean anything."
-            yield refuse(rule, f"The scorer {kind} {text} {format_tasks(unique)}.", hint, unique)
+        yield make_issue("scorer-trouble", [id_], why=why)
+    found = {"scorer-unsteady": seen.unsteady, "good-not-1": seen.good_low, "bad-is-1": seen.bad_high}
+    for rule, ids in found.items():
+        if ids:
+            yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
     if not seen.trouble and not (seen.good and seen.bad):
-        side = "good" if not seen.good else "bad"
-        example = f'"scorer": {{"type": "{kind}", "args": {{..., "{side}": ["..."]}}}}'
-        hint = f"Give one of its tasks such an answer: {example}."
-        yield refuse("no-known", f"No {side} answer is known for the scorer {name}.", hint)
+        yield make_issue("no-known", side="bad" if seen.good else "good", name=name, kind=kind)
     patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
     if seen.shapes and all(seen.shapes):
-        text = f"All checks of the scorer {name} look at the shape of an answer, none at whether it is right."
-        yield warn("shape-only", text, "A program would learn the shape; add a check of the outcome.")
+        yield make_issue("shape-only", name=name)
     elif kind == "regex" and len(own) > 1 and len(patterns) == 1:
-        text = f"The same pattern judges {len(own)} different tasks, so it looks at the shape of an answer alone."
-        yield warn("shape-only", text, "Give each task a pattern of its own answer.")
+        yield make_issue("one-pattern", count=len(own))
     if seen.guessed:
-        text = f"A list of guesses with the right answer in it passes for {format_tasks(seen.guessed)}."
-        yield warn("guesses-pass", text, "numeric_strict takes one answer.", tuple(seen.guessed))
+        yield make_issue("guesses-pass", seen.guessed)
 
 
 def _judge_issues(own: Sequence[Task], judge: JudgeScorer | None) -> Iterator[TaskSetIssue]:
     counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
-    short = [side for side, count in counts.items() if count < MIN_KNOWN_ANSWERS]
-    if short:
-        text = f"The judge of {format_tasks([task.id for task in own])} cannot be calibrated: too few known answers."
-        hint = f"Give its tasks at least {MIN_KNOWN_ANSWERS} each of good and bad answers, in the scorer's args."
-        yield refuse("judge-uncalibrated", text, hint)
+    judged = format_tasks([task.id for task in own])
+    if min(counts.values()) < MIN_KNOWN_ANSWERS:
+        yield make_issue("judge-uncalibrated", judged=judged, least=MIN_KNOWN_ANSWERS)
     elif judge is None:
         asked = {side: min(MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
-        text = (
-            f"{format_tasks([task.id for task in own])} need a judge. Before a run spends anything else it is asked"
-            f" about {asked['good']} good and {asked['bad']} bad answers that are known, and has to be right on"
-            f" {MIN_AGREEMENT:.0%} of each side; else the run is refused."
-        )
-        yield note("judge", text[0].upper() + text[1:])
+        yield make_issue("judge", judged=judged, agreement=MIN_AGREEMENT, **asked)
