@@ -58,7 +58,7 @@ def write(path: Path, requests: list[TrialRequest]) -> None:
     with Ledger.open(path, durable=False) as ledger:
         trials = TrialRunner(executor, ledger, scoring=Nobody())
         for program, task, repeat in requests:
-            key = trials.key(program, task, repeat)
+            key = trials.key(program.digest, task, repeat)
             output, trace = ("".join(rng.choices("abcdefghij \n", k=size)) for size in (400, 800))
             trial = Trial(
                 key, task.id, program.digest, repeat, TrialOutcome.PASS, 1.0, usage, 1.5, output, trace, "well done"

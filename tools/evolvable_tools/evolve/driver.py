@@ -158,7 +158,6 @@ def _runner_factory(
     throttle = make_concurrency_limit(parts.settings.concurrency)
     settings = TrialSettings(
         folder.workspaces,
-        "",
         parts.settings.fail_below,
         BACKOFF,
         breaker=MAX_FAILED_ATTEMPTS,

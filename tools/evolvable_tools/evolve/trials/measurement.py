@@ -8,14 +8,15 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, remove_stale_workspaces
-from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
+from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, task_fixtures
 from evolvable_tools.evolve.trials.budget import ConcurrencyLimit, PriceUnknown, Reservation, RunBudget
@@ -85,15 +86,14 @@ missing."""
 class TrialSettings:
     """How trials are run.
 
-    folder: where workspaces are made, for this alone; what a killed process left there is removed. image: names the
-    environment that the executor runs in. passes: the score from which on a trial passes. backoff: seconds before
-    each retry of an infrastructure error. upper, wall: the least that is reserved for one trial; it grows to the most
-    that one took. patience: seconds beyond a task's time after which an executor is given up. breaker: attempts in a
-    row that infrastructure may spoil before a batch is given up; None: any number. host: what setup commands run with.
+    folder: where workspaces are made, for this alone; what a killed process left there is removed. passes: the score
+    from which on a trial passes. backoff: seconds before each retry of an infrastructure error. upper, wall: the least
+    that is reserved for one trial; it grows to the most that one took. patience: seconds beyond a task's time after
+    which an executor is given up. breaker: attempts in a row that infrastructure may spoil before a batch is given up;
+    None: any number. host: what setup commands run with.
     """
 
     folder: Path | None = None
-    image: str = ""
     passes: float = 1.0
     backoff: Sequence[float] = BACKOFF
     upper: ModelUsage = ModelUsage()
@@ -105,9 +105,11 @@ class TrialSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
+    """A trial under way. began: see ConcurrencyLimit. in_flight: how many were under way with it."""
+
     work: PendingTrial
     reservation: Reservation
-    era: int
+    began: int
     in_flight: int
 
 
@@ -151,7 +153,7 @@ class TrialBatch:
     def _start(self) -> float:
         """Start what may start now; returns in how many seconds more may, inf when something must end first."""
         runner = self._runner
-        starting: list[tuple[PendingTrial, Reservation, int]] = []
+        starting: list[_Flight] = []
         upper, wall = runner.budget.upper(runner.settings.upper, runner.settings.wall)
         try:
             while True:
@@ -165,16 +167,16 @@ class TrialBatch:
                 if reservation is None:
                     pause = math.inf
                     break
-                starting.append((self._next(), reservation, len(self._flying) + len(starting) + 1))
-            self._write_started(starting)
+                in_flight = len(self._flying) + len(starting) + 1
+                starting.append(_Flight(self._next(), reservation, runner.throttle.began(), in_flight))
+            if starting:
+                runner.ledger.append_all(("started", self._started_fields(flight)) for flight in starting)
             while starting:
-                work, reservation, in_flight = starting[0]
-                ticket = runner.backend.submit(runner.make_job(work))
-                self._flying[ticket] = _Flight(work, reservation, runner.throttle.began(), in_flight)
+                self._flying[runner.backend.submit(runner.make_job(starting[0].work))] = starting[0]
                 starting.pop(0)
         except BaseException:
-            for _, reservation, _ in starting:
-                runner.budget.release(reservation)
+            for flight in starting:
+                runner.budget.release(flight.reservation)
             raise
         return pause
 
@@ -199,24 +201,17 @@ class TrialBatch:
                 return again
         return self._waiting.popleft()
 
-    def _write_started(self, starting: Sequence[tuple[PendingTrial, Reservation, int]]) -> None:
-        if not starting:
-            return
-        self._runner.ledger.append_all(
-            (
-                "started",
-                {
-                    "key": work.key,
-                    "batch": self._name,
-                    "task": work.task.id,
-                    "program": work.program.digest,
-                    "repeat": work.repeat,
-                    "attempt": work.attempt,
-                    "reserved": {name: getattr(reservation.upper, name) for name in ModelUsage.__slots__},
-                },
-            )
-            for work, reservation, _ in starting
-        )
+    def _started_fields(self, flight: _Flight) -> dict[str, Any]:
+        work = flight.work
+        return {
+            "key": work.key,
+            "batch": self._name,
+            "task": work.task.id,
+            "program": work.program.digest,
+            "repeat": work.repeat,
+            "attempt": work.attempt,
+            "reserved": asdict(flight.reservation.upper),
+        }
 
     def _take_in(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
         """Settle what has ended, writes it down, and puts what is tried again back into the queue."""
@@ -226,39 +221,26 @@ class TrialBatch:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
         ended = [(self._flying[ticket], attempt) for ticket, attempt in done]
         trials = [flight.work.to_trial(attempt, runner.settings.passes) for flight, attempt in ended]
-        elapsed = runner.budget.elapsed
+        about = {"batch": self._name, "elapsed": runner.budget.elapsed}
         runner.ledger.append_all(
-            (
-                "trial",
-                trial_fields(
-                    trial,
-                    attempt,
-                    batch=self._name,
-                    attempt=flight.work.attempt,
-                    in_flight=flight.in_flight,
-                    elapsed=elapsed,
-                    lost=attempt.lost,
-                    final=attempt.final,
-                ),
-            )
+            ("trial", trial_fields(trial, attempt, attempt=flight.work.attempt, in_flight=flight.in_flight, **about))
             for trial, (flight, attempt) in zip(trials, ended, strict=True)
         )
         for (ticket, attempt), trial in zip(done, trials, strict=True):
             flight = self._flying.pop(ticket)
             runner.budget.settle(flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost)
             runner.budget.learn(trial.usage, trial.wall, trial.judging)
-            runner.throttle.ended(flight.era, attempt.rollout.retry_after)
+            runner.throttle.ended(flight.began, attempt.rollout.retry_after)
             runner.known.add(self._name, trial, attempt.final)
             spoiled = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
-            if spoiled and flight.work.attempt < len(runner.settings.backoff):
+            again = spoiled and flight.work.attempt < len(runner.settings.backoff)
+            if again:
                 wait = max(runner.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0)
-                again = replace(flight.work, attempt=flight.work.attempt + 1, not_before=runner.clock() + wait)
-                self._again.append(again)
-                last = False
+                not_before = runner.clock() + wait
+                self._again.append(replace(flight.work, attempt=flight.work.attempt + 1, not_before=not_before))
             else:
                 self._ended[trial.key] = trial
-                last = True
-            self._count(trial, last or attempt.rollout.retry_after is None)
+            self._count(trial, not again or attempt.rollout.retry_after is None)
 
     def _count(self, trial: Trial, counts: bool) -> None:
         """Count what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last
@@ -271,12 +253,8 @@ class TrialBatch:
             self._why = trial.detail
 
     def _check_breaker(self) -> None:
-        runner = self._runner
-        if (
-            runner.settings.breaker is None
-            or self._spoiled < runner.settings.breaker
-            or self._name in runner.known.broken
-        ):
+        runner, most = self._runner, self._runner.settings.breaker
+        if most is None or self._spoiled < most or self._name in runner.known.broken:
             return
         runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
         runner.known.broke(self._name)
@@ -297,10 +275,10 @@ def _mark_tampered(attempt: TrialAttempt, why: str) -> TrialAttempt:
 class TrialRunner:
     """Runs trials of one executor into one ledger.
 
-    files: those of the task set. scoring: by default as each task says, with all these files. known: records of other
-    ledgers whose counted trials need not be run again. budget, throttle, backend: may be shared; by default no limit,
-    four to sixteen at once, and tasks of this process. intact: asked whenever something ends; says why it is worth
-    nothing, as tasks or scorers were changed meanwhile, or ''. Such trials are TAMPERED.
+    files: those of the task set. scoring: by default as each task says, with all these files. budget, throttle,
+    backend: may be shared; by default no limit, four to sixteen at once, and tasks of this process. intact: asked
+    whenever something ends; says why it is worth nothing, as tasks or scorers were changed meanwhile, or ''. Such
+    trials are TAMPERED.
     """
 
     def __init__(
@@ -310,7 +288,6 @@ class TrialRunner:
         *,
         files: Mapping[str, bytes] | None = None,
         scoring: TrialScorer | None = None,
-        known: Iterable[LedgerRecord] = (),
         budget: RunBudget | None = None,
         throttle: ConcurrencyLimit | None = None,
         backend: TrialBackend | None = None,
@@ -326,7 +303,7 @@ class TrialRunner:
         self._scoring = scoring or TaskSetScorer(self._files, self.settings.host)
         self.throttle, self.backend = throttle or ConcurrencyLimit(clock=clock), backend or AsyncioBackend()
         self.clock, self.intact = clock, intact
-        self.known, self._elsewhere = TrialCache.from_records(ledger.records), TrialCache.from_records(known)
+        self.known = TrialCache.from_records(ledger.records)
         self._turn = asyncio.Lock()
         self._scorers: dict[str, str] = {}
         if self.settings.folder is not None:
@@ -348,39 +325,31 @@ class TrialRunner:
         async with self._turn:
             with self.budget.running():
                 programs = {id(one): one.digest for one in {id(one): one for one, _, _ in requests}.values()}
-                keys = [self._key(programs[id(program)], task, repeat) for program, task, repeat in requests]
-                found = self._found(requests, keys, batch)
+                keys = [self.key(programs[id(program)], task, repeat) for program, task, repeat in requests]
+                found = self._found(keys, batch)
                 work = self._work(requests, keys, found, batch)
                 if work:
                     found |= await TrialBatch(batch or "", work, self).run()
         passes = self.settings.passes
         return [_as_requested(found[key], request, passes) for key, request in zip(keys, requests, strict=True)]
 
-    def key(self, program: Program, task: Task, repeat: int) -> str:
-        """Return the key of a trial: equal keys are the same trial."""
-        return self._key(program.digest, task, repeat)
-
-    def _key(self, program: str, task: Task, repeat: int) -> str:
+    def key(self, program: str, task: Task, repeat: int) -> str:
+        """Return the key of a trial: equal keys are the same trial. program: its digest."""
         scorer = self._scorers.get(task.digest)
         if scorer is None:
             scorer = self._scorers[task.digest] = self._scoring.digest(task)
-        return trial_key(program, task.digest, scorer, self.executor.fingerprint, self.settings.image, repeat)
+        return trial_key(program, task.digest, scorer, self.executor.fingerprint, repeat)
 
-    def _found(self, requests: Sequence[TrialRequest], keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
-        """Return what need not be run. What a named batch has from elsewhere is written down as its own."""
+    def _found(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
+        """Return what need not be run. What a named batch has from another is written down as its own."""
         found: dict[str, Trial] = {}
         taken: list[Trial] = []
-        for key, (_, task, _) in zip(keys, requests, strict=True):
-            if key in found:
-                continue
+        for key in dict.fromkeys(keys):
             trial = None if batch is None else self._of_batch(batch, key)
             if trial is None and (counted := self.known.counted.get(key)):
                 trial = replace(counted, cached=True)
                 if batch is not None:
                     taken.append(strip_texts(trial))
-            elif trial is None and (counted := self._elsewhere.counted.get(key)):
-                trial = replace(counted, cached=True, task=task.id)
-                taken.append(trial)
             if trial is not None:
                 found[key] = trial
         self.ledger.append_all(("trial", trial_fields(trial, None, batch=batch or "")) for trial in taken)

@@ -3,8 +3,9 @@
 import asyncio
 import copyreg
 import hashlib
+import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -176,14 +177,16 @@ class AsyncioBackend:
     """The default. An executor that computes without awaiting holds up all others; give those processes."""
 
     def __init__(self) -> None:
-        self._running: dict[str, asyncio.Task[FinishedJob]] = {}
-        self._numbers = 0
+        self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
+        self._numbers = itertools.count(1)
 
     def submit(self, job: TrialJob) -> str:
         """Start a job and return its ticket."""
-        self._numbers += 1
-        ticket = str(self._numbers)
-        self._running[ticket] = asyncio.create_task(_run_ticket(ticket, job))
+        return self._start(_run_cancellable(job))
+
+    def _start(self, running: Coroutine[Any, Any, TrialAttempt]) -> str:
+        ticket = str(next(self._numbers))
+        self._running[ticket] = asyncio.create_task(running)
         return ticket
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
@@ -192,10 +195,10 @@ class AsyncioBackend:
             return []
         await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         ended = [ticket for ticket, task in self._running.items() if task.done()]
-        return [self._running.pop(ticket).result() for ticket in ended]
+        return [(ticket, self._running.pop(ticket).result()) for ticket in ended]
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stop these jobs and wait until their workspaces are gone."""
+        """Stop these jobs and wait until they have ended, their workspaces with them."""
         tasks = [self._running.pop(ticket) for ticket in tickets if ticket in self._running]
         for task in tasks:
             task.cancel()
@@ -206,14 +209,14 @@ class AsyncioBackend:
         await self.cancel(list(self._running))
 
 
-async def _run_ticket(ticket: str, job: TrialJob) -> FinishedJob:
+async def _run_cancellable(job: TrialJob) -> TrialAttempt:
     try:
-        return ticket, await run_job(job)
+        return await run_job(job)
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             raise
-        return ticket, infrastructure_error("the executor cancelled itself", lost=True)
+        return infrastructure_error("the executor cancelled itself", lost=True)
 
 
 MAX_TRIAL_TEXT = 100_000
@@ -223,11 +226,12 @@ BROKEN_BATCH = "broken"
 """The type of the record of a batch that was given up, as nothing in it came to anything."""
 
 
-def trial_key(program: str, task: str, scorer: str, executor: str, image: str, repeat: int) -> str:
+def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
     """Return the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
-    fingerprint, the environment's image, and which repeat.
+    fingerprint, and which repeat.
     """
-    return hashlib.sha256(json.dumps([program, task, scorer, executor, image, repeat]).encode()).hexdigest()
+    # The empty text keeps the keys of older ledgers.
+    return hashlib.sha256(json.dumps([program, task, scorer, executor, "", repeat]).encode()).hexdigest()
 
 
 def _shorten_text(text: str) -> str:
@@ -268,22 +272,19 @@ def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttem
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
     """Return the fields of the record of a trial; `about` are those of the record itself."""
     written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
-    written["usage"] = _usage_fields(trial.usage)
+    written["usage"] = asdict(trial.usage)
     del written["judging"]
     if trial.judging != ModelUsage():
-        written["judging"] = _usage_fields(trial.judging)
-    score = attempt.score if attempt else None
-    if score:
+        written["judging"] = asdict(trial.judging)
+    if attempt:
+        about |= {"lost": attempt.lost, "final": attempt.final}
+    if score := attempt.score if attempt else None:
         about |= {
             "evidence": _shorten_text(score.evidence),
             "checks": [asdict(check) for check in score.checks],
             "metrics": dict(score.metrics),
         }
     return {**about, "trial": written}
-
-
-def _usage_fields(usage: ModelUsage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in ModelUsage.__slots__}
 
 
 def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
@@ -293,12 +294,9 @@ def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
 
 def parse_trial(written: Mapping[str, Any]) -> Trial:
     """Return the trial that a record holds."""
-    fields = dict(written)
-    fields["outcome"] = TrialOutcome(fields["outcome"])
-    fields["usage"] = ModelUsage(**fields["usage"])
-    fields["judging"] = judging_usage(written)
-    fields["read"] = tuple(fields["read"])
-    return Trial(**fields)
+    outcome, usage = TrialOutcome(written["outcome"]), ModelUsage(**written["usage"])
+    parsed = {"outcome": outcome, "usage": usage, "judging": judging_usage(written), "read": tuple(written["read"])}
+    return Trial(**{**written, **parsed})
 
 
 @dataclass
