@@ -19,8 +19,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger
 from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 from evolvable_tools.evolve.trials.trial import trial_fields
 
 TRIALS, MOST = 10_000, 2.0
@@ -59,7 +58,7 @@ def write(path: Path, requests: list[TrialRequest]) -> None:
     with Ledger.open(path, durable=False) as ledger:
         trials = TrialRunner(executor, ledger, scoring=Nobody())
         for program, task, repeat in requests:
-            key = trials.key(program, task, repeat)
+            key = trials.key(program.digest, task, repeat)
             output, trace = ("".join(rng.choices("abcdefghij \n", k=size)) for size in (400, 800))
             trial = Trial(
                 key, task.id, program.digest, repeat, TrialOutcome.PASS, 1.0, usage, 1.5, output, trace, "well done"

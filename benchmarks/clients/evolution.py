@@ -15,9 +15,9 @@ from talks import Check
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.agent_cli import ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.base import CANARY_PROMPT, Executor, canary_program, run_canary
-from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
-from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
+from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_tools.evolve.executors.installation import CANARY_PROMPT, canary_program, run_canary
 from evolvable_tools.evolve.proposers.proposer_model import ModelRole, PromptedModel
 from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task

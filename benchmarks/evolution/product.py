@@ -27,7 +27,7 @@ from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling
 from evolvable_tools.evolve.task import ModelUsage, Split, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest
 from evolvable_tools.redaction.redactor import Redactor
 
 _NAME = "rules"

@@ -14,7 +14,7 @@ from model_api import HANGS, ModelApi, Reply, fails, says
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
 from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-from evolvable_tools.evolve.executors.base import run_canary
+from evolvable_tools.evolve.executors.installation import run_canary
 from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, TrialOutcome
 
 KEY = "sk-ant-secret-of-the-test"

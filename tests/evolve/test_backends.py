@@ -20,8 +20,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.task import Task, Trial, TrialOutcome
 from evolvable_tools.evolve.trials.backends import ProcessBackend
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialSettings
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.evolve.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
 
 NO_RAY = importlib.util.find_spec("ray") is None

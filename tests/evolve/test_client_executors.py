@@ -21,10 +21,9 @@ from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
 from evolvable_tools.evolve.executors import agent_cli
 from evolvable_tools.evolve.executors.agent_cli import ClientError, ClientSettings, read_client_version
-from evolvable_tools.evolve.executors.base import canary_program, run_canary
-from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
-from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
-from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
+from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_tools.evolve.executors.installation import canary_program, run_canary
+from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialOutcome
 from evolvable_tools.sessions.parser import is_reviewing
 
 pytestmark = pytest.mark.process
@@ -125,8 +124,8 @@ def test_only_the_workspace_is_left_of_a_run(claude: ClaudeExecutor, tmp_path: P
 def test_what_was_spent_is_what_the_client_says_or_what_tokens_cost(
     claude: ClaudeExecutor, codex: CodexExecutor, tmp_path: Path
 ) -> None:
-    assert ran(claude, tmp_path, "answer").usage == agent_cli.ModelUsage(223, 7, 2, 0.25)
-    assert ran(codex, tmp_path, "answer").usage == agent_cli.ModelUsage(1000, 50, 1, (1000 * 1.0 + 50 * 10.0) / 1e6)
+    assert ran(claude, tmp_path, "answer").usage == ModelUsage(223, 7, 2, 0.25)
+    assert ran(codex, tmp_path, "answer").usage == ModelUsage(1000, 50, 1, (1000 * 1.0 + 50 * 10.0) / 1e6)
 
 
 def test_without_a_price_the_cost_of_codex_is_unknown_and_not_nothing(codex: CodexExecutor, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from trial_parts import task
 
 import evolvable_store
 import evolvable_tools
-from evolvable_tools.evolve.executors.base import run_confined
+from evolvable_tools.evolve.executors.base import CommandHost, run_confined
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.scorers.external_scorers import command_score
-from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
+from evolvable_tools.evolve.task import Rollout, TrialOutcome
 from evolvable_tools.sandbox import (
     Confinement,
     ResourceLimits,
@@ -301,12 +301,10 @@ print(json.dumps({{"score": 1, "evidence_private": told}}))
         command_score(
             ["{python}", "-I", "-S", "-c", script, "{taskset}"],
             task("a", expected="right"),
-            "answer",
-            workspace=work,
+            Rollout("answer"),
+            work,
             files={"checks.py": b"x"},
-            usage=ModelUsage(),
-            environment={**os.environ, "EVOLVABLE_HOME": "x"},
-            sandbox=apart(),
+            host=CommandHost({**os.environ, "EVOLVABLE_HOME": "x"}, apart()),
         )
     )
 
@@ -410,7 +408,7 @@ def test_the_sandbox_works_as_another_user_too():
 
 def test_a_sandbox_makes_another_executor_of_the_same_command():
     assert isinstance(FOUND.sandbox, Bubblewrap)
-    one, other = (CommandExecutor(["python3"], sandbox=sandbox) for sandbox in (None, FOUND.sandbox))
+    one, other = (CommandExecutor(["python3"], host=CommandHost(sandbox=sandbox)) for sandbox in (None, FOUND.sandbox))
 
     assert one.fingerprint != other.fingerprint and skill("x").parts
 

@@ -15,9 +15,8 @@ from model_api import Asked, ModelApi, Reply, says
 
 from evolvable_tools.evolve.executors.agent_cli import ClientSettings
 from evolvable_tools.evolve.executors.anthropic_api import AnthropicExecutor, ApiSettings
-from evolvable_tools.evolve.executors.base import run_canary
-from evolvable_tools.evolve.executors.claude_cli import ClaudeExecutor
-from evolvable_tools.evolve.executors.codex_cli import CodexExecutor
+from evolvable_tools.evolve.executors.coding_agents import ClaudeExecutor, CodexExecutor
+from evolvable_tools.evolve.executors.installation import run_canary
 from evolvable_tools.evolve.task import TrialOutcome
 from evolvable_tools.sandbox import ModelAccess, relay
 

@@ -10,13 +10,18 @@ from baselines.simulated_world import Effect, Law, make_taskset, program_with
 
 from evolvable_store.errors import InvalidArgument
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.simulated import SimulatedExecutor, find_rules, true_score
-from evolvable_tools.evolve.scorers.registry import score_output
+from evolvable_tools.evolve.executors.simulated import SimulatedExecutor, find_rules, parse_truth
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import Split
 
 LAW = Law((Effect("useful", fixes=0.1), Effect("harmful", breaks=0.05), Effect("both", 0.15, 0.05), Effect("useless")))
 WORLD = make_taskset(LAW, (40, 40, 60), seed=1)
 BASE, USEFUL = program_with(["base"]), program_with(["base", "useful"])
+
+
+def true_score(tasks, program):
+    """The expected score of a program on the tasks: the limit of the measured mean."""
+    return fmean(parse_truth(task).chance(find_rules(program)) for task in tasks)
 
 
 def test_what_a_program_is_worth_is_known_before_anything_runs():
@@ -37,8 +42,7 @@ def test_answers_are_scored_by_the_real_scorer_and_are_the_same_anywhere(tmp_pat
     async def scored(executor: SimulatedExecutor, program: Program) -> list[float]:
         rollouts = [await executor.run(task, program, 0, tmp_path) for task in WORLD.tasks]
         return [
-            (await score_output(task.scorer, task, rollout.output)).value
-            for task, rollout in zip(WORLD.tasks, rollouts, strict=True)
+            (await TaskSetScorer()(task, rollout)).value for task, rollout in zip(WORLD.tasks, rollouts, strict=True)
         ]
 
     one, other = SimulatedExecutor(WORLD.tasks, seed=5), SimulatedExecutor(WORLD.tasks, seed=5)

@@ -9,7 +9,7 @@ import pytest
 from command_line import CommandLine
 
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
-from evolvable_tools.evolve.scorers.registry import score_output
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import Split
 from evolvable_tools.evolve.tasks.diagnostics import check_taskset
 from evolvable_tools.evolve.tasks.reader import read_taskset
@@ -202,8 +202,7 @@ def test_the_example_s_edits_do_what_is_said_of_them(blocks, share, tmp_path):
     async def mean(split):
         program, executor = order_emails.program(*blocks), order_emails.RulesHere()
         tasks = order_emails.task_set().of(split)
-        outputs = [(await executor.run(task, program, 0, tmp_path)).output for task in tasks]
-        scores = [await score_output(task.scorer, task, text) for task, text in zip(tasks, outputs, strict=True)]
+        scores = [await TaskSetScorer()(task, await executor.run(task, program, 0, tmp_path)) for task in tasks]
         return sum(each.value for each in scores) / len(scores)
 
     assert [asyncio.run(mean(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)] == [share] * 3

@@ -16,16 +16,21 @@ from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 
 from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.run_config import SpendLimit
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
-from evolvable_tools.evolve.trials.budget import BudgetSpent, PriceUnknown, RunBudget
-from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner
-from evolvable_tools.evolve.trials.scheduler import (
+from evolvable_tools.evolve.trials.budget import (
+    BudgetSpent,
     ConcurrencyLimit,
+    PriceUnknown,
+    RunBudget,
+    make_concurrency_limit,
+)
+from evolvable_tools.evolve.trials.measurement import (
     TrialRequest,
+    TrialRunner,
     TrialSettings,
     TrialsFailing,
     interleave,
-    make_concurrency_limit,
 )
 
 CHANGED = program("changed")
@@ -91,7 +96,7 @@ def test_a_trial_that_counted_is_never_run_or_paid_again(place: Place) -> None:
     assert len(place.records("started")) == 10
 
 
-@pytest.mark.parametrize("other", ["program", "repeat", "executor", "scorer", "task", "image"])
+@pytest.mark.parametrize("other", ["program", "repeat", "executor", "scorer", "task"])
 def test_whatever_decides_a_result_makes_another_trial(place: Place, other: str) -> None:
     class OtherScorer(ByFirstWord):
         def digest(self, task: Any) -> str:
@@ -104,22 +109,9 @@ def test_whatever_decides_a_result_makes_another_trial(place: Place, other: str)
     means: dict[str, Any] = {
         "executor": {"executor": Scripted(fingerprint="scripted 2")},
         "scorer": {"scoring": OtherScorer()},
-        "image": {"settings": TrialSettings(image="other")},
     }.get(other, {})
     assert not place.measure([request], **means)[0].cached
     assert place.measure([(BASE, task("another name", digest=task("a").digest), 0)])[0].cached
-
-
-def test_what_another_ledger_knows_costs_nothing_and_is_kept_here_too(place: Place, tmp_path: Path) -> None:
-    earlier = Place(tmp_path / "earlier")
-    earlier.path.parent.mkdir()
-    earlier.measure([(BASE, task("a"), 0), (BASE, task("e", "trouble"), 0)])
-    known = read_ledger(earlier.path)
-    budget = RunBudget()
-    trials = place.measure([(BASE, task("a"), 0), (BASE, task("e"), 0)], "val", known=known, budget=budget)
-    assert [trial.cached for trial in trials] == [True, False]
-    assert budget.bill.cost == pytest.approx(USAGE.cost)
-    assert place.measure([(BASE, task("a"), 0)])[0].output == trials[0].output
 
 
 def test_infrastructure_errors_are_tried_twice_more_and_then_missing(place: Place) -> None:

@@ -13,6 +13,7 @@ from trial_parts import ByFirstWord, task
 
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, make_part
+from evolvable_tools.evolve.executors.base import CommandHost
 from evolvable_tools.evolve.executors.command_executor import CommandExecutor
 from evolvable_tools.evolve.task import Task
 from evolvable_tools.evolve.trials.trial import TrialAttempt, TrialJob, run_job
@@ -57,9 +58,11 @@ class Confined:
         self.executor = CommandExecutor(
             ["{python}", "-I", "-S", "run.py"],
             folder=self.own,
-            environment={**os.environ, "EVOLVABLE_HOME": str(root / "library"), "SECRET_TOKEN": "the secret answer"},
-            sandbox=apart(),
-            hidden=(root / "library",),
+            host=CommandHost(
+                {**os.environ, "EVOLVABLE_HOME": str(root / "library"), "SECRET_TOKEN": "the secret answer"},
+                apart(),
+                (root / "library",),
+            ),
             **options,
         )
 

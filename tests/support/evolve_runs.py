@@ -19,8 +19,7 @@ from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import ScorerSpec, Split, Task
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialSettings
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 from evolvable_tools.redaction.redactor import Redactor
 
 CATEGORIES = ("dates", "sums", "names")

@@ -24,8 +24,7 @@ from evolvable_tools.evolve.ledger.run_directory import Ledger, read_ledger
 from evolvable_tools.evolve.run_config import SpendLimit
 from evolvable_tools.evolve.trials.backends import ProcessBackend
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialSettings
+from evolvable_tools.evolve.trials.measurement import TrialRunner, TrialSettings
 
 SHARES = 4
 """Runs at once: they wait for the disk most of the time."""

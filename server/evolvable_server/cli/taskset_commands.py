@@ -103,18 +103,21 @@ def check_command(ctx: click.Context, state: CommandContext, what: str, train: f
     """
     from evolvable_server.model_setup import commands_of_role
     from evolvable_server.run_launcher import choose_sandbox
+    from evolvable_tools.evolve.executors.base import CommandHost
+    from evolvable_tools.evolve.scorers.registry import TaskSetScorer
     from evolvable_tools.evolve.task import SplitRatios
     from evolvable_tools.evolve.tasks.diagnostics import check_taskset
     from evolvable_tools.evolve.tasks.holdout import TestAccessLog
-    from evolvable_tools.evolve.tasks.registered_scorers import registered_scorers
+    from evolvable_tools.evolve.tasks.locate import registered_scorers
     from evolvable_tools.sandbox import sandbox_of
 
     taskset, _ = _found(state, what, SplitRatios(train, val), runs=True)
     registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
     looks = TestAccessLog.in_library(state.config().home).of(taskset.test_digest)
-    apart = sandbox_of(choose_sandbox(state.config())).sandbox
-    hidden = (state.config().home,)
-    found = asyncio.run(check_taskset(taskset, looks=len(looks), sandbox=apart, registered=registered, hidden=hidden))
+    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
+    host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
+    scoring = TaskSetScorer(host=host, registered=registered)
+    found = asyncio.run(check_taskset(taskset, looks=len(looks), scoring=scoring))
     state.show(found, lambda: _show_check(found))
     if not found.passes:
         ctx.exit(REFUSED)

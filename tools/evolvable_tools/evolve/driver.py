@@ -12,7 +12,7 @@ from filelock import Timeout
 from evolvable_store.errors import EvolvableError
 from evolvable_store.objects import blob_hash, pack
 from evolvable_tools.evolve.acceptance import calibrate_judge
-from evolvable_tools.evolve.executors.base import CanaryFailed, run_canary
+from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.factory import RunParts, executor_kind, make_run_parts
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
 from evolvable_tools.evolve.ledger.run_reducer import Journal, load_run_state
@@ -21,12 +21,12 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest, OpenTasks, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
-from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TaskSetScorer, TrialRunner
-from evolvable_tools.evolve.trials.scheduler import BACKOFF, TrialSettings, make_concurrency_limit
+from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
+from evolvable_tools.evolve.trials.measurement import BACKOFF, TrialRunner, TrialSettings
 from evolvable_tools.evolve.trials.trial import AsyncioBackend, TrialBackend
 from evolvable_tools.library import Caller, Library
 
@@ -155,19 +155,16 @@ def _runner_factory(
     parts: RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
 ) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
     """Return what makes a runner for a ledger and the files of its tasks; all share one limit and one budget."""
-    throttle, sandbox = make_concurrency_limit(parts.settings.concurrency), host.working_sandbox
+    throttle = make_concurrency_limit(parts.settings.concurrency)
     settings = TrialSettings(
         folder.workspaces,
-        "",
         parts.settings.fail_below,
         BACKOFF,
-        environment=host.environment,
         breaker=MAX_FAILED_ATTEMPTS,
-        sandbox=sandbox,
-        hidden=host.hidden,
+        host=host.command_host,
     )
     judge = parts.judging.judge if parts.judging else None
-    scoring = TaskSetScorer(scorer_files(parts.taskset), host.environment, judge, sandbox, parts.registered)
+    scoring = TaskSetScorer(scorer_files(parts.taskset), host.command_host, judge, parts.registered)
     return lambda ledger, files: TrialRunner(
         parts.executor,
         ledger,

@@ -27,9 +27,15 @@ from evolvable_tools.evolve.run_context import RunTampered
 from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
 from evolvable_tools.evolve.scorers.registry import known_samples
 from evolvable_tools.evolve.task import TaskSet
-from evolvable_tools.evolve.tasks.locate import IntegrityGuard, load_taskset, needs_commands
+from evolvable_tools.evolve.tasks.locate import (
+    IntegrityGuard,
+    RegisteredScorer,
+    load_taskset,
+    needs_commands,
+    refuse_changed,
+    registered_scorers,
+)
 from evolvable_tools.evolve.tasks.reader import scorer_files
-from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer, refuse_changed, registered_scorers
 from evolvable_tools.library import Caller, Library
 
 EXECUTOR_DIR = "executor"
@@ -52,8 +58,8 @@ class ExecutorKind:
 
 EXECUTOR_KINDS = {
     "command": ExecutorKind("command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True),
-    "claude": ExecutorKind("claude_cli:ClaudeExecutor", runs_commands=True, needs_canary=True),
-    "codex": ExecutorKind("codex_cli:CodexExecutor", runs_commands=True, needs_canary=True),
+    "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True),
+    "codex": ExecutorKind("coding_agents:CodexExecutor", runs_commands=True, needs_canary=True),
     "anthropic": ExecutorKind("anthropic_api:AnthropicExecutor", needs_canary=True),
     "simulated": ExecutorKind("simulated:SimulatedExecutor"),
 }

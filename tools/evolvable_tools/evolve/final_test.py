@@ -20,7 +20,7 @@ from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling, TokenCosts, decide_verdict
 from evolvable_tools.evolve.task import ModelUsage, ScorerSpec, Split, Task, Trial
 from evolvable_tools.evolve.trials.budget import BudgetSpent
-from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest
 
 TASKS_PER_CANARY, MAX_CANARIES = 25, 4
 """One canary for so many tasks of a test, and so many at most."""

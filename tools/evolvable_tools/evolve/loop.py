@@ -34,7 +34,7 @@ from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswe
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.trials.budget import BudgetSpent
-from evolvable_tools.evolve.trials.scheduler import TrialsFailing
+from evolvable_tools.evolve.trials.measurement import TrialsFailing
 
 EvidenceStep = OptimizerStep[Sequence[Evidence], EditPlan, EditPlan]
 

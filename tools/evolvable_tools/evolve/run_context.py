@@ -15,8 +15,7 @@ from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest
 from evolvable_tools.evolve.trials.budget import RunBudget
-from evolvable_tools.evolve.trials.measurement import TrialRunner
-from evolvable_tools.evolve.trials.scheduler import TrialRequest
+from evolvable_tools.evolve.trials.measurement import TrialRequest, TrialRunner
 from evolvable_tools.redaction.redactor import Redactor
 
 QUESTION_TOKENS = 60_000

@@ -16,12 +16,12 @@ from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_
 from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.task import Split, TaskSet
 from evolvable_tools.evolve.tasks.diagnostics import TaskSetCheck, check_taskset
 from evolvable_tools.evolve.tasks.holdout import TestAccessLog
-from evolvable_tools.evolve.tasks.locate import load_taskset, refuse_untrusted
+from evolvable_tools.evolve.tasks.locate import RegisteredScorer, load_taskset, refuse_untrusted, registered_scorers
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
-from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer, registered_scorers
 from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.outcomes.usage_report import ResourceStats, stats
@@ -169,15 +169,8 @@ def _check_taskset(
 ) -> TaskSetCheck:
     """Return the check of a task set. Raises InvalidTaskSet with what it refuses."""
     accesses = TestAccessLog.in_library(library.store.home).of(taskset.test_digest)
-    checking = check_taskset(
-        taskset,
-        looks=len(accesses),
-        environment=host.environment,
-        sandbox=host.working_sandbox,
-        registered=registered,
-        hidden=host.hidden,
-    )
-    checked = asyncio.run(checking)
+    scoring = TaskSetScorer(host=host.command_host, registered=registered)
+    checked = asyncio.run(check_taskset(taskset, looks=len(accesses), scoring=scoring))
     if not checked.passes:
         refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)

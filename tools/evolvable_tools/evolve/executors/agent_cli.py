@@ -1,192 +1,52 @@
-"""What headless clients share: checks of a program, its installation in private directories, and one run."""
+"""What headless clients share: their settings, private directories, and one run."""
 
 import asyncio
 import hashlib
 import json
-import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
 
-from evolvable_store.errors import EvolvableError, InvalidArgument
-from evolvable_store.frontmatter import parse_document
-from evolvable_store.paths import path_problem
+from evolvable_store.errors import EvolvableError, InvalidArgument, InvalidPath
 from evolvable_store.resource import Kind
-from evolvable_store.validation import main_path
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
+from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.executors.base import (
     LIMIT_REACHED,
     Trajectory,
     TrajectoryEnd,
     classify_end,
-    run_command,
     run_confined,
+    start_problem,
+)
+from evolvable_tools.evolve.executors.installation import (
+    InstalledProgram,
+    InstallLayout,
+    find_missing_tools,
+    find_shadowing_skills,
+    install_program,
 )
 from evolvable_tools.evolve.run_config import HostContext, parse_price
-from evolvable_tools.evolve.task import ModelUsage, Price, Rollout, Task, TrialOutcome, make_usage
+from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ChildProcesses, ProcessResult
 from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Confinement, ModelAccess, Sandbox, SandboxOutputError, environment_inside, relay
+from evolvable_tools.sandbox import (
+    MODEL_PORT,
+    Confinement,
+    ModelAccess,
+    Sandbox,
+    SandboxOutputError,
+    environment_inside,
+    relay,
+)
 from evolvable_tools.untrusted_text import REVIEWING_MARK
-
-COMMAND_TOOL = "Bash"
-"""The tool that runs commands, under its best known name."""
-
-_SCRIPTS = (".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".rb", ".pl", ".ps1")
-_TOOL = re.compile(r"[A-Za-z_][\w-]*")
-
-
-def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
-    """Return what the parts of a program need and nobody has, each with the part that needs it.
-
-    A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
-    program that is evaluated without its means says nothing about it.
-    """
-    return [
-        f"{part.ref} needs {tool}"
-        for part in program.parts
-        for tool in sorted(find_needed_tools(part))
-        if tool not in tools
-    ]
-
-
-def find_needed_tools(part: ProgramPart) -> set[str]:
-    """Return the tools that a part needs, without what they may be used for."""
-    needed = (
-        {COMMAND_TOOL} if part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files) else set()
-    )
-    path = main_path(part.kind, part.name, part.files)
-    said = parse_document(part.files[path]).fields.get("allowed-tools") if path else None
-    named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
-    # In `Bash(git add:*), Read` the words in brackets say what for.
-    return needed | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
-
-
-def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
-    """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
-
-    The name is the folder's, or the one that its SKILL.md says.
-    """
-    names = {part.name for part in program.parts if part.kind is Kind.SKILL}
-    return [str(path) for name, path in iter_skills(places) if name in names]
-
-
-def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the skills in these folders by name, those that another name stands for too once for each."""
-    for place in places:
-        try:
-            folders = sorted(path for path in place.iterdir() if path.is_dir())
-        except OSError:
-            continue
-        for folder in folders:
-            yield from (
-                (name, folder) for name in dict.fromkeys((folder.name, _declared_name(folder / "SKILL.md"))) if name
-            )
-
-
-def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
-    """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
-
-    Clients look for a project's skills so.
-    """
-    found = [folder / name for name in below]
-    above = list(folder.parents)
-    root = next((place for place in (folder, *above) if (place / ".git").exists()), None)
-    for place in above:
-        if root is None or not place.is_relative_to(root):
-            break
-        found += [place / name for name in below]
-    return found
-
-
-def _declared_name(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            name = parse_document(file.read(20_000)).fields.get("name")
-    except OSError:
-        return ""
-    return name if isinstance(name, str) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class InstallLayout:
-    """Where a client takes what it is given from. Of a kind that is None it can be given none.
-
-    memory: the file that it reads into every session.
-    """
-
-    skills: Path
-    agents: Path | None
-    memory: Path
-
-
-@dataclass(slots=True)
-class InstalledProgram:
-    """What a program has come to. prompt: what is said to the model beside the client's own words.
-
-    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given.
-    """
-
-    prompt: str = ""
-    places: dict[str, Path] = field(default_factory=dict)
-    unfit: list[str] = field(default_factory=list)
-
-
-def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
-    """Write the parts of a program and return where they are. Raises OSError."""
-    done = InstalledProgram()
-    prompts, memories = [], []
-    for part in program.parts:
-        if part.kind is Kind.SKILL:
-            done.places[part.ref] = shelf.skills / part.name
-            write_part(done.places[part.ref], part)
-        elif part.kind is Kind.AGENT and shelf.agents is not None:
-            shelf.agents.mkdir(parents=True, exist_ok=True)
-            done.places[part.ref] = shelf.agents / f"{part.name}.md"
-            done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
-        elif part.kind is Kind.PROMPT:
-            prompts.append(part_body(part))
-        elif part.kind is Kind.MEMORY:
-            memories.append(part_body(part))
-        else:
-            done.unfit.append(part.ref)
-    if memories:
-        shelf.memory.parent.mkdir(parents=True, exist_ok=True)
-        shelf.memory.write_text("\n\n".join(memories) + "\n", encoding="utf-8")
-    done.prompt = "\n\n".join(prompts)
-    return done
-
-
-def write_part(folder: Path, part: ProgramPart) -> None:
-    """Write the files of a part below a folder. Raises ValueError for a path that would leave it, OSError."""
-    for path, data in part.files.items():
-        if problem := path_problem(path):
-            raise ValueError(f"{part.ref} has the path {path!r}: {problem}")
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        if data.startswith(b"#!"):
-            os.chmod(target, 0o755)
-
-
-def part_body(part: ProgramPart) -> str:
-    """Return the body of a part's main file, without its frontmatter; '' where it has none."""
-    path = main_path(part.kind, part.name, part.files)
-    return parse_document(part.files[path]).body.strip() if path else ""
-
-
-def part_description(part: ProgramPart) -> str:
-    """Return what a part's main file says it is for; '' where it says nothing."""
-    path = main_path(part.kind, part.name, part.files)
-    said = parse_document(part.files[path]).fields.get("description") if path else None
-    return said if isinstance(said, str) else ""
-
 
 MAX_EVENT_BYTES = 64 * 2**20
 """Bytes of the events of one run."""
@@ -320,28 +180,97 @@ class ClientCall:
     model: ModelAccess | None = None
 
 
+def relay_address(address: str) -> str:
+    """Return where a sandboxed client reaches the relay for the model at this address."""
+    return f"http://127.0.0.1:{MODEL_PORT}{urlsplit(address).path.rstrip('/')}"
+
+
 def refuse_program(why: str) -> Rollout:
     """Return that a program is not run here, and why. That is no verdict on it."""
     return Rollout("", outcome=TrialOutcome.REFUSED, detail=why)
 
 
-async def run_client(
-    settings: ClientSettings, task: Task, workspace: Path, prepare: Callable[[ClientDirs], ClientCall | Rollout]
-) -> Rollout:
-    """Return what came of one task. The private place lies beside the workspace and goes with the run.
+class ClientExecutor(ABC):
+    """Runs tasks with a headless client. Every run has a fresh home and configuration with only the program in it.
 
-    prepare: writes what the client reads and returns how it is started, or why it is not.
+    A subclass says what is its client's own.
     """
-    root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent))
-    place = ClientDirs(root)
-    try:
+
+    name: ClassVar[str]
+    """The client in the settings of runs, and its program."""
+    title: ClassVar[str]
+    """The client in messages."""
+    kind: ClassVar[str]
+    """The client in fingerprints."""
+    default_tools: ClassVar[tuple[str, ...]]
+    fixed_words: ClassVar[tuple[str, ...]]
+    """The flags and variables of every run, which decide a result."""
+    sign_in_file: ClassVar[str]
+    """The file in the configuration that holds the client's own sign-in."""
+    skill_tool: ClassVar[str] = ""
+    """The tool without which the model cannot read a skill, where there is one."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """settings.tools: by default those of the client."""
+        self._settings = settings if settings.tools else replace(settings, tools=self.default_tools)
+        self.fingerprint = self._settings.fingerprint(self.kind, self.fixed_words)
+        self.label = self._settings.label
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
+        """Return the executor that a run's settings name. Raises InvalidArgument, ClientError."""
+        return cls(ClientSettings.from_spec(cls.name, spec, host))
+
+    async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
+        """Return the rollout of one task; see Executor. Refused where the program's tools or names are not its own.
+
+        The private directories lie beside the workspace and are removed at the end.
+        """
+        if why := self._unfit(program, workspace):
+            return refuse_program(why)
+        place = ClientDirs(Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent)))
         try:
-            call = await asyncio.to_thread(_prepare_dirs, place, prepare)
-        except (OSError, ValueError) as error:
-            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=f"the program could not be installed: {error}")
-        return call if isinstance(call, Rollout) else await _run_and_read(settings, task, workspace, place, call)
-    finally:
-        await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+            try:
+                call = await asyncio.to_thread(self._prepare, program, place, workspace)
+            except (OSError, ValueError, InvalidPath) as error:
+                why = f"the program could not be installed: {error}"
+                return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why)
+            if isinstance(call, Rollout):
+                return call
+            return await _run_and_read(self._settings, task, workspace, place, call)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, place.root, ignore_errors=True)
+
+    def _unfit(self, program: Program, workspace: Path) -> str:
+        tools = self._settings.tools
+        if missing := find_missing_tools(program, tools):
+            return f"{'; '.join(missing)}, which the model may not use here"
+        if self.skill_tool and self.skill_tool not in tools and any(one.kind is Kind.SKILL for one in program.parts):
+            return f"the program has skills, and the model may not use {self.skill_tool} here"
+        there = find_shadowing_skills(program, self.skill_dirs(workspace))
+        return f"another skill has the name of a part: {', '.join(there)}" if there else ""
+
+    def _prepare(self, program: Program, place: ClientDirs, workspace: Path) -> ClientCall | Rollout:
+        for folder in (place.home, place.config, place.temporary):
+            folder.mkdir()
+        installed = install_program(program, self.layout(place.config))
+        if installed.unfit:
+            return refuse_program(f"{self.title} cannot be given {', '.join(installed.unfit)} as part of a program")
+        if self._settings.credentials is not None:
+            (place.config / self.sign_in_file).symlink_to(self._settings.credentials)
+        return self.make_call(installed, place, workspace)
+
+    @abstractmethod
+    def skill_dirs(self, workspace: Path) -> list[Path]:
+        """Return the folders of skills that the client reads although they are no part of the program."""
+
+    @abstractmethod
+    def layout(self, config: Path) -> InstallLayout:
+        """Return where the client reads what it is given, below its configuration."""
+
+    @abstractmethod
+    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+        """Write what else the client reads and return how it is started."""
 
 
 def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping[str, str]) -> dict[str, str]:
@@ -363,13 +292,6 @@ def build_prompt(task: Task) -> str:
     return f"{task.prompt}\n\n<{REVIEWING_MARK} trial/>\n"
 
 
-def _prepare_dirs(place: ClientDirs, prepare: Callable[[ClientDirs], ClientCall | Rollout]) -> ClientCall | Rollout:
-    place.home.mkdir()
-    place.config.mkdir()
-    place.temporary.mkdir()
-    return prepare(place)
-
-
 async def _run_and_read(
     settings: ClientSettings, task: Task, workspace: Path, place: ClientDirs, call: ClientCall
 ) -> Rollout:
@@ -379,10 +301,8 @@ async def _run_and_read(
     except SandboxOutputError as error:
         return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        return Rollout(
-            "", outcome=TrialOutcome.INFRA_ERROR, detail=f"{settings.binary} cannot be started: {printable_line(why)}"
-        )
+        why = f"{settings.binary} cannot be started: {printable_line(start_problem(error))}"
+        return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why)
     wall = time.monotonic() - began
     seen = call.read(ran.out)
     if ran.too_long:
@@ -392,11 +312,18 @@ async def _run_and_read(
     else:
         last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
         end = classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
-    redactor = Redactor(settings.patterns)
+    return make_rollout(seen, end, wall, settings.price, settings.patterns)
+
+
+def make_rollout(
+    seen: Trajectory, end: TrajectoryEnd, wall: float, price: Price | None, patterns: Mapping[str, str]
+) -> Rollout:
+    """Return the rollout of a run, without secrets. patterns: a person's own secrets."""
+    redactor = Redactor(patterns)
     return Rollout(
         output=seen.output,
         trace=redactor.redact(seen.trace)[0],
-        usage=_client_usage(seen, settings.price),
+        usage=make_usage(seen.given, seen.got, seen.calls, price, seen.cost),
         wall=wall,
         read=tuple(seen.read),
         outcome=end.outcome,
@@ -408,34 +335,21 @@ async def _run_and_read(
 async def _run_command(
     settings: ClientSettings, task: Task, workspace: Path, place: ClientDirs, call: ClientCall
 ) -> ProcessResult:
-    prompt = build_prompt(task).encode("utf-8", "replace")
-    if settings.sandbox is None:
-        environment = build_environment(settings, place, call.environment)
-        return await run_command(
-            call.command,
-            prompt,
-            timeout=task.timeout_s,
-            folder=workspace,
-            environment=environment,
-            most=MAX_EVENT_BYTES,
-        )
     own = {name: value for name, value in settings.environment.items() if name in _TUNING_VARIABLES}
     environment = environment_inside(settings.environment, str(place.home)) | own
     environment |= {"TMPDIR": str(place.temporary), REVIEWING_VARIABLE: "1", **call.environment}
-    what = Confinement(
-        call.command,
-        workspace,
-        environment,
-        task.timeout_s,
-        readable=(settings.credentials,) if settings.credentials is not None else (),
-        writable=(place.root,),
-        hidden=settings.hidden,
-    )
-    if call.model is None:
-        return await run_confined(what, settings.sandbox, prompt, most=MAX_EVENT_BYTES)
-    async with relay(call.model) as socket:
-        return await run_confined(replace(what, model_socket=socket), settings.sandbox, prompt, most=MAX_EVENT_BYTES)
-
-
-def _client_usage(seen: Trajectory, price: Price | None) -> ModelUsage:
-    return make_usage(seen.given, seen.got, seen.calls, price, seen.cost)
+    reached: AbstractAsyncContextManager[Path | None] = relay(call.model) if call.model else nullcontext()
+    async with reached as socket:
+        what = Confinement(
+            call.command,
+            workspace,
+            environment,
+            task.timeout_s,
+            readable=(settings.credentials,) if settings.credentials is not None else (),
+            writable=(place.root,),
+            hidden=settings.hidden,
+            model_socket=socket,
+        )
+        prompt = build_prompt(task).encode("utf-8", "replace")
+        outside = build_environment(settings, place, call.environment)
+        return await run_confined(what, settings.sandbox, prompt, outside=outside, most=MAX_EVENT_BYTES)

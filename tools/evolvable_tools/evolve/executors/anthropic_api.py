@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Any, Self
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
-from evolvable_tools.evolve.executors.agent_cli import find_missing_tools, part_body, part_description, refuse_program
+from evolvable_tools.evolve.executors.agent_cli import make_rollout, refuse_program
 from evolvable_tools.evolve.executors.base import (
     LIMIT_REACHED,
+    CommandHost,
     Trajectory,
     TrajectoryEnd,
     classify_end,
-    run_command,
-    run_confined,
+    start_problem,
 )
+from evolvable_tools.evolve.executors.installation import find_missing_tools, part_body, part_description
 from evolvable_tools.evolve.run_config import HostContext, parse_price
-from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome, make_usage
+from evolvable_tools.evolve.task import Price, Rollout, Task, TrialOutcome
 from evolvable_tools.llm import printable_line
-from evolvable_tools.llm.command_model import ProcessResult
-from evolvable_tools.redaction.redactor import Redactor
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
+from evolvable_tools.sandbox import Sandbox, SandboxOutputError
+
+try:
+    import anthropic
+except ImportError:  # an optional extra; nothing imports this module but runs with this executor
+    anthropic = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
     from anthropic.types import Message
 
 
@@ -69,30 +72,17 @@ class Toolbox:
 
     def declared(self) -> list[dict[str, Any]]:
         """Return the tools as the API wants them. Without skills there is none to read them."""
+        here, at = "the folder you work in", "Its path there."
         tools = [
-            _tool_schema("list_files", "Lists the files of the folder you work in."),
-            _tool_schema("read_file", "Returns the text of a file of the folder you work in.", path="Its path there."),
-            _tool_schema(
-                "write_file",
-                "Writes a whole file in the folder you work in.",
-                path="Its path there.",
-                text="Its whole text.",
-            ),
+            _tool_schema("list_files", f"Lists the files of {here}."),
+            _tool_schema("read_file", f"Returns the text of a file of {here}.", path=at),
+            _tool_schema("write_file", f"Writes a whole file in {here}.", path=at, text="Its whole text."),
         ]
         if self.commands is not None:
-            tools.append(
-                _tool_schema("run_command", "Runs a line of shell in the folder you work in.", command="What to run.")
-            )
+            tools.append(_tool_schema("run_command", f"Runs a line of shell in {here}.", command="What to run."))
         if self.skills:
-            names = ", ".join(part.name for part in self.skills)
-            tools.append(
-                _tool_schema(
-                    "read_skill",
-                    "Returns a file of a skill.",
-                    name=f"One of: {names}.",
-                    path="SKILL.md, or another file that it names.",
-                )
-            )
+            names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
+            tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
         return tools
 
     def told(self) -> str:
@@ -151,27 +141,17 @@ class Toolbox:
         return f"{len(data)} bytes are written."
 
     async def _run(self, command: str) -> str:
-        words = ["/bin/sh", "-c", command]
+        host = CommandHost(self.commands, self.sandbox, self.hidden)
         try:
-            ran = await self._ran(words)
-        except SandboxOutputError as error:
-            raise ToolUseError(error.text) from None
-        except (OSError, ValueError) as error:
-            raise ToolUseError(f"It cannot be started: {error}") from None
+            ran = await host.run(("/bin/sh", "-c", command), self.workspace, COMMAND_TIMEOUT)
+        except (SandboxOutputError, OSError, ValueError) as error:
+            raise ToolUseError(f"It cannot be started: {start_problem(error)}") from None
         if self.sandbox is not None and ran.code == LIMIT_REACHED:
             raise ToolUseError(ran.err.decode("utf-8", "replace").strip()[-300:])
         if ran.code is None:
             raise ToolUseError(f"It was stopped after {COMMAND_TIMEOUT:g} s.")
         said = (ran.out + ran.err).decode("utf-8", "replace")
         return _truncate(f"exit {ran.code}\n{said}")
-
-    async def _ran(self, words: list[str]) -> ProcessResult:
-        environment = dict(self.commands or {})
-        if self.sandbox is None:
-            return await run_command(words, timeout=COMMAND_TIMEOUT, folder=self.workspace, environment=environment)
-        inside = environment_inside(environment)
-        what = Confinement(tuple(words), self.workspace, inside, COMMAND_TIMEOUT, hidden=self.hidden)
-        return await run_confined(what, self.sandbox)
 
 
 def _tool_schema(name: str, description: str, /, **values: str) -> dict[str, Any]:
@@ -235,9 +215,8 @@ class AnthropicExecutor:
         self._settings = settings
         tools = API_TOOLS | ({"Bash"} if settings.commands is not None else frozenset())
         self._tools = tools
-        rest = json.dumps(
-            [SYSTEM_PROMPT, settings.base_url, settings.max_tokens, settings.max_turns, settings.scripted]
-        )
+        limits = settings.max_tokens, settings.max_turns
+        rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         self.fingerprint = f"anthropic-api 1 model={settings.model} tools={','.join(sorted(tools))} flags={digest}"
         if settings.sandbox is not None and settings.commands is not None:
@@ -267,32 +246,18 @@ class AnthropicExecutor:
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         if unfit := [part.ref for part in program.parts if part.kind not in (*_TEXT_KINDS, Kind.SKILL)]:
             return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
-        began, seen = time.monotonic(), Trajectory()
-        own = self._settings
-        toolbox = Toolbox(program, workspace, own.commands, own.sandbox, own.hidden)
-        end = await self._ended(task, toolbox, seen)
-        redactor = Redactor(self._settings.patterns)
-        return Rollout(
-            output=seen.output,
-            trace=redactor.redact(seen.trace)[0],
-            usage=make_usage(seen.given, seen.got, seen.calls, self._settings.price),
-            wall=time.monotonic() - began,
-            read=tuple(toolbox.read),
-            outcome=end.outcome,
-            detail=redactor.redact(end.detail)[0],
-            retry_after=end.wait,
-        )
+        began, seen, own = time.monotonic(), Trajectory(), self._settings
+        toolbox = Toolbox(program, workspace, own.commands, own.sandbox, own.hidden, seen.read)
+        end = await self._converse(task, toolbox, seen)
+        return make_rollout(seen, end, time.monotonic() - began, own.price, own.patterns)
 
-    async def _ended(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
+    async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
         key = self._settings.api_key.strip()
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             return TrajectoryEnd(TrialOutcome.INFRA_ERROR, "there is no API key, or something that is none")
-        try:
-            import anthropic  # an optional extra
-        except ImportError:
-            return TrajectoryEnd(
-                TrialOutcome.INFRA_ERROR, "the package anthropic is missing: pip install 'evolvable[anthropic]'"
-            )
+        if anthropic is None:
+            why = "the package anthropic is missing: pip install 'evolvable[anthropic]'"
+            return TrajectoryEnd(TrialOutcome.INFRA_ERROR, why)
         try:
             async with asyncio.timeout(task.timeout_s):
                 await self._conversation(key, task, toolbox, seen)
@@ -310,12 +275,10 @@ class AnthropicExecutor:
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
     async def _conversation(self, key: str, task: Task, toolbox: Toolbox, seen: Trajectory) -> None:
-        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # an optional extra
-
         # Neither the address nor a proxy comes from the environment, which a project's configuration may set.
-        http = DefaultAsyncHttpxClient(trust_env=False, proxy=self._settings.proxy)
+        http = anthropic.DefaultAsyncHttpxClient(trust_env=False, proxy=self._settings.proxy)
         messages: list[Any] = [{"role": "user", "content": task.prompt.encode("utf-8", "replace").decode("utf-8")}]
-        async with AsyncAnthropic(
+        async with anthropic.AsyncAnthropic(
             api_key=key, base_url=self._settings.base_url, timeout=task.timeout_s, max_retries=0, http_client=http
         ) as client:
             for _ in range(self._settings.max_turns):
@@ -323,15 +286,14 @@ class AnthropicExecutor:
                 uses = _read_message(message, seen)
                 messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
                 if message.stop_reason == "tool_use" and uses:
-                    messages.append(
-                        {"role": "user", "content": [await _run_tool_use(toolbox, use, seen) for use in uses]}
-                    )
+                    results = [await _run_tool_use(toolbox, use, seen) for use in uses]
+                    messages.append({"role": "user", "content": results})
                 elif message.stop_reason != "pause_turn":
                     seen.ended = True
                     return
         seen.limit, seen.failure = True, f"it took more than {self._settings.max_turns} turns"
 
-    async def _ask(self, client: "AsyncAnthropic", toolbox: Toolbox, messages: list[Any]) -> "Message":
+    async def _ask(self, client: "anthropic.AsyncAnthropic", toolbox: Toolbox, messages: list[Any]) -> "Message":
         texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
         system = "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told())))
         tools: Any = toolbox.declared()

@@ -1,21 +1,16 @@
-"""What all executors share: the protocol, commands, workspaces, trajectories, and the canary.
-
-The canary is a skill whose only effect is a word that nobody can guess. The answer must have the word with the skill
-and must not have it without; otherwise the executor does not measure the program.
-"""
+"""What all executors share: the protocol, commands, workspaces, and trajectories."""
 
 import asyncio
 import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -24,9 +19,8 @@ from typing import Any, Protocol
 
 from evolvable_store.errors import EvolvableError
 from evolvable_store.paths import check_path
-from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part
-from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_tools.evolve.candidates.programs import Program
+from evolvable_tools.evolve.task import Rollout, Task, TrialOutcome
 from evolvable_tools.llm import parse_json, printable_line
 from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, ProcessResult
 from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
@@ -99,6 +93,11 @@ async def run_command(
         raise
 
 
+def start_problem(error: Exception) -> str:
+    """Return why a command could not be run, in words."""
+    return error.text if isinstance(error, EvolvableError) else getattr(error, "strerror", None) or str(error)
+
+
 async def run_confined(
     what: Confinement,
     sandbox: Sandbox | None,
@@ -132,6 +131,59 @@ async def run_confined(
         back.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True)
+class CommandHost:
+    """What commands run with.
+
+    environment: all of it, by default ours. sandbox: what they run in; None: they run with our rights. hidden: folders
+    that they do not see in a sandbox.
+    """
+
+    environment: Mapping[str, str] | None = None
+    sandbox: Sandbox | None = None
+    hidden: tuple[Path, ...] = ()
+
+    async def run(
+        self,
+        command: Sequence[str],
+        workspace: Path,
+        seconds: float,
+        given: bytes = b"",
+        *,
+        readable: Iterable[Path] = (),
+        returns: bool = True,
+    ) -> ProcessResult:
+        """Run a command in its workspace and return how it ended; see Confinement and run_confined."""
+        environment = environment_inside(os.environ if self.environment is None else self.environment)
+        what = Confinement(
+            tuple(command),
+            workspace,
+            environment,
+            seconds,
+            readable=tuple(readable),
+            hidden=self.hidden,
+            returns=returns,
+        )
+        return await run_confined(what, self.sandbox, given, outside=self.environment)
+
+
+UNCONFINED = CommandHost()
+"""Commands run with our environment and our rights."""
+
+
+def named_files(command: Sequence[str]) -> list[Path]:
+    """Return the files that a command names by whole paths."""
+    return [path for path in map(Path, command) if path.is_absolute() and path.is_file()]
+
+
+def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files, each at its path below a folder. Raises InvalidPath for a path that would leave it, OSError."""
+    for path, data in files.items():
+        target = folder / check_path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
 WORK_DIR = "work"
 """The workspace's name within the folder of its trial."""
 
@@ -147,18 +199,14 @@ class WorkspaceError(EvolvableError):
 async def open_workspace(
     task: Task,
     files: Mapping[str, bytes],
-    *,
+    host: CommandHost = UNCONFINED,
     place: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
-    hidden: Sequence[Path] = (),
 ) -> AsyncGenerator[Path]:
     """Yield a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
 
-    The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. place:
-    where it is made, by default the system's temporary folder. environment: of the setup, by default ours. sandbox:
-    what the setup runs in, without the network and with a fresh home; None: it runs with our rights. hidden: folders
-    that it does not see there. Raises WorkspaceTrouble, InvalidPath.
+    The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. host:
+    what the setup runs with. place: where the folder is made, by default the system's temporary folder. Raises
+    WorkspaceError, InvalidPath.
     """
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
@@ -166,41 +214,24 @@ async def open_workspace(
     try:
         work = trial / WORK_DIR
         work.mkdir()
-        for path, data in files.items():
-            target = work / check_path(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+        write_below(work, files)
         for command in task.setup:
-            await _run_setup(task, _confined(command, work, environment, hidden), environment, sandbox)
+            await _run_setup(task, command, work, host)
         yield work
     finally:
         remove_tree(trial)
 
 
-def _confined(
-    command: tuple[str, ...], work: Path, environment: Mapping[str, str] | None, hidden: Sequence[Path]
-) -> Confinement:
-    named = [Path(part) for part in command if os.path.isabs(part) and Path(part).is_file()]
-    return Confinement(
-        command,
-        work,
-        environment_inside(os.environ if environment is None else environment),
-        _SETUP_S,
-        readable=tuple(path for path in named if not any(path.resolve().is_relative_to(one) for one in hidden)),
-        hidden=tuple(hidden),
-    )
-
-
-async def _run_setup(
-    task: Task, what: Confinement, environment: Mapping[str, str] | None, sandbox: Sandbox | None
-) -> None:
-    word = what.command[0]
+async def _run_setup(task: Task, command: Sequence[str], work: Path, host: CommandHost) -> None:
+    word = command[0]
+    # The task set names them: a file in a hidden folder stays hidden.
+    named = {path: path.resolve() for path in named_files(command)}
+    shown = [path for path, real in named.items() if not any(real.is_relative_to(one) for one in host.hidden)]
     try:
-        ran = await run_confined(what, sandbox, outside=environment)
-    except OSError as error:
-        raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {error.strerror}.") from None
-    except SandboxOutputError as error:
-        raise WorkspaceError(f"The setup of task {task.id} could not run {word}: {error.text}") from None
+        ran = await host.run(command, work, _SETUP_S, readable=shown)
+    except (OSError, SandboxOutputError) as error:
+        why = start_problem(error).rstrip(".")
+        raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {why}.") from None
     if ran.code != 0:
         said = ran.err.decode(errors="replace").strip()[-500:]
         ended = "took too long" if ran.code is None else f"ended with exit code {ran.code}"
@@ -366,85 +397,3 @@ def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
         found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
         if isinstance(found, dict):
             yield found
-
-
-CANARY_SKILL = "canary-word"
-
-CANARY_PROMPT = (
-    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
-    "If you have no such skill, answer NONE, and look nowhere else."
-)
-_CANARY_TEXT = """\
----
-name: canary-word
-description: Tells the canary word. Use it whenever somebody asks for the canary word.
----
-
-# The canary word
-
-The canary word is {word}. Answer with it, as it stands here, and with nothing else.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryResult:
-    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers."""
-
-    fingerprint: str
-    passed: bool
-    why: str
-    installed: str
-    empty: str
-    usage: ModelUsage
-
-
-class CanaryFailed(EvolvableError):
-    """An executor does not show what a program does; nothing may be measured with it."""
-
-
-def make_canary_word() -> str:
-    """Return a word that nobody can guess."""
-    return f"kestrel-{secrets.token_hex(6)}"
-
-
-def canary_program(token: str) -> Program:
-    """Return a program of one skill, which says this word."""
-    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": _CANARY_TEXT.format(word=token).encode()}),))
-
-
-async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
-    """Return what the executor made of the canary, with its skill and without.
-
-    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
-    """
-    token = token or make_canary_word()
-    task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
-    # The empty arm first: what the other leaves behind somewhere must not help it.
-    empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
-    installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
-    why = _canary_problem(token, installed, empty)
-    return CanaryResult(
-        executor.fingerprint, not why, why, installed.output, empty.output, add_usage(installed.usage, empty.usage)
-    )
-
-
-async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
-    workspace = folder / "work"
-    try:
-        workspace.mkdir(parents=True)
-        return await executor.run(task, program, 0, workspace)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
-    for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
-        if rollout.outcome is not None and rollout.outcome is not TrialOutcome.AGENT_TIMEOUT:
-            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
-        if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
-            return f"{arm} there was no answer in time."
-    if token in empty.output:
-        return "without the skill the answer has the word all the same: the arms are not apart."
-    if token not in installed.output:
-        return "with the skill the answer does not have the word: the skill does not reach the model."
-    return ""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +11,18 @@ from typing import Any, Self
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.paths import check_path
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import LIMIT_REACHED, run_confined
+from evolvable_tools.evolve.executors.base import (
+    LIMIT_REACHED,
+    UNCONFINED,
+    CommandHost,
+    named_files,
+    start_problem,
+    write_below,
+)
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Task, TrialOutcome
 from evolvable_tools.llm.command_model import ProcessResult
-from evolvable_tools.sandbox import Confinement, Sandbox, SandboxOutputError, environment_inside
+from evolvable_tools.sandbox import SandboxOutputError
 
 PROGRAM_DIR = "program"
 """The folder beside the workspace that holds the program's resources, each in KIND/NAME."""
@@ -44,33 +50,29 @@ class CommandExecutor:
         command: Sequence[str],
         *,
         folder: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        host: CommandHost = UNCONFINED,
         label: str = "",
         version: str = "",
         free: bool = False,
-        sandbox: Sandbox | None = None,
         helpers: Sequence[str] = (),
-        hidden: Sequence[Path] = (),
     ) -> None:
         """command: an argument list, never run by a shell. folder: where its files are; arguments that name one stand
-        for its full path, and a change of the file makes another executor. environment: all of it, by default ours.
-        label: what its figures are. version: of what else decides a result. free: what it does not put a price on cost
-        nothing; else the price is unknown. sandbox: runs it apart, where it sees of `folder` only the files that its
-        arguments name and `helpers`, and nothing of `hidden`. Raises InvalidArgument.
+        for its full path, and a change of the file makes another executor. host: what it runs with; in a sandbox it
+        sees of `folder` only the files that its arguments name and `helpers`. label: what its figures are. version: of
+        what else decides a result. free: what it does not put a price on cost nothing; else the price is unknown.
+        Raises InvalidArgument.
         """
         if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
             raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
-        files = {part: path for part in command if folder and (path := _resolve_file(folder, part))}
+        files = {part: path for part in command if folder and (path := (folder / part).resolve()).is_file()}
         self.command = tuple(str(files.get(part, part)) for part in command)
         self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
         hashes = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()}
         self.fingerprint = "command " + json.dumps([list(command), hashes, version], sort_keys=True)
-        if sandbox is not None:
-            self.fingerprint += f" sandbox={sandbox.name}"
-        self._environment, self._free = environment, free
+        if host.sandbox is not None:
+            self.fingerprint += f" sandbox={host.sandbox.name}"
         own = [folder / path for path in helpers] if folder else []
-        named = [Path(part) for part in self.command if os.path.isabs(part) and Path(part).is_file()]
-        self._sandbox, self._shown, self._hidden = sandbox, (*named, *own), tuple(hidden)
+        self._host, self._free, self._shown = host, free, (*named_files(self.command), *own)
 
     @classmethod
     def from_spec(
@@ -81,23 +83,18 @@ class CommandExecutor:
         Raises Refused when the person did not name the command, or names another one now.
         """
         check_named_executor(spec, host)
-        for path, data in files.items():
-            target = directory / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists() or target.read_bytes() != data:
-                target.write_bytes(data)
+        there = {path: directory / path for path in files}
+        write_below(directory, {p: d for p, d in files.items() if not there[p].exists() or there[p].read_bytes() != d})
         return cls(
             spec["command"],
             folder=directory,
-            environment=host.environment,
+            host=host.command_host,
             label=spec.get("label")
             or next((f"command {Path(part).name}" for part in spec["command"] if part in files), "")
             or (f"command {spec['name']}" if spec.get("name") else ""),
             version=spec.get("version", ""),
             free=bool(spec.get("free")),
-            sandbox=host.working_sandbox,
             helpers=[path for path in spec.get("helpers", ()) if path in files],
-            hidden=host.hidden,
         )
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
@@ -106,19 +103,18 @@ class CommandExecutor:
         given = _executor_input(task, program, repeat, workspace, folder)
         started = time.monotonic()
         unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
+        shown = (folder, *self._shown)
         try:
-            what = self._confined(task, workspace, folder)
-            ran = await run_confined(what, self._sandbox, given, outside=self._environment)
+            ran = await self._host.run(self.command, workspace, task.timeout_s, given, readable=shown)
         except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
-            why = f"{self.command[0]} could not be started: {error.strerror or error}"
+            why = f"{self.command[0]} could not be started: {start_problem(error)}"
             return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0))
         wall = time.monotonic() - started
-        if self._sandbox is not None and (why := _sandbox_end(ran)):
-            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
-        if ran.code is None:
-            why = f"it took longer than {task.timeout_s:g} s"
+        why = _sandbox_end(ran) if self._host.sandbox is not None else ""
+        if why or ran.code is None:
+            why = why or f"it took longer than {task.timeout_s:g} s"
             return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
         try:
             return _parse_rollout(_parse_answer(ran), wall, unknown)
@@ -126,16 +122,6 @@ class CommandExecutor:
             said = ran.err.decode(errors="replace").strip()[-500:]
             why = f"{error}; it said: {said}" if said else str(error)
             return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.INFRA_ERROR, detail=why)
-
-    def _confined(self, task: Task, workspace: Path, folder: Path) -> Confinement:
-        return Confinement(
-            self.command,
-            workspace,
-            environment_inside(os.environ if self._environment is None else self._environment),
-            task.timeout_s,
-            readable=(folder, *self._shown),
-            hidden=self._hidden,
-        )
 
 
 def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
@@ -163,20 +149,11 @@ def _sandbox_end(ran: ProcessResult) -> str:
     return ""
 
 
-def _resolve_file(folder: Path, part: str) -> Path | None:
-    path = (folder / part).resolve()
-    return path if path.is_file() else None
-
-
 def write_program(program: Program, folder: Path) -> Path:
     """Write a program's resources into `folder`, each in KIND/NAME, and return it. Raises InvalidPath."""
     folder.mkdir()
     for part in program.parts:
-        place = folder / str(part.kind) / check_path(part.name)
-        for path, data in part.files.items():
-            target = place / check_path(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+        write_below(folder / str(part.kind) / check_path(part.name), part.files)
     return folder
 
 

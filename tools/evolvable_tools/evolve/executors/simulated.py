@@ -13,10 +13,9 @@ nothing about a model; they are labelled `simulated`.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Self
 
 from evolvable_store.errors import InvalidArgument
@@ -67,12 +66,6 @@ def find_rules(program: Program) -> frozenset[str]:
     """Return the names of the rules that the files of a program carry."""
     found = (name for part in program.parts for content in part.files.values() for name in _RULE.findall(content))
     return frozenset(name.decode() for name in found)
-
-
-def true_score(tasks: Sequence[Task], program: Program) -> float:
-    """Return the expected score of a program on the tasks: the limit of the measured mean."""
-    rules = find_rules(program)
-    return fmean(parse_truth(task).chance(rules) for task in tasks)
 
 
 class SimulatedExecutor:

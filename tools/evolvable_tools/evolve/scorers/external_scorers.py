@@ -11,11 +11,11 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from evolvable_tools.evolve.executors.base import run_confined
+from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, named_files, start_problem, write_below
 from evolvable_tools.evolve.proposers.proposer_model import (
     ModelQuestion,
     ModelRole,
@@ -25,10 +25,9 @@ from evolvable_tools.evolve.proposers.proposer_model import (
     object_schema,
     text_properties,
 )
-from evolvable_tools.evolve.task import JudgeRefused, ModelUsage, Score, ScoreCheck, ScorerError, Task
+from evolvable_tools.evolve.task import JudgeRefused, Rollout, Score, ScoreCheck, ScorerError, Task
 from evolvable_tools.llm import printable_line
 from evolvable_tools.llm.command_model import ProcessResult
-from evolvable_tools.sandbox import Confinement, Sandbox, environment_inside
 
 COMMAND_SCORER_SECONDS = 60.0
 """How long a scorer may take, where its argument `timeout_s` says nothing."""
@@ -43,45 +42,31 @@ _KINDS = ("outcome", "shape")
 async def command_score(
     argv: Sequence[str],
     task: Task,
-    output: str,
-    *,
+    rollout: Rollout,
     workspace: Path | None,
+    *,
     files: Mapping[str, bytes],
-    usage: ModelUsage,
-    transcript: str = "",
     seconds: float = COMMAND_SCORER_SECONDS,
-    environment: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
+    host: CommandHost = UNCONFINED,
 ) -> Score:
     """Run the scorer and return what it says. Raises ScorerError.
 
-    sandbox: runs it apart, without the network.
-
     It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
-    {python} stand for that folder and for the Python that runs here.
+    {python} stand for that folder and for the Python that runs it. host: what it runs with.
     """
     with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as made:
         # As it really is: a scorer may compare paths.
         place = Path(made).resolve()
-        await asyncio.to_thread(_copy_inputs, place, workspace, files, transcript)
-        python = sandbox.python if sandbox is not None else sys.executable
+        await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
+        python = host.sandbox.python if host.sandbox is not None else sys.executable
         command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
-        named = [Path(part) for part in command if os.path.isabs(part) and Path(part).is_file()]
-        what = Confinement(
-            tuple(command),
-            place / "workspace",
-            environment_inside(os.environ if environment is None else environment),
-            seconds,
-            readable=(place / "taskset", place / "transcript.txt", *named),
-            returns=False,
-        )
-        given = _scorer_input(task, output, usage, place, transcript)
+        shown = (place / "taskset", place / "transcript.txt", *named_files(command))
+        given = _scorer_input(task, rollout, place)
         try:
-            ran = await run_confined(what, sandbox, given, outside=environment)
+            ran = await host.run(command, place / "workspace", seconds, given, readable=shown, returns=False)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
             raise ScorerError(
-                f"The scorer of task {task.id} cannot be started: {printable_line(why)}.",
+                f"The scorer of task {task.id} cannot be started: {printable_line(start_problem(error))}.",
                 "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
             ) from None
     return _parse_output(task.id, ran, seconds)
@@ -96,10 +81,7 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
         except (OSError, shutil.Error) as error:
             raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
     (place / "taskset").mkdir()
-    for path, data in files.items():
-        target = place / "taskset" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+    write_below(place / "taskset", files)
     if transcript:
         (place / "transcript.txt").write_text(transcript, encoding="utf-8", errors="replace")
 
@@ -112,19 +94,17 @@ def _special_files(folder: str, names: list[str]) -> set[str]:
     }
 
 
-def _scorer_input(task: Task, output: str, usage: ModelUsage, place: Path, transcript: str) -> bytes:
-    spent = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "calls": usage.calls}
-    return json.dumps(
-        {
-            "task_id": task.id,
-            "prompt": task.prompt,
-            "expected": task.expected,
-            "output": output,
-            "workspace": str(place / "workspace"),
-            "transcript_path": str(place / "transcript.txt") if transcript else None,
-            "usage": {**spent, "cost": usage.cost},
-        }
-    ).encode()
+def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
+    told = {
+        "task_id": task.id,
+        "prompt": task.prompt,
+        "expected": task.expected,
+        "output": rollout.output,
+        "workspace": str(place / "workspace"),
+        "transcript_path": str(place / "transcript.txt") if rollout.trace else None,
+        "usage": asdict(rollout.usage),
+    }
+    return json.dumps(told).encode()
 
 
 def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:

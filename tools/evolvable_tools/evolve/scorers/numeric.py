@@ -6,7 +6,8 @@ none of them.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -43,19 +44,8 @@ _CURRENCIES = {
     **dict.fromkeys(("£", "gbp", "pound", "pounds"), "gbp"),
     **dict.fromkeys(("¥", "jpy", "yen"), "jpy"),
 }
-_POWERS = {
-    "hundred": 2,
-    "thousand": 3,
-    "million": 6,
-    "billion": 9,
-    "trillion": 12,
-    "mn": 6,
-    "bn": 9,
-    "tn": 12,
-    "%": -2,
-    "percent": -2,
-    "per cent": -2,
-}
+_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "mn": 6, "bn": 9, "tn": 12}
+_POWERS |= dict.fromkeys(("%", "percent", "per cent"), -2)
 _LETTERS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12}
 """Letters that multiply where they touch the number; after a currency sign small ones do too."""
 
@@ -168,23 +158,8 @@ def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
 _HEDGES = frozenset(
     ["or", "either", "between", "maybe", "perhaps", "possibly", "alternatively", "roughly", "approximately", "about"]
 )
-_NEGATIONS = frozenset(
-    [
-        "not",
-        "no",
-        "never",
-        "nor",
-        "neither",
-        "cannot",
-        "isn't",
-        "wasn't",
-        "aren't",
-        "don't",
-        "doesn't",
-        "isn’t",
-        "wasn’t",
-    ]
-)
+_NEGATIONS = frozenset(["not", "no", "never", "nor", "neither", "cannot"])
+_NEGATIONS |= {"isn't", "wasn't", "aren't", "don't", "doesn't", "isn’t", "wasn’t"}
 _NO = frozenset(["no", "false"])
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _LISTED = re.compile(r"[;|]|\s/\s|\bone of\b|\bany of\b")
@@ -245,14 +220,10 @@ def _words(text: str) -> set[str]:
     return set(_NUMERIC_WORD.findall(text.casefold()))
 
 
-def _surplus(wanted: Sequence[object], given: Sequence[object]) -> list[object] | None:
+def _surplus(wanted: Sequence[Hashable], given: Sequence[Hashable]) -> list[Hashable] | None:
     """Return what is given beyond what is wanted, each wanted one taken once; None when one is missing."""
-    left = list(given)
-    for each in wanted:
-        if each not in left:
-            return None
-        left.remove(each)
-    return left
+    expected, found = Counter(wanted), Counter(given)
+    return list((found - expected).elements()) if expected <= found else None
 
 
 def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: Decimal) -> list[Quantity] | None:
@@ -260,29 +231,21 @@ def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: D
     if len(given) < len(wanted):
         return None
     taken: dict[int, int] = {}  # index given -> index wanted
-    for index in range(len(wanted)):
-        if not _assign(index, wanted, given, rel_tol, taken, set()):
-            return None
+
+    def assign(index: int, seen: set[int]) -> bool:
+        """Find a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
+        for at, candidate in enumerate(given):
+            if at in seen or not _within_tolerance(wanted[index], candidate, rel_tol):
+                continue
+            seen.add(at)
+            if at not in taken or assign(taken[at], seen):
+                taken[at] = index
+                return True
+        return False
+
+    if not all(assign(index, set()) for index in range(len(wanted))):
+        return None
     return [each for at, each in enumerate(given) if at not in taken]
-
-
-def _assign(
-    index: int,
-    wanted: Sequence[Quantity],
-    given: Sequence[Quantity],
-    rel_tol: Decimal,
-    taken: dict[int, int],
-    seen: set[int],
-) -> bool:
-    """Find a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
-    for at, candidate in enumerate(given):
-        if at in seen or not _within_tolerance(wanted[index], candidate, rel_tol):
-            continue
-        seen.add(at)
-        if at not in taken or _assign(taken[at], wanted, given, rel_tol, taken, seen):
-            taken[at] = index
-            return True
-    return False
 
 
 def _within_tolerance(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bool:
@@ -296,17 +259,8 @@ def _within_tolerance(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bo
 TOLERANCES = (0.05, 0.01, 0.1, 0.0, 0.025)
 """The relative tolerances of the graded score, in the order in which they are added up."""
 
-FAIL_BELOW = 0.8
-"""A graded score below this is a failure to learn from."""
-
 _OFFICEQA_NUMBER = re.compile(r"-?\d+\.?\d*%?")
 _AROUND = 20  # characters on each side of a number that are its context
-_UNITS = (
-    ("trillion", 1e12, re.compile(r"\btrillions?\b")),
-    ("billion", 1e9, re.compile(r"\b(?:billions?|b)\b")),
-    ("million", 1e6, re.compile(r"\b(?:millions?|m)\b")),
-    ("thousand", 1e3, re.compile(r"\b(?:thousands?|k)\b")),
-)
 _UNIT_WORDS = re.compile(r"\b(?:trillions?|billions?|millions?|thousands?|hundreds?|percent|percentage|%)\b")
 _TAGGED = re.compile(r"<FINAL_ANSWER>\s*(.*?)\s*</FINAL_ANSWER>", re.DOTALL | re.IGNORECASE)
 
@@ -329,15 +283,8 @@ def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
     found = [value for value, *_ in find_numbers(output)]
     if not wanted or not found:
         return float(_plain_text(expected) in _plain_text(output))
-    if (
-        len(wanted) == 1
-        and (is_year(wanted[0]) or significant_text(expected)[0])
-        or len(wanted) > 1
-        and any(map(is_year, wanted))
-    ):
-        kept = found
-    else:
-        kept = [value for value in found if not is_year(value)]
+    with_years = any(map(is_year, wanted)) or (len(wanted) == 1 and significant_text(expected)[0])
+    kept = [value for value in found if with_years or not is_year(value)]
     near = all(any(_within_relative(value, guess, rel_tol) for guess in kept) for value in wanted)
     return float(near and text_overlaps(expected, output))
 
@@ -368,12 +315,6 @@ def find_numbers(text: str) -> list[Number]:
         written = match[0]
         found.append((float(written.rstrip("%")), around, written.endswith("%"), written.startswith("-")))
     return found
-
-
-def find_unit(context: str) -> tuple[str | None, float]:
-    """Return the unit named in a context, and what it multiplies by; (None, 1.0) without one."""
-    low = context.lower()
-    return next(((name, factor) for name, factor, words in _UNITS if words.search(low)), (None, 1.0))
 
 
 def is_year(value: float) -> bool:

@@ -1,14 +1,16 @@
 """All scorers by name: exact, JSON, pattern, numeric, command and judge, and which part of an output they score."""
 
+import hashlib
 import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evolvable_tools.evolve.executors.base import run_command
+from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, run_command, start_problem
 from evolvable_tools.evolve.scorers.external_scorers import (
     COMMAND_SCORER_SECONDS,
     MAX_KNOWN_ANSWERS,
@@ -17,9 +19,11 @@ from evolvable_tools.evolve.scorers.external_scorers import (
     command_score,
 )
 from evolvable_tools.evolve.scorers.numeric import find_final_answer, numeric_strict, officeqa_compat, officeqa_graded
-from evolvable_tools.evolve.task import ModelUsage, Score, ScorerError, ScorerSpec, Task
+from evolvable_tools.evolve.task import Rollout, Score, ScorerError, ScorerSpec, Task
 from evolvable_tools.llm import schema_problem
-from evolvable_tools.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from evolvable_tools.evolve.tasks.locate import RegisteredScorer
 
 ANSWER_PARTS = ("whole", "last_line", "tagged")
 """What a scorer's argument `answer` may be: all of the output, its last line with text, or what stands in tags."""
@@ -42,6 +46,18 @@ def extract_answer(output: str, part: str) -> str:
     return output
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def parse_strict_json(text: str) -> Any:
+    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    return _STRICT_JSON.decode(text)
+
+
 def extract_json(output: str) -> Any:
     """Return the JSON value that the output is, or the last fenced one, or the last object or array between words.
 
@@ -49,36 +65,26 @@ def extract_json(output: str) -> Any:
     """
     for text in (output, *reversed(_FENCED.findall(output))):
         try:
-            return _load_strict(text)
+            return parse_strict_json(text)
         except (ValueError, RecursionError):
             continue
-    found = list(_iter_embedded(output[-_SEARCHED:]))
-    if not found:
-        raise ValueError("The output has no JSON object or array.")
-    return found[-1]
+    if found := list(_iter_embedded(output[-_SEARCHED:])):
+        return found[-1]
+    raise ValueError("The output has no JSON object or array.")
 
 
 def _iter_embedded(text: str) -> Iterator[Any]:
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     at = 0
     for _ in range(_TRIES):
         start = re.compile(r"[{\[]").search(text, at)
         if not start:
             return
         try:
-            value, at = decoder.raw_decode(text, start.start())
+            value, at = _STRICT_JSON.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             at = start.end()
         else:
             yield value
-
-
-def _load_strict(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON.")
 
 
 def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
@@ -87,21 +93,17 @@ def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unorde
     Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`.
     1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
     """
-    if isinstance(expected, dict) and expected:
-        parts = [
-            match_json_subset(value, given[key], rel_tol=rel_tol, unordered=unordered)
-            if isinstance(given, dict) and key in given
-            else (0, count_leaves(value))
-            for key, value in expected.items()
-        ]
-        return sum(right for right, _ in parts), sum(all_ for _, all_ in parts)
-    if isinstance(expected, list) and expected:
-        if not isinstance(given, list) or len(given) != len(expected):
-            return 0, count_leaves(expected)
+    if not isinstance(expected, dict | list) or not expected:
+        return int(_equal_leaves(expected, given, rel_tol)), 1
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(expected, dict) and isinstance(given, dict):
+        pairs = [(value, given[key]) for key, value in expected.items() if key in given]
+    elif isinstance(expected, list) and isinstance(given, list) and len(given) == len(expected):
         pairs = _match_unordered(expected, given, rel_tol) if unordered else zip(expected, given, strict=True)
-        parts = [match_json_subset(one, other, rel_tol=rel_tol, unordered=unordered) for one, other in pairs]
-        return sum(right for right, _ in parts), sum(all_ for _, all_ in parts)
-    return int(_equal_leaves(expected, given, rel_tol)), 1
+    else:
+        pairs = []
+    found = [match_json_subset(one, other, rel_tol=rel_tol, unordered=unordered)[0] for one, other in pairs]
+    return sum(found), count_leaves(expected)
 
 
 def count_leaves(value: Any) -> int:
@@ -177,7 +179,7 @@ async def match_pattern(
     try:
         ran = await run_command(command, json.dumps(given).encode(), timeout=seconds)
     except OSError as error:
-        raise ScorerError(f"The process for a pattern cannot be started: {error.strerror or error}.") from None
+        raise ScorerError(f"The process for a pattern cannot be started: {start_problem(error)}.") from None
     if ran.code is None:
         raise ScorerError(
             f"The pattern took longer than {seconds:g} s on an answer of {len(text):,} characters.",
@@ -242,63 +244,66 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
     return ""
 
 
-async def score_output(
-    spec: ScorerSpec,
-    task: Task,
-    output: str,
-    *,
-    workspace: Path | None = None,
-    files: Mapping[str, bytes] | None = None,
-    usage: ModelUsage | None = None,
-    transcript: str = "",
-    environment: Mapping[str, str] | None = None,
-    judge: JudgeScorer | None = None,
-    sandbox: Sandbox | None = None,
-    registered: Mapping[str, Sequence[str]] | None = None,
-) -> Score:
-    """Return how good the output is. Raises ScorerError when the scorer cannot say.
+@dataclass(frozen=True, slots=True)
+class TaskSetScorer:
+    """Scores as each task says. The feedback never tells the expected answer.
 
-    workspace: as the run left it; a command scorer gets a copy. files: of the task set, for a command. transcript: of
-    the run, redacted. environment: all that a command scorer's process gets, by default ours. sandbox: what it runs
-    in. registered: the commands of scorers that tasks name, by name. The feedback of the scorers here never tells the
-    expected answer.
+    files: those of the task set that scorers need, without what workspaces begin with. host: what command scorers run
+    with. judge: for tasks that have one. registered: the command scorers that tasks name.
     """
-    if fault := argument_problem(spec, task.expected):
-        raise ScorerError(f"Task {task.id} cannot be scored: {fault}.", "`evolvable taskset check` finds this early.")
-    args = spec.args
-    if spec.type == "command":
-        # The files of the task set are for commands that it brings and a person approved with them.
-        return await command_score(
-            _argv(task, args, registered or {}),
-            task,
-            output,
-            workspace=workspace,
-            files={} if "name" in args else files or {},
-            usage=usage or ModelUsage(),
-            transcript=transcript,
-            seconds=float(str(args.get("timeout_s", COMMAND_SCORER_SECONDS))),
-            environment=environment,
-            sandbox=sandbox,
-        )
-    answer = extract_answer(output, str(args.get("answer", "whole")))
-    if spec.type == "judge":
-        if judge is None:
-            raise ScorerError(f"Task {task.id} is scored by a judge, and there is none.", "Name who is to judge.")
-        return await judge.score(str(args["rubric"]), task, answer)
-    if spec.type == "regex":
-        options = {"flags": str(args.get("flags", "")), "whole": bool(args.get("whole", False))}
-        return _binary(await match_pattern(_pattern(spec, task.expected), answer, **options), "the pattern")  # type: ignore[arg-type]
-    return _PURE_SCORERS[spec.type](task, answer, args)
 
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    host: CommandHost = UNCONFINED
+    judge: JudgeScorer | None = None
+    registered: "Mapping[str, RegisteredScorer]" = field(default_factory=dict)
 
-def _argv(task: Task, args: Mapping[str, Any], registered: Mapping[str, Sequence[str]]) -> list[str]:
-    if "name" not in args:
-        return [str(part) for part in _list(args["argv"])]
-    words = registered.get(str(args["name"]))
-    if words is None:
-        text = f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is registered by that name."
-        raise ScorerError(text, "A person registers it.")
-    return list(words)
+    async def __call__(self, task: Task, rollout: Rollout, workspace: Path | None = None) -> Score:
+        """Return how good the output is. Raises ScorerError when the scorer cannot say.
+
+        workspace: as the run left it; a command scorer gets a copy.
+        """
+        spec, args = task.scorer, task.scorer.args
+        if fault := argument_problem(spec, task.expected):
+            hint = "`evolvable taskset check` finds this early."
+            raise ScorerError(f"Task {task.id} cannot be scored: {fault}.", hint)
+        if spec.type == "command":
+            # The files of the task set are for commands that it brings and a person approved with them.
+            files = {} if "name" in args else self.files
+            seconds = float(str(args.get("timeout_s", COMMAND_SCORER_SECONDS)))
+            argv = self._argv(task)
+            return await command_score(argv, task, rollout, workspace, files=files, seconds=seconds, host=self.host)
+        answer = extract_answer(rollout.output, str(args.get("answer", "whole")))
+        if spec.type == "judge":
+            if self.judge is None:
+                raise ScorerError(f"Task {task.id} is scored by a judge, and there is none.", "Name who is to judge.")
+            return await self.judge.score(str(args["rubric"]), task, answer)
+        if spec.type == "regex":
+            flags, whole = str(args.get("flags", "")), bool(args.get("whole", False))
+            found = await match_pattern(_pattern(spec, task.expected), answer, flags=flags, whole=whole)
+            return _binary(found, "the pattern")
+        return _PURE_SCORERS[spec.type](task, answer, args)
+
+    def _argv(self, task: Task) -> Sequence[str]:
+        args: Mapping[str, Any] = task.scorer.args
+        if "name" not in args:
+            return [str(part) for part in args["argv"]]
+        if args["name"] not in self.registered:
+            text = f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is registered by that name."
+            raise ScorerError(text, "A person registers it.")
+        return self.registered[args["name"]].argv
+
+    def digest(self, task: Task) -> str:
+        """Return a hash of the task's scorer, its arguments, and the files that it may run."""
+        spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
+        files = judge = named = ""
+        if task.scorer.type == "command":
+            lines = (f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(self.files.items()))
+            files = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+            own = self.registered.get(str(task.scorer.args.get("name")))
+            named = f" {own.sha256}" if own else ""
+        elif task.scorer.type == "judge" and self.judge:
+            judge = self.judge.brain.name
+        return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
 
 
 def _pattern(spec: ScorerSpec, expected: str | None) -> str:
@@ -330,9 +335,8 @@ def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     tolerance = float(args.get("rel_tol", 0.0))
-    return _binary(
-        numeric_strict(task.expected or "", answer, rel_tol=tolerance, context=task.prompt) == 1, "the expected answer"
-    )
+    value = numeric_strict(task.expected or "", answer, rel_tol=tolerance, context=task.prompt)
+    return _binary(value == 1, "the expected answer")
 
 
 def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
@@ -343,12 +347,11 @@ def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     expected = json.loads(task.expected or "")
     options: dict[str, Any] = {key: args[key] for key in ("rel_tol", "unordered") if key in args}
     right, all_ = match_json_subset(expected, given, **options)
-    value = right / all_ if args.get("partial", False) else float(right == all_)
     if right == all_:
-        return Score(value)
-    return Score(
-        value, f"{right} of {all_} values are as expected{_wrong_keys(task.prompt, expected, given, options)}."
-    )
+        return Score(1.0)
+    keys = _wrong_keys(task.prompt, expected, given, options)
+    value = right / all_ if args.get("partial", False) else 0.0
+    return Score(value, f"{right} of {all_} values are as expected{keys}.")
 
 
 def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, Any]) -> str:
@@ -357,25 +360,14 @@ def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, An
         return ""
     told = [key for key in expected if key and key in prompt]
     missing = [key for key in told if key not in given]
-    wrong = [
-        key
-        for key in told
-        if key in given and not _is_complete(match_json_subset(expected[key], given[key], **options))
-    ]
+    counts = {key: match_json_subset(expected[key], given[key], **options) for key in told if key in given}
+    wrong = [key for key, (right, all_) in counts.items() if right != all_]
     parts = [f"{what}: {', '.join(keys)}" for what, keys in (("missing", missing), ("wrong", wrong)) if keys]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _is_complete(counted: tuple[int, int]) -> bool:
-    return counted[0] == counted[1]
-
-
 def _binary(right: bool, what: str) -> Score:
     return Score(1.0) if right else Score(0.0, f"The answer does not give {what}.")
-
-
-def _list(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 _PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
@@ -386,6 +378,11 @@ _PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
 }
 
 
+def sample_list(value: object) -> Sequence[Any]:
+    """Return the known answers that a scorer's argument `good` or `bad` lists."""
+    return value if isinstance(value, list | tuple) else []
+
+
 def known_samples(tasks: Sequence[Task]) -> dict[str, list[JudgeSample]]:
     """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each side."""
     found: dict[str, list[JudgeSample]] = defaultdict(list)
@@ -394,8 +391,7 @@ def known_samples(tasks: Sequence[Task]) -> dict[str, list[JudgeSample]]:
             continue
         own = found[str(task.scorer.args["rubric"])]
         for side, good in (("good", True), ("bad", False)):
-            said = task.scorer.args.get(side) or []
-            for one in said if isinstance(said, list | tuple) else []:
+            for one in sample_list(task.scorer.args.get(side)):
                 if sum(sample.good == good for sample in own) < MAX_KNOWN_ANSWERS:
                     text = one if isinstance(one, str) else str(one.get("output", ""))
                     answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))

@@ -5,20 +5,17 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from evolvable_tools.evolve.scorers.external_scorers import JudgeScorer
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer
 from evolvable_tools.evolve.statistics.paired_tests import POWER, alpha_for_look, detectable_gain
 from evolvable_tools.evolve.task import Split, Task, TaskSet, task_fixtures
-from evolvable_tools.evolve.tasks.registered_scorers import RegisteredScorer
 from evolvable_tools.evolve.tasks.scorer_calibration import (
     IssueLevel,
     TaskSetIssue,
     calibrate_scorers,
     format_ids,
-    format_tasks,
+    make_issue,
 )
-from evolvable_tools.sandbox import Sandbox
 
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
 _LONG = 20  # characters of an answer that do not stand in a file by chance
@@ -45,35 +42,23 @@ def _find_equal(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     for task in taskset.tasks:
         groups[visible_digest(taskset, task)].append(task)
     for group in groups.values():
-        ids = tuple(task.id for task in group)
+        ids = [task.id for task in group]
         splits = sorted({task.split for task in group})
         if len({task.expected for task in group}) > 1:
-            text = f"{format_tasks(ids)} ask the same and expect different answers."
-            yield TaskSetIssue(
-                IssueLevel.REFUSE, "contradiction", text, "Say in the prompts what tells them apart.", ids
-            )
+            yield make_issue("contradiction", ids)
         elif len(splits) > 1:
-            text = f"{format_tasks(ids)} are the same task in {' and '.join(splits)}."
-            hint = "Keep one of them: what was learned from one would be tested on the other."
-            yield TaskSetIssue(IssueLevel.REFUSE, "duplicate", text, hint, ids)
+            yield make_issue("duplicate-across-splits", ids, splits=" and ".join(splits))
         elif len(group) > 1:
-            text = f"{format_tasks(ids)} are the same task; they count as several and say no more than one."
-            yield TaskSetIssue(IssueLevel.WARN, "duplicate", text, "Keep one of them.", ids)
+            yield make_issue("duplicate", ids)
 
 
 def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield where the workspace of one task holds the workspace of a task of another split."""
     folders = {task.files: task for task in taskset.tasks if task.files is not None}
     for task in folders.values():
-        inner = [t for f, t in folders.items() if f and f.startswith(f"{task.files}/") and t.split is not task.split]
-        if inner:
-            ids = tuple(one.id for one in inner)
-            text = (
-                f"The workspace of task {task.id} holds that of {format_tasks(ids)}, which {task.split} must not see."
-            )
-            yield TaskSetIssue(
-                IssueLevel.REFUSE, "workspace-within", text, "Give each a folder beside the others.", ids
-            )
+        below = [one for folder, one in folders.items() if str(folder).startswith(f"{task.files}/")]
+        if inner := [one.id for one in below if one.split is not task.split]:
+            yield make_issue("workspace-within", inner, outer=task.id, split=task.split)
 
 
 def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -86,23 +71,20 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         elif any(answer.encode() in data for data in files.values()):
             word_for_word.append(task.id)
     if told:
-        text = f"The expected answer lies in the workspace of {format_tasks(told)}."
-        hint = "Take it out of the folder that `files` names: the program could simply read it."
-        yield TaskSetIssue(IssueLevel.REFUSE, "answer-in-files", text, hint, tuple(told))
+        yield make_issue("answer-in-files", told)
     if word_for_word:
-        text = f"The expected answer stands word for word in a file of {format_tasks(word_for_word)}."
-        hint = "That is as it should be where something is to be found in a text; else take it out."
-        yield TaskSetIssue(IssueLevel.NOTE, "answer-in-files", text, hint, tuple(word_for_word))
+        yield make_issue("answer-word-for-word", word_for_word)
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
     """Return whether a file is the answer, or holds it under a name that says so, or holds a long one."""
     wanted = answer.encode()
-    for path, data in files.items():
-        telling = any(word in path.rpartition("/")[2].casefold() for word in _TELLING)
-        if data.strip() == wanted or (wanted in data and (telling or len(answer) >= _LONG and "\n" in answer)):
-            return True
-    return False
+    long = len(answer) >= _LONG and "\n" in answer
+    return any(
+        data.strip() == wanted
+        or (wanted in data and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING)))
+        for path, data in files.items()
+    )
 
 
 def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
@@ -111,18 +93,14 @@ def _find_common_answer(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         return
     _, count = Counter(answers).most_common(1)[0]
     if count / len(answers) >= _COMMON:
-        text = f"The same answer is expected by {count} of {len(answers)} tasks: giving it always scores as much."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "one-answer", text, "Mix the answers, or read every score with that in mind."
-        )
+        yield make_issue("one-answer", count=count, total=len(answers))
 
 
 def find_synthetic(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield a warning where tasks that a model or a program made up are to decide."""
     ids = [t.id for t in taskset.tasks if t.source == "synthetic" and t.split is not Split.TRAIN]
     if ids:
-        text = f"{len(ids)} tasks of val and test are synthetic: a verdict is about such tasks."
-        yield TaskSetIssue(IssueLevel.WARN, "synthetic", text, "Tasks from real work say more.", tuple(ids))
+        yield make_issue("synthetic", ids, count=len(ids))
 
 
 def count_by_split(taskset: TaskSet) -> dict[str, int]:
@@ -175,28 +153,17 @@ async def check_taskset(
     taskset: TaskSet,
     *,
     looks: int = 0,
-    judge: JudgeScorer | None = None,
-    environment: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
-    registered: Mapping[str, RegisteredScorer] | None = None,
-    hidden: Sequence[Path] = (),
+    scoring: TaskSetScorer | None = None,
 ) -> TaskSetCheck:
     """Return what is wrong with a task set, and what difference it could show.
 
-    Command scorers are run, on a few known answers each. looks: how often its test was looked at. environment: all that
-    a scorer's process gets, by default ours. sandbox: what command scorers and setup commands run in. registered: the
-    scorers that its tasks name. hidden: folders that setup commands do not see there.
+    Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
+    and setup commands run with.
     """
     smallest = detectable_gain(len(taskset.of(Split.TEST)), look=looks + 1)
     remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
-    commands = {name: one.argv for name, one in (registered or {}).items()}
-    remarks += await calibrate_scorers(
-        taskset, judge=judge, environment=environment, sandbox=sandbox, registered=commands, hidden=hidden
-    )
+    remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
     remarks += _check_power(taskset, smallest, looks)
-    scorers: dict[str, int] = {}
-    for task in taskset.tasks:
-        scorers[task.scorer.type] = scorers.get(task.scorer.type, 0) + 1
     order = list(IssueLevel)
     return TaskSetCheck(
         name=taskset.name,
@@ -206,7 +173,7 @@ async def check_taskset(
         exploratory=_exploratory(taskset) or smallest is None,
         sizes=count_by_split(taskset),
         categories=count_by_category(taskset.tasks),
-        scorers=scorers,
+        scorers=dict(Counter(task.scorer.type for task in taskset.tasks)),
         detectable=smallest,
         looks=looks,
         remarks=sorted(remarks, key=lambda remark: order.index(remark.level)),
@@ -220,49 +187,31 @@ def _exploratory(taskset: TaskSet) -> bool:
 def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     for split, why in ((Split.TRAIN, "nothing can be learned from"), (Split.VAL, "nothing chooses among candidates")):
         if not taskset.of(split):
-            hint = f'Add tasks, or set "split": "{split}" on some; `evolvable taskset split` deals them out.'
-            yield TaskSetIssue(IssueLevel.REFUSE, "no-tasks", f"There are no tasks in {split}: {why}.", hint)
-    if 0 < len(taskset.of(Split.VAL)) < MIN_VAL_TASKS:
-        text = f"With {len(taskset.of(Split.VAL))} tasks in val the choice among candidates is mostly chance."
-        yield TaskSetIssue(IssueLevel.WARN, "small-val", text, "40 are a good beginning.")
+            yield make_issue("no-tasks", split=split, why=why)
+    if 0 < (count := len(taskset.of(Split.VAL))) < MIN_VAL_TASKS:
+        yield make_issue("small-val", count=count)
 
 
 def _check_categories(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     table = count_by_category(taskset.tasks)
     single = [name for name, row in table.items() if sum(row.values()) == 1]
     if single and len(table) > 1:
-        text = f"Categories of a single task: {format_ids(single)}. They cannot be both learned from and tested."
-        yield TaskSetIssue(IssueLevel.WARN, "rare-category", text, "Put them into a larger category.")
+        yield make_issue("rare-category", names=format_ids(single))
     for split in Split:
         without = [name for name, row in table.items() if not row[split] and sum(row.values()) > 1]
         if without and taskset.of(split):
-            yield TaskSetIssue(
-                IssueLevel.NOTE, "category-missing", f"{split} has no task of category {format_ids(without)}."
-            )
+            yield make_issue("category-missing", split=split, names=format_ids(without))
 
 
 def _check_power(taskset: TaskSet, smallest: float | None, looks: int) -> Iterator[TaskSetIssue]:
-    n = len(taskset.of(Split.TEST))
+    count = len(taskset.of(Split.TEST))
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
-        alpha = alpha_for_look(looks + 1)
-        text = f"This test was looked at {times} before; the next look has to pass at p <= {alpha:.4f}."
-        yield TaskSetIssue(IssueLevel.WARN, "looked-at", text, "A fresh test gives its power back.")
+        yield make_issue("looked-at", times=times, alpha=alpha_for_look(looks + 1))
     if _exploratory(taskset):
-        what = f"With {len(taskset.tasks)} tasks" if n else "Without a test"
-        text = f"{what} a run is exploratory: it can find ideas, and nothing is promoted."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "exploratory", text, "160 tasks give 40 to learn from, 40 to choose by, and 80 to test."
-        )
+        yield make_issue("exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test")
     elif smallest is None:
-        text = f"{n} test tasks would show no gain, however large, in {POWER:.0%} of runs."
-        yield TaskSetIssue(IssueLevel.WARN, "too-small", text, "Add tests: 100 are a good number.")
+        yield make_issue("too-small", count=count, power=POWER)
     else:
-        level = IssueLevel.WARN if smallest > MAX_DETECTABLE else IssueLevel.NOTE
-        text = (
-            f"{n} test tasks find a true gain of {smallest * 100:.0f} points or more in {POWER:.0%} of runs; a smaller"
-            " one will mostly end as NOT SUPPORTED, however real it is."
-        )
-        yield TaskSetIssue(
-            level, "detectable", text, "More tests find smaller gains." if level is IssueLevel.WARN else ""
-        )
+        name = "hardly-detectable" if smallest > MAX_DETECTABLE else "detectable"
+        yield make_issue(name, count=count, points=smallest * 100, power=POWER)

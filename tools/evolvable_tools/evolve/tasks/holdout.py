@@ -17,13 +17,13 @@ from filelock import FileLock
 
 from evolvable_store.errors import LibraryCorrupt, Refused
 from evolvable_tools.evolve.ledger.run_directory import EVOLVE_DIR
+from evolvable_tools.evolve.scorers.registry import parse_strict_json
 from evolvable_tools.evolve.task import Split, Task, TaskSet
 from evolvable_tools.evolve.tasks.reader import (
     FOLDER,
     LINES,
     InvalidTaskSet,
     holds_task,
-    parse_strict_json,
     read_taskset,
 )
 
@@ -103,16 +103,6 @@ class TestAccessLog:
 
 class TestSealed(Refused):
     """A test row was asked for, or put, where none may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """What a proposer or a builder may know of a task: never its expected answer, its scorer or its files."""
-
-    id: str
-    prompt: str
-    category: str
-    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +201,6 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     return open_, SealedTest(taskset)
 
 
-def view_task(task: Task) -> TaskView:
-    """Return what a proposer may know of a task. Raises TestSealed for one of the test."""
-    if task.split is Split.TEST:
-        raise TestSealed(f"Task {task.id} is of the sealed test.", "Proposals are made from train alone.")
-    return TaskView(task.id, task.prompt, task.category, task.tags)
-
-
 def _is_below(path: str, folders: list[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
@@ -256,11 +239,6 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
     if path.startswith(FOLDER):
         return _redact_folder_file(path, files[path], taskset)
     return SEALED_NOTICE.encode() if _in_test_workspace(path, taskset) else files[path]
-
-
-def is_redacted(path: str, files: Mapping[str, bytes]) -> bool:
-    """Return whether there is something in a file of an environment that an agent is not shown."""
-    return path in files and redact_file(path, files) != files[path]
 
 
 def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:

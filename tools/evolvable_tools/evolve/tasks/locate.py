@@ -8,17 +8,21 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy.tree_reader import read_folder, read_single
+from evolvable_tools.evolve.executors.base import named_files
 from evolvable_tools.evolve.task import Split, SplitRatios, Task, TaskSet
-from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, read_taskset
+from evolvable_tools.evolve.tasks.reader import FOLDER, LINES, InvalidTaskSet, is_unassigned, read_taskset, task_folders
 from evolvable_tools.library import Caller, Library
+from evolvable_tools.llm import NamedCommands
 from evolvable_tools.trust import Trust, trust_levels
 
 APPROVALS_FILE = "approved-commands.jsonl"
@@ -111,6 +115,66 @@ def _line_digest(line: bytes) -> str:
     except ValueError:
         return ""
     return str(said.get("digest", "")) if isinstance(said, dict) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredScorer:
+    """A command scorer by its name. sha256: of its arguments, its program, and the files that it names."""
+
+    name: str
+    argv: tuple[str, ...]
+    sha256: str
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that it names by whole paths."""
+        return {str(path): path.read_bytes() for path in named_files(self.argv)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a run records of it."""
+        return {"command": list(self.argv), "sha256": self.sha256}
+
+
+def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return the names of the registered scorers that tasks use, each with the first task that uses it."""
+    found: dict[str, str] = {}
+    for task in tasks:
+        if task.scorer.type == "command" and "name" in task.scorer.args:
+            found.setdefault(str(task.scorer.args["name"]), task.id)
+    return found
+
+
+def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+    """Return the scorers that tasks name, as the person registered them.
+
+    named: what the person registered, None where nothing is. Raise Refused for a name that is not registered, and for
+    a command that would run files of the task set: nobody approved those.
+    """
+    commands = named or NamedCommands("scorer")
+    found = {}
+    for name, task in scorer_names(tasks).items():
+        try:
+            words = commands.get(name).words
+        except Refused as error:
+            raise Refused(f"Task {task} names the scorer {ascii(name)}. {error.text}", error.hint) from None
+        if any("{taskset}" in word for word in words):
+            text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
+            raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
+        found[name] = RegisteredScorer(name, words, _sha256(words))
+    return found
+
+
+def refuse_changed(found: Mapping[str, RegisteredScorer], recorded: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise Refused where a scorer is not what a run recorded when it began."""
+    for name, scorer in found.items():
+        if scorer.sha256 != recorded.get(name, {}).get("sha256"):
+            hint = "Start a new run, or have the person register the command as it was."
+            raise Refused(f"The scorer {name} is another command now than when the run began.", hint)
+
+
+def _sha256(words: Sequence[str]) -> str:
+    files = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)]
+    return hashlib.sha256(json.dumps([list(words), program_of(words[0]), files]).encode()).hexdigest()
 
 
 class TaskSetNotFound(NotFound):
@@ -234,20 +298,14 @@ def _unassigned_splits(taskset: TaskSet) -> "list[tuple[str, Split]]":
     if LINES in taskset.files:
         text = taskset.files[LINES].decode("utf-8-sig")
         records = [json.loads(line) for line in text.split("\n") if line.strip()]
-        return [(record["id"], splits[record["id"]]) for record in records if _is_unassigned(record)]
+        return [(record["id"], splits[record["id"]]) for record in records if is_unassigned(record)]
     found = []
-    for name in sorted(
-        {path.split("/")[1] for path in taskset.files if path.startswith(FOLDER) and path.count("/") >= 2}
-    ):
+    for name in task_folders(taskset.files):
         path = f"{FOLDER}{name}/{_RECORD}"
         record = json.loads(taskset.files[path].decode("utf-8-sig")) if path in taskset.files else {}
-        if _is_unassigned(record):
+        if is_unassigned(record):
             found.append((f"{FOLDER}{name}", splits[record.get("id", name)]))
     return found
-
-
-def _is_unassigned(record: Mapping[str, object]) -> bool:
-    return record.get("split", "auto") == "auto"
 
 
 def _render_line(line: str, open_: Mapping[str, Split]) -> str:

@@ -4,78 +4,25 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidResource
 from evolvable_store.paths import path_problem
-from evolvable_tools.evolve.scorers.registry import argument_problem
+from evolvable_tools.evolve.scorers.registry import argument_problem, parse_strict_json
 from evolvable_tools.evolve.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
 
 AUTO_SPLIT = "auto"
 """The split of a task that says none: it is dealt out by its id."""
 
-DEFAULT_SCORER = "numeric_strict"
-DEFAULT_SECONDS = 600.0
-MAX_SECONDS = 86_400
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_TEXT = {"type": "string"}
-_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "pattern": rf"^{_ID.pattern}\Z"},
-        "prompt": {"type": "string", "pattern": r"\S"},
-        "category": {"type": "string", "pattern": r"\S", "maxLength": 100},
-        "files": {"type": ["string", "null"]},
-        "setup": {
-            "type": "array",
-            "items": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
-        },
-        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS},
-        "scorer": {
-            "anyOf": [
-                _TEXT,
-                {
-                    "type": "object",
-                    "properties": {"type": _TEXT, "args": {"type": "object"}},
-                    "required": ["type"],
-                    "additionalProperties": False,
-                },
-            ]
-        },
-        "expected": {},
-        "weight": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
-        "split": {"enum": [*Split, AUTO_SPLIT]},
-        "tags": {"type": "array", "items": _TEXT},
-        "source": {"type": "string", "pattern": r"^(human|synthetic|session:\S+)$"},
-    },
-    "required": ["id", "prompt"],
-    "additionalProperties": False,
-}
+def read_record(said: Any) -> tuple[Task | None, list[str]]:
+    """Return the task that a JSON value says, or None and everything that is wrong with it.
 
-
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """One task as it is written, with every default filled in; `split` is None where it is to be dealt out."""
-
-    id: str
-    prompt: str
-    scorer: ScorerSpec
-    expected: str | None
-    category: str
-    files: str | None
-    setup: tuple[tuple[str, ...], ...]
-    timeout_s: float
-    weight: float
-    split: Split | None
-    tags: tuple[str, ...]
-    source: str
-
-
-def read_record(said: Any) -> tuple[TaskRecord | None, list[str]]:
-    """Return the record that a JSON value says, or None and everything that is wrong with it."""
+    Its split and its digest follow from the whole task set. Until then it is of the test, which shows it to nobody.
+    """
     if not isinstance(said, dict):
         return None, ["a task is a JSON object"]
     try:
@@ -86,37 +33,34 @@ def read_record(said: Any) -> tuple[TaskRecord | None, list[str]]:
     problems = [_describe_fault(error.json_path, error.message) for error in faults]
     if problems:
         return None, problems
-    record = _make_record(said)
-    problems = [
-        problem
-        for problem in (argument_problem(record.scorer, record.expected), _folder_problem(record.files))
-        if problem
-    ]
-    return (None if problems else record), problems
+    task = _make_task(said)
+    problems = list(filter(None, (argument_problem(task.scorer, task.expected), _folder_problem(task.files))))
+    return (None if problems else task), problems
 
 
 @cache
 def _validator() -> Any:
     from jsonschema import Draft202012Validator  # late: it is slow to import
 
-    return Draft202012Validator(_SCHEMA)
+    schema = Path(__file__).with_name("task.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(schema))
 
 
-def _make_record(said: Mapping[str, Any]) -> TaskRecord:
-    scorer = said.get("scorer", DEFAULT_SCORER)
+def _make_task(said: Mapping[str, Any]) -> Task:
+    scorer = said.get("scorer", "numeric_strict")
     spec = ScorerSpec(scorer) if isinstance(scorer, str) else ScorerSpec(scorer["type"], scorer.get("args", {}))
-    split = said.get("split", AUTO_SPLIT)
-    return TaskRecord(
-        id=said["id"],
-        prompt=said["prompt"],
-        scorer=spec,
+    return Task(
+        said["id"],
+        said["prompt"],
+        spec,
+        Split.TEST,
+        "",
         expected=_expected_text(said.get("expected")),
         category=" ".join(said.get("category", "other").split()),
-        files=(said.get("files") or "").strip("/") or None if said.get("files") is not None else None,
+        files=(said.get("files") or "").strip("/") or None,
         setup=tuple(tuple(command) for command in said.get("setup", [])),
-        timeout_s=float(said.get("timeout_s", DEFAULT_SECONDS)),
+        timeout_s=float(said.get("timeout_s", 600.0)),
         weight=float(said.get("weight", 1.0)),
-        split=None if split == AUTO_SPLIT else Split(split),
         tags=tuple(said.get("tags", [])),
         source=said.get("source", "human"),
     )
@@ -168,33 +112,37 @@ def read_taskset(name: str, files: Mapping[str, bytes], ratios: SplitRatios | No
     split are dealt out by `ratios`. Raises InvalidTaskSet.
     """
     problems: list[str] = []
-    records: list[TaskRecord] = []
+    tasks: list[Task] = []
+    named: dict[str, Split] = {}
     for where, said in _iter_records(files, problems):
-        record, faults = read_record(said)
+        task, faults = read_record(said)
         problems += [f"{where}: {fault}" for fault in faults]
-        if record is not None:
-            problems += [f"{where}: {fault}" for fault in _workspace_problems(record.files, files)]
-            records.append(record)
-    problems += _duplicate_ids(record.id for record in records)
-    if not records and not problems:
+        if task is not None:
+            problems += [f"{where}: {fault}" for fault in _workspace_problems(task.files, files)]
+            tasks.append(task)
+            if not is_unassigned(said):
+                named[task.id] = Split(said["split"])
+    problems += _duplicate_ids(task.id for task in tasks)
+    if not tasks and not problems:
         problems.append("it has no tasks")
     if problems:
         raise InvalidTaskSet(name, problems)
-    return _assemble(name, files, records, ratios or SplitRatios())
+    return _assemble(name, files, tasks, named, ratios or SplitRatios())
+
+
+def is_unassigned(record: Mapping[str, object]) -> bool:
+    """Return whether a record says no split."""
+    return record.get("split", AUTO_SPLIT) == AUTO_SPLIT
+
+
+def task_folders(files: Mapping[str, bytes]) -> list[str]:
+    """Return the names of the folders that hold a task each."""
+    return sorted({path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2})
 
 
 def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
     """Return the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
     return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
-
-
-def parse_strict_json(text: str) -> Any:
-    """Return what a JSON text says. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
-
-    def refuse(name: str) -> Any:
-        raise ValueError(f"{name} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 def holds_task(path: str) -> bool:
@@ -209,7 +157,7 @@ def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[W
             problems.append(f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them")
         yield from _iter_lines(files[LINES], problems)
         return
-    names = sorted({path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2})
+    names = task_folders(files)
     if not names:
         problems.append(f"it has neither {LINES} nor a folder {FOLDER}ID/ with {_RECORD}")
     for name in names:
@@ -274,52 +222,34 @@ def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
         seen.add(id_.casefold())
 
 
-def _assemble(name: str, files: Mapping[str, bytes], records: Sequence[TaskRecord], ratios: SplitRatios) -> TaskSet:
+def _assemble(
+    name: str, files: Mapping[str, bytes], tasks: Sequence[Task], named: Mapping[str, Split], ratios: SplitRatios
+) -> TaskSet:
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [r.files for r in records])))
-    contents = [_task_content(record, hashes, scorers) for record in records]
-    digests = [_digest(content) for content in contents]
-    groups = [_digest([content["prompt"], content["files"], content["setup"]]) for content in contents]
-    dealt = [SplitRequest(r.id, r.category, g, r.split, r.source) for r, g in zip(records, groups, strict=True)]
-    splits = assign_splits(dealt, ratios)
-    tasks = tuple(_task(r, splits[r.id], digest) for r, digest in zip(records, digests, strict=True))
-    test = _digest(sorted(task.digest for task in tasks if task.split is Split.TEST))
-    whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in tasks), sorted(hashes.items())])
-    return TaskSet(name, tasks, dict(files), whole, test)
+    scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
+    contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
+    groups = {id_: _digest([said["prompt"], said["files"], said["setup"]]) for id_, said in contents.items()}
+    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
+    splits = assign_splits(requests, ratios)
+    made = tuple(replace(task, split=splits[task.id], digest=_digest(contents[task.id])) for task in tasks)
+    test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
+    whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
+    return TaskSet(name, made, dict(files), whole, test)
 
 
-def _task_content(record: TaskRecord, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
+def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
     """Return everything that decides what the task is. Known answers in the scorer's arguments are no part of it."""
-    start = f"{record.files}/"
-    command = record.scorer.type == "command"
+    start = f"{task.files}/"
     return {
-        "prompt": record.prompt,
-        "scorer": record.scorer.type,
-        "args": {key: value for key, value in record.scorer.args.items() if key not in _SAMPLES},
-        "scorer_files": scorers if command else "",
-        "expected": record.expected,
+        "prompt": task.prompt,
+        "scorer": task.scorer.type,
+        "args": {key: value for key, value in task.scorer.args.items() if key not in _SAMPLES},
+        "scorer_files": scorers if task.scorer.type == "command" else "",
+        "expected": task.expected,
         "files": sorted((path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)),
-        "setup": record.setup,
-        "timeout_s": record.timeout_s,
+        "setup": task.setup,
+        "timeout_s": task.timeout_s,
     }
-
-
-def _task(record: TaskRecord, split: Split, digest: str) -> Task:
-    return Task(
-        id=record.id,
-        prompt=record.prompt,
-        scorer=record.scorer,
-        split=split,
-        digest=digest,
-        expected=record.expected,
-        category=record.category,
-        files=record.files,
-        setup=record.setup,
-        timeout_s=record.timeout_s,
-        weight=record.weight,
-        tags=record.tags,
-        source=record.source,
-    )
 
 
 def _scorer_files(files: Mapping[str, bytes], workspaces: Iterable[str | None]) -> dict[str, bytes]:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,9 @@ from evolvable_tools.evolve.scorers.external_scorers import (
     MIN_KNOWN_ANSWERS,
     JudgeScorer,
 )
-from evolvable_tools.evolve.scorers.registry import score_output
-from evolvable_tools.evolve.task import Score, ScorerError, Task, TaskSet, task_fixtures
+from evolvable_tools.evolve.scorers.registry import TaskSetScorer, sample_list
+from evolvable_tools.evolve.task import Rollout, Score, ScorerError, Task, TaskSet, task_fixtures
 from evolvable_tools.evolve.tasks.reader import scorer_files
-from evolvable_tools.sandbox import Sandbox
 
 _MAX_IDS = 5  # tasks that a remark names
 
@@ -41,6 +42,21 @@ class TaskSetIssue:
     text: str
     hint: str = ""
     tasks: tuple[str, ...] = ()
+
+
+@cache
+def _issue_texts() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("issues.toml").read_text(encoding="utf-8"))
+
+
+def make_issue(name: str, tasks: Sequence[str] = (), /, **values: object) -> TaskSetIssue:
+    """Return the issue of this name in issues.toml, about these tasks. values: for the other words in its texts."""
+    entry = _issue_texts()[name]
+    values["tasks"] = format_tasks(tasks) if tasks else ""
+    text, hint = (entry.get(part, "").format(**values) for part in ("text", "hint"))
+    return TaskSetIssue(
+        IssueLevel(entry["level"]), entry.get("rule", name), text[0].upper() + text[1:], hint, tuple(tasks)
+    )
 
 
 def format_ids(ids: Sequence[str]) -> str:
@@ -77,21 +93,6 @@ class KnownAnswer:
     output: str
     files: Mapping[str, bytes]
     good: bool
-    given: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _ScorerContext:
-    """What scorers are run with: files of the task set, the environment of commands, and what they run in.
-
-    registered: the commands of scorers that tasks name. hidden: folders that the setup of a task does not see.
-    """
-
-    files: Mapping[str, bytes]
-    environment: Mapping[str, str] | None
-    sandbox: Sandbox | None
-    registered: Mapping[str, Sequence[str]]
-    hidden: Sequence[Path]
 
 
 @dataclass(slots=True)
@@ -108,29 +109,24 @@ class _CalibrationCounts:
     shapes: list[bool] = field(default_factory=list)
 
 
-async def calibrate_scorers(
-    taskset: TaskSet,
-    *,
-    judge: JudgeScorer | None = None,
-    environment: Mapping[str, str] | None = None,
-    sandbox: Sandbox | None = None,
-    registered: Mapping[str, Sequence[str]] | None = None,
-    hidden: Sequence[Path] = (),
-) -> list[TaskSetIssue]:
-    """Return what is wrong with the scorers: each is given known answers, and each answer twice."""
+async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[TaskSetIssue]:
+    """Return what is wrong with the scorers: each is given known answers, and each answer twice.
+
+    scoring: what they run with, without the files of the task set.
+    """
     groups: dict[str, list[Task]] = defaultdict(list)
     for task in taskset.tasks:
         groups[_scorer_group(task)].append(task)
     remarks: list[TaskSetIssue] = []
-    how = _ScorerContext(scorer_files(taskset), environment, sandbox, registered or {}, hidden)
+    scoring = replace(scoring, files=scorer_files(taskset))
     for name, own in groups.items():
         if own[0].scorer.type == "judge":
-            remarks += _judge_issues(own, judge)
+            remarks += _judge_issues(own, scoring.judge)
             continue
         others = sorted({task.expected for task in own if task.expected})
         places = asyncio.Semaphore(MAX_CONCURRENT)
         seen = await asyncio.gather(
-            *(_try_scorer(taskset, task, _known_answers(task, others), how, places) for task in _choose_tasks(own))
+            *(_try_scorer(taskset, task, _known_answers(task, others), scoring, places) for task in _choose_tasks(own))
         )
         remarks += _scorer_issues(name, own, _sum_counts(seen))
     return remarks
@@ -147,18 +143,15 @@ def _choose_tasks(own: Sequence[Task]) -> list[Task]:
     if own[0].scorer.type not in SLOW_SCORERS:
         return list(own)
     given = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
-    ids = {task.id for task in given}
-    return (
-        given[:MAX_TRIED_TASKS] + [task for task in own if task.id not in ids][: max(0, MIN_TRIED_TASKS - len(given))]
-    )
+    others = [task for task in own if task not in given]
+    return given[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(given))]
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
     """Yield the known answers of a task: those it was given, what it expects, and what must be wrong."""
     args = task.scorer.args
-    for good in (True, False):
-        samples = args.get("good" if good else "bad") or []
-        yield from (_given_answer(said, good) for said in (samples if isinstance(samples, list) else []))
+    for side in ("good", "bad"):
+        yield from (_given_answer(said, side == "good") for said in sample_list(args.get(side)))
     is_answer = task.scorer.type != "regex" or "pattern" in args
     if task.expected and is_answer and not args.get("good"):
         yield KnownAnswer(_as_answer(task, task.expected), {}, True)
@@ -170,11 +163,9 @@ def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
 
 def _given_answer(said: Any, good: bool) -> KnownAnswer:
     if isinstance(said, str):
-        return KnownAnswer(said, {}, good, given=True)
-    files = said.get("files") or {}
-    return KnownAnswer(
-        str(said.get("output", "")), {str(p): str(text).encode() for p, text in files.items()}, good, given=True
-    )
+        return KnownAnswer(said, {}, good)
+    files = {str(path): str(text).encode() for path, text in (said.get("files") or {}).items()}
+    return KnownAnswer(str(said.get("output", "")), files, good)
 
 
 def _as_answer(task: Task, text: str) -> str:
@@ -191,14 +182,14 @@ async def _try_scorer(
     taskset: TaskSet,
     task: Task,
     knowns: Iterator[KnownAnswer],
-    how: "_ScorerContext",
+    scoring: TaskSetScorer,
     places: asyncio.Semaphore,
 ) -> _CalibrationCounts:
     seen = _CalibrationCounts()
     async with places:
         for known in knowns:
             try:
-                first, second = [await _score_known(taskset, task, known, how) for _ in range(2)]
+                first, second = [await _score_known(taskset, task, known, scoring) for _ in range(2)]
             except (ScorerError, WorkspaceError) as error:
                 seen.trouble.append((task.id, error.text))
                 return seen
@@ -223,34 +214,19 @@ def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first:
 
 
 def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
-    whole = _CalibrationCounts(good=sum(part.good for part in parts), bad=sum(part.bad for part in parts))
+    whole = _CalibrationCounts()
     for part in parts:
-        whole.good_low += part.good_low
-        whole.bad_high += part.bad_high
-        whole.unsteady += part.unsteady
-        whole.guessed += part.guessed
-        whole.trouble += part.trouble
-        whole.shapes += part.shapes
+        for name in _CalibrationCounts.__slots__:
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
     return whole
 
 
-async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, how: "_ScorerContext") -> Score:
+async def _score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
     if task.scorer.type != "command":
-        return await score_output(task.scorer, task, known.output)
+        return await scoring(task, Rollout(known.output))
     begins = {**task_fixtures(task, taskset.files), **known.files}
-    async with open_workspace(
-        task, begins, environment=how.environment, sandbox=how.sandbox, hidden=how.hidden
-    ) as folder:
-        return await score_output(
-            task.scorer,
-            task,
-            known.output,
-            workspace=folder,
-            files=how.files,
-            environment=how.environment,
-            sandbox=how.sandbox,
-            registered=how.registered,
-        )
+    async with open_workspace(task, begins, host=scoring.host) as folder:
+        return await scoring(task, Rollout(known.output), folder)
 
 
 async def _accepts_guesses(task: Task) -> bool:
@@ -258,65 +234,33 @@ async def _accepts_guesses(task: Task) -> bool:
     if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
         return False
     hedged = "; ".join([*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected])
-    return (await score_output(task.scorer, task, _as_answer(task, hedged))).value >= 1
+    return (await TaskSetScorer()(task, Rollout(_as_answer(task, hedged)))).value >= 1
 
 
 def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> Iterator[TaskSetIssue]:
     kind = own[0].scorer.type
     for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
-        yield TaskSetIssue(IssueLevel.REFUSE, "scorer-trouble", f"The scorer of task {id_} fails: {why}", tasks=(id_,))
-    for rule, ids, text in (
-        ("scorer-unsteady", seen.unsteady, "scores the same output twice in two ways for"),
-        ("good-not-1", seen.good_low, "gives a known good answer less than 1 for"),
-        ("bad-is-1", seen.bad_high, "gives a known bad answer 1 for"),
-    ):
-        unique = tuple(dict.fromkeys(ids))
-        if unique:
-            hint = "Fix the scorer or the expected answer: no difference it measures would mean anything."
-            yield TaskSetIssue(
-                IssueLevel.REFUSE, rule, f"The scorer {kind} {text} {format_tasks(unique)}.", hint, unique
-            )
+        yield make_issue("scorer-trouble", [id_], why=why)
+    found = {"scorer-unsteady": seen.unsteady, "good-not-1": seen.good_low, "bad-is-1": seen.bad_high}
+    for rule, ids in found.items():
+        if ids:
+            yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
     if not seen.trouble and not (seen.good and seen.bad):
-        side = "good" if not seen.good else "bad"
-        hint = (
-            f'Give one of its tasks such an answer: "scorer": {{"type": "{kind}", "args": {{..., "{side}": ["..."]}}}}.'
-        )
-        yield TaskSetIssue(IssueLevel.REFUSE, "no-known", f"No {side} answer is known for the scorer {name}.", hint)
+        yield make_issue("no-known", side="bad" if seen.good else "good", name=name, kind=kind)
+    patterns = {str(task.scorer.args.get("pattern", task.expected)) for task in own}
     if seen.shapes and all(seen.shapes):
-        text = f"All checks of the scorer {name} look at the shape of an answer, none at whether it is right."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "shape-only", text, "A program would learn the shape; add a check of the outcome."
-        )
-    elif kind == "regex" and len(own) > 1 and len({_pattern(task) for task in own}) == 1:
-        text = f"The same pattern judges {len(own)} different tasks, so it looks at the shape of an answer alone."
-        yield TaskSetIssue(IssueLevel.WARN, "shape-only", text, "Give each task a pattern of its own answer.")
+        yield make_issue("shape-only", name=name)
+    elif kind == "regex" and len(own) > 1 and len(patterns) == 1:
+        yield make_issue("one-pattern", count=len(own))
     if seen.guessed:
-        text = f"A list of guesses with the right answer in it passes for {format_tasks(seen.guessed)}."
-        yield TaskSetIssue(
-            IssueLevel.WARN, "guesses-pass", text, "numeric_strict takes one answer.", tuple(seen.guessed)
-        )
+        yield make_issue("guesses-pass", seen.guessed)
 
 
 def _judge_issues(own: Sequence[Task], judge: JudgeScorer | None) -> Iterator[TaskSetIssue]:
-    counts = {side: sum(len(_as_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
-    short = [side for side, count in counts.items() if count < MIN_KNOWN_ANSWERS]
-    if short:
-        text = f"The judge of {format_tasks([task.id for task in own])} cannot be calibrated: too few known answers."
-        hint = f"Give its tasks at least {MIN_KNOWN_ANSWERS} each of good and bad answers, in the scorer's args."
-        yield TaskSetIssue(IssueLevel.REFUSE, "judge-uncalibrated", text, hint)
+    counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
+    judged = format_tasks([task.id for task in own])
+    if min(counts.values()) < MIN_KNOWN_ANSWERS:
+        yield make_issue("judge-uncalibrated", judged=judged, least=MIN_KNOWN_ANSWERS)
     elif judge is None:
         asked = {side: min(MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
-        text = (
-            f"{format_tasks([task.id for task in own])} need a judge. Before a run spends anything else it is asked"
-            f" about {asked['good']} good and {asked['bad']} bad answers that are known, and has to be right on"
-            f" {MIN_AGREEMENT:.0%} of each side; else the run is refused."
-        )
-        yield TaskSetIssue(IssueLevel.NOTE, "judge", text[0].upper() + text[1:])
-
-
-def _pattern(task: Task) -> str:
-    return str(task.scorer.args.get("pattern", task.expected))
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        yield make_issue("judge", judged=judged, agreement=MIN_AGREEMENT, **asked)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import Executor
+from evolvable_tools.evolve.executors.base import CommandHost, Executor
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.task import Rollout, ScorerSpec, Split, Task, TrialOutcome
 from evolvable_tools.evolve.trials.trial import (
+    AsyncioBackend,
     FinishedJob,
     TrialAttempt,
     TrialBackend,
@@ -178,12 +180,11 @@ class ProcessBackend:
         self._idle: list[_Worker] = []
         self._done: list[FinishedJob] = []
         self._news = asyncio.Event()
-        self._numbers = 0
+        self._numbers = itertools.count(1)
 
     def submit(self, job: TrialJob) -> str:
         """Start a job and return its ticket. Raises what pickling raises."""
-        self._numbers += 1
-        ticket = str(self._numbers)
+        ticket = str(next(self._numbers))
         worker = self._idle.pop() if self._idle else _Worker(self)
         try:
             worker.begin(ticket, job)
@@ -312,7 +313,7 @@ class RayMissing(EvolvableError):
     """Ray is not installed."""
 
 
-class RayBackend:
+class RayBackend(AsyncioBackend):
     """Runs each job as a stateless Ray task. Not usable yet: no command and no setting of a run selects it.
 
     Ray never runs a task twice: the ledger decides on a repeat, and bills it.
@@ -327,6 +328,7 @@ class RayBackend:
 
         options: further arguments of `ray.init`. Raises RayMissing, and what `ray.init` raises.
         """
+        super().__init__()
         try:
             import ray  # an optional extra
         except ImportError:
@@ -338,14 +340,9 @@ class RayBackend:
             ray.init(address=address, log_to_driver=False, **here, **(options or {}))
         self._attempt = ray.remote(max_retries=0, num_cpus=0, resources={RAY_SLOT: 1})(_run_on_node)
         self._shared: dict[str, Any] = {}
-        self._running: dict[str, Any] = {}
-        self._waiting: dict[str, asyncio.Future[TrialAttempt]] = {}
-        self._numbers = 0
 
     def submit(self, job: TrialJob) -> str:
         """Start a job and return its ticket."""
-        self._numbers += 1
-        ticket = str(self._numbers)
         files = "\n".join(f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(job.files.items()))
         reference = self._attempt.remote(
             self._put(f"judging {id(job.executor)} {id(job.scoring)}", (job.executor, job.scoring)),
@@ -353,12 +350,10 @@ class RayBackend:
             self._put(f"files {files}", dict(job.files)),
             job.task,
             job.repeat,
-            job.environment,
+            job.host,
             job.patience,
         )
-        self._running[ticket] = reference
-        self._waiting[ticket] = asyncio.wrap_future(reference.future())
-        return ticket
+        return self._start(self._result(reference))
 
     def _put(self, name: str, value: object) -> Any:
         """Return a reference to a value in the object store; each is put there once."""
@@ -366,42 +361,29 @@ class RayBackend:
             self._shared[name] = self._ray.put(value), value  # kept, so that no other gets its id
         return self._shared[name][0]
 
-    async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Wait until a job is done and return all that are."""
-        if not self._waiting:
-            return []
-        await asyncio.wait(self._waiting.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        ended = [ticket for ticket, future in self._waiting.items() if future.done()]
-        return [(ticket, self._result(ticket)) for ticket in ended]
-
-    def _result(self, ticket: str) -> TrialAttempt:
-        del self._running[ticket]
+    async def _result(self, reference: Any) -> TrialAttempt:
+        """Wait for an attempt. When cancelled it is asked to end what it has started, then it is killed."""
+        ending = asyncio.wrap_future(reference.future())
         try:
-            return self._waiting.pop(ticket).result()
+            attempt: TrialAttempt = await asyncio.shield(ending)
+            return attempt
+        except asyncio.CancelledError:
+            for force in (False, True):
+                with contextlib.suppress(Exception):  # it may have ended this moment
+                    self._ray.cancel(reference, force=force)
+                await asyncio.wait([ending], timeout=_RAY_GRACE)
+                if ending.done():
+                    break
+            if ending.done() and not ending.cancelled():
+                ending.exception()  # retrieved, so that asyncio does not report it
+            raise
         except Exception as error:  # whatever Ray says, it says nothing about the program
             said = str(error).strip().splitlines() or [""]
             return infrastructure_error(f"the worker died ({type(error).__name__}: {said[0]})", lost=True)
 
-    async def cancel(self, tickets: Collection[str]) -> None:
-        """Stop these jobs: they are asked to end what they have started, then they are killed."""
-        known = [ticket for ticket in tickets if ticket in self._running]
-        for force in (False, True):
-            futures = [self._waiting[ticket] for ticket in known if not self._waiting[ticket].done()]
-            for ticket in known:
-                if not self._waiting[ticket].done():
-                    with contextlib.suppress(Exception):  # it may have ended this moment
-                        self._ray.cancel(self._running[ticket], force=force)
-            if futures:
-                await asyncio.wait(futures, timeout=_RAY_GRACE)
-        for ticket in known:
-            del self._running[ticket]
-            future = self._waiting.pop(ticket)
-            if future.done() and not future.cancelled():
-                future.exception()  # retrieved, so that asyncio does not report it
-
     async def close(self) -> None:
         """Stop all jobs, and the cluster if it was started here."""
-        await self.cancel(list(self._running))
+        await super().close()
         self._shared.clear()
         if self._started:
             self._ray.shutdown()
@@ -413,12 +395,12 @@ def _run_on_node(
     files: Mapping[str, bytes],
     task: Task,
     repeat: int,
-    environment: Mapping[str, str] | None,
+    host: CommandHost,
     patience: float,
 ) -> TrialAttempt:
     """Run on a node: one attempt, in a workspace there."""
     executor, scoring = judging
-    job = TrialJob(executor, scoring, task, program, repeat, files, environment=environment, patience=patience)
+    job = TrialJob(executor, scoring, task, program, repeat, files, patience=patience, host=host)
     return asyncio.run(_interruptible(job))
 
 

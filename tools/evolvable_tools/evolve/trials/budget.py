@@ -1,4 +1,4 @@
-"""What a run may spend, and what it has spent: reserved before, settled after."""
+"""The limits of a run: what it may spend, reserved before and settled after, and how many trials run at once."""
 
 import math
 import time
@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerRecord
@@ -52,13 +53,7 @@ class Bill:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Bill") -> "Bill":
-        return Bill(
-            self.nanos + other.nanos,
-            self.unpriced + other.unpriced,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.calls + other.calls,
-        )
+        return Bill(*(getattr(self, name) + getattr(other, name) for name in Bill.__slots__))
 
 
 _NOTHING = Bill()
@@ -196,14 +191,14 @@ class RunBudget:
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
         """Remember what one trial took, for the estimates of the next. judging: what scoring took besides."""
         if judging != _NO_USAGE:
-            usage = _sum_usage(usage, judging)
+            usage = _combine_usage(sum, usage, judging)
         if usage != self._most:
-            self._most = _max_usage(self._most, usage)
+            self._most = _combine_usage(max, self._most, usage)
         self._longest = max(self._longest, wall)
 
     def upper(self, least: ModelUsage, wall: float) -> tuple[ModelUsage, float]:
         """Return the upper estimate of one trial: the most that one took, but at least this."""
-        return _max_usage(least, self._most), max(wall, self._longest)
+        return _combine_usage(max, least, self._most), max(wall, self._longest)
 
     def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
         """Return the error that says why work of this size does not fit."""
@@ -248,21 +243,78 @@ class RunBudget:
             self.interrupted += to_bill(ModelUsage(**record["reserved"]))
 
 
-def _max_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
+def _combine_usage(how: Callable[[Iterable[Any]], Any], one: ModelUsage, other: ModelUsage) -> ModelUsage:
+    """Return two usages as one, figure by figure: their sum or the larger. A cost that is unknown is left out."""
     costs = [cost for cost in (one.cost, other.cost) if cost is not None]
     return ModelUsage(
-        max(one.input_tokens, other.input_tokens),
-        max(one.output_tokens, other.output_tokens),
-        max(one.calls, other.calls),
-        max(costs) if costs else None,
+        how((one.input_tokens, other.input_tokens)),
+        how((one.output_tokens, other.output_tokens)),
+        how((one.calls, other.calls)),
+        how(costs) if costs else None,
     )
 
 
-def _sum_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
-    costs = [cost for cost in (one.cost, other.cost) if cost is not None]
-    return ModelUsage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.calls + other.calls,
-        sum(costs) if costs else None,
-    )
+SUCCESSES_TO_RAISE = 20
+"""Trials in a row that were not throttled before one more may run at once."""
+
+USUAL_CONCURRENCY, MAX_CONCURRENCY = 4, 16
+"""Trials at once: in the beginning, and at most."""
+
+_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds, where the provider does not say how long
+
+
+class ConcurrencyLimit:
+    """Additive increase, multiplicative decrease, for one provider; several measurements may share it.
+
+    `limit` is how many may run now. `clock` gives seconds.
+    """
+
+    def __init__(
+        self,
+        start: int = USUAL_CONCURRENCY,
+        least: int = 1,
+        most: int = MAX_CONCURRENCY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limit = max(least, min(start, most))
+        self._least, self._most, self._clock = least, most, clock
+        self._fine = 0
+        self._era = 0
+        self._until = -math.inf
+        self._pause = _PAUSE
+
+    def wait(self, in_flight: int) -> float:
+        """Return in how many seconds one more may start beside so many: 0 at once, inf when one has ended."""
+        if in_flight >= self.limit:
+            return math.inf
+        return max(0.0, self._until - self._clock())
+
+    def began(self) -> int:
+        """Return what `ended` wants to know of a trial that begins now."""
+        return self._era
+
+    def ended(self, began: int, retry_after: float | None = None) -> None:
+        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
+        without saying how long; None when it did not throttle.
+        """
+        if retry_after is None:
+            self._fine += 1
+            self._pause = _PAUSE
+            if self._fine >= SUCCESSES_TO_RAISE:
+                self._fine = 0
+                self.limit = min(self._most, self.limit + 1)
+            return
+        self._until = max(self._until, self._clock() + (retry_after or self._pause))
+        if began == self._era:  # else it began before the last halving, which was for the likes of it
+            self._era += 1
+            self._fine = 0
+            self.limit = max(self._least, self.limit // 2)
+            self._pause = min(_LONGEST_PAUSE, self._pause * 2)
+
+
+def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
+    """Return the throttle of a run that begins with so many trials at once.
+
+    A wish for fewer than usual is the maximum; else there may be up to 16, or what was wanted.
+    """
+    return ConcurrencyLimit(at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once))

@@ -3,19 +3,19 @@
 import asyncio
 import copyreg
 import hashlib
+import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.executors.base import Executor, open_workspace
+from evolvable_tools.evolve.executors.base import UNCONFINED, CommandHost, Executor, open_workspace
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord
 from evolvable_tools.evolve.task import ModelUsage, Rollout, Score, Task, Trial, TrialOutcome, add_usage
-from evolvable_tools.sandbox import Sandbox
 
 
 def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -47,7 +47,7 @@ class TrialJob:
 
     scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
     made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
-    executor is given up. sandbox: what the task's setup runs in, hidden: folders that it does not see there.
+    executor is given up. host: what the task's setup runs with.
     """
 
     executor: Executor
@@ -57,10 +57,8 @@ class TrialJob:
     repeat: int
     files: Mapping[str, bytes] = field(default_factory=dict)
     place: Path | None = None
-    environment: Mapping[str, str] | None = None
     patience: float = 60.0
-    sandbox: Sandbox | None = None
-    hidden: tuple[Path, ...] = ()
+    host: CommandHost = UNCONFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +86,7 @@ def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
 async def run_job(job: TrialJob) -> TrialAttempt:
     """Run a job to its end in this process. Whatever goes wrong becomes an outcome; only cancelling is raised."""
     try:
-        made = open_workspace(
-            job.task,
-            job.files,
-            place=job.place,
-            environment=job.environment,
-            sandbox=job.sandbox,
-            hidden=job.hidden,
-        )
-        async with made as work:
+        async with open_workspace(job.task, job.files, host=job.host, place=job.place) as work:
             rollout = await _run_executor(job, work)
             if isinstance(rollout, str):
                 return infrastructure_error(rollout, lost=True)
@@ -187,14 +177,16 @@ class AsyncioBackend:
     """The default. An executor that computes without awaiting holds up all others; give those processes."""
 
     def __init__(self) -> None:
-        self._running: dict[str, asyncio.Task[FinishedJob]] = {}
-        self._numbers = 0
+        self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
+        self._numbers = itertools.count(1)
 
     def submit(self, job: TrialJob) -> str:
         """Start a job and return its ticket."""
-        self._numbers += 1
-        ticket = str(self._numbers)
-        self._running[ticket] = asyncio.create_task(_run_ticket(ticket, job))
+        return self._start(_run_cancellable(job))
+
+    def _start(self, running: Coroutine[Any, Any, TrialAttempt]) -> str:
+        ticket = str(next(self._numbers))
+        self._running[ticket] = asyncio.create_task(running)
         return ticket
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
@@ -203,10 +195,10 @@ class AsyncioBackend:
             return []
         await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         ended = [ticket for ticket, task in self._running.items() if task.done()]
-        return [self._running.pop(ticket).result() for ticket in ended]
+        return [(ticket, self._running.pop(ticket).result()) for ticket in ended]
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stop these jobs and wait until their workspaces are gone."""
+        """Stop these jobs and wait until they have ended, their workspaces with them."""
         tasks = [self._running.pop(ticket) for ticket in tickets if ticket in self._running]
         for task in tasks:
             task.cancel()
@@ -217,14 +209,14 @@ class AsyncioBackend:
         await self.cancel(list(self._running))
 
 
-async def _run_ticket(ticket: str, job: TrialJob) -> FinishedJob:
+async def _run_cancellable(job: TrialJob) -> TrialAttempt:
     try:
-        return ticket, await run_job(job)
+        return await run_job(job)
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             raise
-        return ticket, infrastructure_error("the executor cancelled itself", lost=True)
+        return infrastructure_error("the executor cancelled itself", lost=True)
 
 
 MAX_TRIAL_TEXT = 100_000
@@ -234,11 +226,12 @@ BROKEN_BATCH = "broken"
 """The type of the record of a batch that was given up, as nothing in it came to anything."""
 
 
-def trial_key(program: str, task: str, scorer: str, executor: str, image: str, repeat: int) -> str:
+def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
     """Return the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
-    fingerprint, the environment's image, and which repeat.
+    fingerprint, and which repeat.
     """
-    return hashlib.sha256(json.dumps([program, task, scorer, executor, image, repeat]).encode()).hexdigest()
+    # The empty text keeps the keys of older ledgers.
+    return hashlib.sha256(json.dumps([program, task, scorer, executor, "", repeat]).encode()).hexdigest()
 
 
 def _shorten_text(text: str) -> str:
@@ -279,22 +272,19 @@ def to_trial(key: str, task: str, program: str, repeat: int, attempt: TrialAttem
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
     """Return the fields of the record of a trial; `about` are those of the record itself."""
     written: dict[str, Any] = {name: getattr(trial, name) for name in Trial.__slots__}
-    written["usage"] = _usage_fields(trial.usage)
+    written["usage"] = asdict(trial.usage)
     del written["judging"]
     if trial.judging != ModelUsage():
-        written["judging"] = _usage_fields(trial.judging)
-    score = attempt.score if attempt else None
-    if score:
+        written["judging"] = asdict(trial.judging)
+    if attempt:
+        about |= {"lost": attempt.lost, "final": attempt.final}
+    if score := attempt.score if attempt else None:
         about |= {
             "evidence": _shorten_text(score.evidence),
             "checks": [asdict(check) for check in score.checks],
             "metrics": dict(score.metrics),
         }
     return {**about, "trial": written}
-
-
-def _usage_fields(usage: ModelUsage) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in ModelUsage.__slots__}
 
 
 def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
@@ -304,12 +294,9 @@ def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
 
 def parse_trial(written: Mapping[str, Any]) -> Trial:
     """Return the trial that a record holds."""
-    fields = dict(written)
-    fields["outcome"] = TrialOutcome(fields["outcome"])
-    fields["usage"] = ModelUsage(**fields["usage"])
-    fields["judging"] = judging_usage(written)
-    fields["read"] = tuple(fields["read"])
-    return Trial(**fields)
+    outcome, usage = TrialOutcome(written["outcome"]), ModelUsage(**written["usage"])
+    parsed = {"outcome": outcome, "usage": usage, "judging": judging_usage(written), "read": tuple(written["read"])}
+    return Trial(**{**written, **parsed})
 
 
 @dataclass
@@ -326,23 +313,26 @@ class TrialCache:
     failed: dict[tuple[str, str], tuple[int, Trial]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def take_in(self, records: Iterable[LedgerRecord]) -> None:
-        """Add what these records say, in their order."""
+    @classmethod
+    def from_records(cls, records: Iterable[LedgerRecord]) -> Self:
+        """Return what these records say, in their order."""
+        cache = cls()
         for record in records:
             if record["type"] == "trial":
-                self.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
+                cache.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
             elif record["type"] == BROKEN_BATCH:
-                self.broke(record["batch"])
+                cache.broke(record["batch"])
+        return cache
 
     def broke(self, batch: str) -> None:
         """Forget what infrastructure spoiled in a batch."""
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
-        spoiled = [
-            place for place, one in self.ended.items() if place[0] == batch and one.outcome is TrialOutcome.INFRA_ERROR
-        ]
-        for place in spoiled:
-            del self.ended[place]
+        self.ended = {
+            place: one
+            for place, one in self.ended.items()
+            if place[0] != batch or one.outcome is not TrialOutcome.INFRA_ERROR
+        }
 
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
         """Add one trial of a batch. final: it is not tried again, whatever it came to."""

@@ -1,0 +1,346 @@
+"""Claude Code and Codex without their terminals, each in a configuration of its own that holds only the program."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.executors.agent_cli import (
+    ClientCall,
+    ClientDirs,
+    ClientExecutor,
+    ClientSettings,
+    relay_address,
+)
+from evolvable_tools.evolve.executors.base import Trajectory, iter_events
+from evolvable_tools.evolve.executors.installation import (
+    InstalledProgram,
+    InstallLayout,
+    iter_skills,
+    list_ancestor_dirs,
+)
+from evolvable_tools.sandbox import ModelAccess
+
+CLAUDE_TOOLS = ("Bash", "Edit", "Glob", "Grep", "Read", "Skill", "Write")
+"""What the model may use unless told otherwise: the workspace and commands in it, and the program's skills."""
+
+CLAUDE_FLAGS = (
+    *("-p", "--output-format", "stream-json", "--verbose", "--no-session-persistence", "--strict-mcp-config"),
+    # Only the private configuration: no settings, hooks, skills or CLAUDE.md of the folder it works in.
+    *("--setting-sources", "user", "--permission-mode", "acceptEdits"),
+)
+_CLAUDE_VARIABLES = dict.fromkeys(
+    (
+        *("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY"),
+        *("CLAUDE_CODE_DISABLE_BUNDLED_SKILLS", "CLAUDE_CODE_DISABLE_AUTO_MEMORY"),
+        *("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_WORKFLOWS"),
+    ),
+    "1",
+) | {"CLAUDE_CODE_MAX_RETRIES": "2"}  # who counts the trials waits and tries again
+_CLAUDE_PLUGINS = ("agents-md", "privacy", "plugin-authoring")
+"""Plugins that come with the client; one of them has a skill, and a program without skills has none."""
+
+_CLAUDE_ADDRESS = "https://api.anthropic.com"
+_CLAUDE_PATHS = frozenset(("/v1/messages", "/v1/messages/count_tokens", "/v1/models"))
+
+CLAUDE_HELD_KEY = "sk-ant-held-outside-of-the-sandbox"
+"""What stands inside for a key that the relay holds."""
+
+_CLAUDE_MANAGED = (
+    Path("/etc/claude-code/.claude/skills"),
+    Path("/Library/Application Support/ClaudeCode/.claude/skills"),
+)
+"""Where an administrator's skills lie, which no configuration of ours leaves out."""
+
+
+class ClaudeExecutor(ClientExecutor):
+    """Runs tasks with Claude Code. What they cost is told by the client itself."""
+
+    name, title, kind = "claude", "Claude Code", "claude-code"
+    default_tools, fixed_words = CLAUDE_TOOLS, (*CLAUDE_FLAGS, *_CLAUDE_VARIABLES)
+    sign_in_file, skill_tool = ".credentials.json", "Skill"
+
+    def skill_dirs(self, workspace: Path) -> list[Path]:
+        """Return the folders of skills that the client reads although they are no part of the program."""
+        return [*_CLAUDE_MANAGED, workspace / ".claude" / "skills"]
+
+    def layout(self, config: Path) -> InstallLayout:
+        """Return where the client reads what it is given, below its configuration."""
+        return InstallLayout(config / "skills", config / "agents", config / "CLAUDE.md")
+
+    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+        """Write the settings and the system prompt, and return the command."""
+        plugins = {f"cc-plugin-{name}@builtin": False for name in _CLAUDE_PLUGINS}
+        (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
+        tools = ",".join(self._settings.tools)
+        command = [self._settings.binary, *CLAUDE_FLAGS, "--model", self._settings.model, "--tools", tools]
+        command += ["--allowedTools", tools, *self._settings.arguments]
+        if installed.prompt:
+            (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
+            command += ["--append-system-prompt-file", str(place.root / "prompt.md")]
+        environment = {**_CLAUDE_VARIABLES, "CLAUDE_CONFIG_DIR": str(place.config)}
+        model = None
+        if self._settings.sandbox is not None:
+            model, more = claude_access(self._settings.environment)
+            environment |= more
+        return ClientCall(tuple(command), environment, lambda out: read_claude_events(out, installed), model)
+
+
+def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
+    """Return what the relay lets through for this environment, and what the client is told instead of it.
+
+    The key stays outside. A sign-in of the client's own is read inside, from its file.
+    """
+    address = given.get("ANTHROPIC_BASE_URL") or _CLAUDE_ADDRESS
+    inside = {"ANTHROPIC_BASE_URL": relay_address(address)}
+    headers: dict[str, str] = {}
+    if key := given.get("ANTHROPIC_API_KEY"):
+        headers["x-api-key"], inside["ANTHROPIC_API_KEY"] = key, CLAUDE_HELD_KEY
+    if token := given.get("ANTHROPIC_AUTH_TOKEN") or given.get("CLAUDE_CODE_OAUTH_TOKEN"):
+        name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in given else "CLAUDE_CODE_OAUTH_TOKEN"
+        headers["authorization"], inside[name] = f"Bearer {token}", CLAUDE_HELD_KEY
+    return ModelAccess(address, _CLAUDE_PATHS, headers), inside
+
+
+def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
+    """Return what the events of `claude -p --output-format stream-json --verbose` tell."""
+    seen = Trajectory()
+    messages: dict[str, Mapping[str, Any]] = {}
+    for event in iter_events(out):
+        kind = event.get("type")
+        if kind == "system" and event.get("subtype") == "api_retry":
+            wait = _int_field(event, "retry_delay_ms") / 1000
+            seen.trouble = f"{event.get('error_status')} {event.get('error')}, retry in {wait:g} s"
+        elif kind in ("assistant", "user"):
+            message = event.get("message")
+            if isinstance(message, dict):
+                _read_content(seen, kind, message, installed)
+                if kind == "assistant" and isinstance(message.get("usage"), dict):
+                    messages[str(message.get("id"))] = message["usage"]
+        elif kind == "result":
+            _read_result(seen, event)
+    if not seen.ended:  # stopped on its way: what its messages say is the best that is known
+        seen.calls = len(messages)
+        seen.given = sum(map(_input_tokens, messages.values()))
+        seen.got = sum(_int_field(usage, "output_tokens") for usage in messages.values())
+    return seen
+
+
+def _read_content(seen: Trajectory, kind: str, message: Mapping[str, Any], installed: InstalledProgram) -> None:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for block in blocks:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            _read_tool_use(seen, block, installed)
+        elif block.get("type") == "tool_result":
+            seen.step("error" if block.get("is_error") else "result", _content_text(block.get("content")))
+        elif block.get("type") == "text" and block.get("text"):
+            if kind == "assistant" and message.get("model") != "<synthetic>":
+                seen.moves()
+                seen.output = str(block["text"])
+            seen.step("agent" if kind == "assistant" else "shown", str(block["text"]))
+
+
+def _read_tool_use(seen: Trajectory, block: Mapping[str, Any], installed: InstalledProgram) -> None:
+    name, given = str(block.get("name")), block.get("input")
+    values = given if isinstance(given, dict) else {}
+    seen.moves()
+    seen.step(f"tool {name}", values)
+    refs = [f"{Kind.AGENT}:{values.get('subagent_type')}"]
+    if name == "Skill":
+        refs.append(f"{Kind.SKILL}:{values.get('skill') or values.get('command')}")
+    seen.read |= dict.fromkeys(ref for ref in refs if ref in installed.places)
+    for value in values.values():
+        if isinstance(value, str):
+            seen.reads(value, installed.places)
+
+
+def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
+    seen.ended = True
+    usage = event.get("usage")
+    if isinstance(usage, dict):
+        seen.given, seen.got = _input_tokens(usage), _int_field(usage, "output_tokens")
+    seen.calls = _int_field(event, "num_turns") or 1
+    cost = event.get("total_cost_usd")
+    seen.cost = float(cost) if isinstance(cost, int | float) else None
+    if isinstance(event.get("result"), str) and not event.get("is_error"):
+        seen.output = event["result"]
+        seen.moves()
+    status = event.get("api_error_status")
+    seen.status = status if isinstance(status, int) else None
+    subtype = str(event.get("subtype"))
+    seen.limit = subtype.startswith("error_max")
+    if event.get("is_error") or subtype not in ("success", "None"):
+        errors = event.get("errors")
+        said = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
+        seen.failure = str(event.get("result") or said or subtype)
+
+
+def _input_tokens(usage: Mapping[str, Any]) -> int:
+    return sum(_int_field(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_"))
+
+
+def _int_field(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _content_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+CODEX_TOOLS = ("Bash", "Edit", "Glob", "Grep", "MultiEdit", "Read", "Skill", "Write")
+"""What Codex can do, by the names that skills use: its commands read, find, write and run."""
+
+CODEX_SEARCH_TOOLS = ("WebFetch", "WebSearch")
+"""What it can do besides when its search is allowed: name either in the settings."""
+
+CODEX_FLAGS = ("exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "workspace-write")
+CODEX_SANDBOXED_FLAGS = (*CODEX_FLAGS[:-1], "danger-full-access")
+"""Inside a sandbox of ours: its own needs what ours refuses, and ours keeps in more."""
+
+_CODEX_ADDRESS, _CODEX_SIGNED_IN = "https://api.openai.com/v1", "https://chatgpt.com/backend-api/codex"
+_CODEX_PATHS = frozenset(("/responses", "/responses/compact", "/models", "/chat/completions"))
+
+CODEX_HELD_KEY = "sk-held-outside-of-the-sandbox"
+"""What stands inside for a key that the relay holds."""
+
+_CODEX_OVERRIDES = (
+    *("project_doc_max_bytes=0", "skills.bundled.enabled=false", 'approval_policy="never"'),
+    # What one run leaves in /tmp would be there for the next.
+    "sandbox_workspace_write.exclude_slash_tmp=true",
+    "shell_environment_policy.ignore_default_excludes=false",
+)
+"""No instructions of the folder it works in, no skills but ours, nobody to ask, and no keys for its commands."""
+
+_CODEX_MANAGED = (Path("/etc/codex/skills"),)
+_CODEX_PROJECT = (".codex/skills", ".agents/skills")
+
+
+class CodexExecutor(ClientExecutor):
+    """Runs tasks with Codex. Its sandbox always writes in the workspace alone, without the network.
+
+    What they cost follows from the price in the settings and is unknown without one.
+    """
+
+    name, title, kind = "codex", "Codex", "codex"
+    default_tools, fixed_words = CODEX_TOOLS, (*CODEX_FLAGS, *_CODEX_OVERRIDES)
+    sign_in_file = "auth.json"
+
+    def skill_dirs(self, workspace: Path) -> list[Path]:
+        """Return the folders of skills that the client reads although they are no part of the program."""
+        return [*_CODEX_MANAGED, *list_ancestor_dirs(workspace, _CODEX_PROJECT)]
+
+    def layout(self, config: Path) -> InstallLayout:
+        """Return where the client reads what it is given, below its configuration."""
+        return InstallLayout(config / "skills", None, config / "AGENTS.md")
+
+    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+        """Write the configuration and return the command, which turns all other skills off."""
+        model, config, more, pointed = None, self._settings.config, dict[str, str](), list[str]()
+        if self._settings.sandbox is not None:
+            model, config, more, pointed = codex_access(self._settings)
+        if config:
+            (place.config / "config.toml").write_text(config, encoding="utf-8")
+        searching = "live" if set(CODEX_SEARCH_TOOLS) & set(self._settings.tools) else "disabled"
+        overrides = [*_CODEX_OVERRIDES, f'web_search="{searching}"', *pointed]
+        if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
+            off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
+            overrides.append(f"skills.config=[{off}]")
+        if installed.prompt:
+            overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
+        flags = CODEX_FLAGS if self._settings.sandbox is None else CODEX_SANDBOXED_FLAGS
+        command = [self._settings.binary, *flags, "--model", self._settings.model, "--cd", str(workspace)]
+        command += [word for override in overrides for word in ("--config", override)]
+        command += [*self._settings.arguments, "-"]
+        environment = {"CODEX_HOME": str(place.config), **more}
+        return ClientCall(tuple(command), environment, lambda out: read_codex_events(out, installed), model)
+
+
+def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, str], list[str]]:
+    """Return what the relay lets through, the configuration with its address in it, variables, and overrides.
+
+    The key stays outside. A sign-in of the client's own is read inside, from its file.
+    """
+    try:
+        said = tomllib.loads(settings.config)
+    except ValueError:
+        said = {}
+    provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
+    given = settings.environment
+    if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
+        address, name = provider["base_url"], str(provider.get("env_key") or "")
+        config = settings.config.replace(json.dumps(address), json.dumps(relay_address(address)))
+        pointed = []
+    else:
+        name = "OPENAI_API_KEY"
+        signed_in = settings.credentials is not None and not given.get(name)
+        address, config = (
+            given.get("OPENAI_BASE_URL") or (_CODEX_SIGNED_IN if signed_in else _CODEX_ADDRESS),
+            settings.config,
+        )
+        pointed = [f"openai_base_url={json.dumps(relay_address(address))}"]
+    key = given.get(name)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return ModelAccess(address, _CODEX_PATHS, headers), config, {name: CODEX_HELD_KEY} if key else {}, pointed
+
+
+def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
+    """Return what the events of `codex exec --json` tell.
+
+    An `error` event alone ends nothing: Codex tries again, and says when the turn has failed.
+    """
+    seen = Trajectory()
+    for event in iter_events(out):
+        kind, item = event.get("type"), event.get("item")
+        if kind in ("item.completed", "item.started") and isinstance(item, dict):
+            _read_item(seen, kind, item, installed)
+        elif kind == "turn.completed":
+            seen.ended = True
+            _add_usage(seen, event.get("usage"))
+        elif kind == "turn.failed":
+            seen.ended = True
+            error = event.get("error")
+            seen.failure = str(error.get("message") if isinstance(error, dict) else error)
+        elif kind == "error":
+            seen.trouble = str(event.get("message"))
+            seen.step("error", seen.trouble)
+    seen.calls = seen.calls or int(seen.progress)
+    return seen
+
+
+def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: InstalledProgram) -> None:
+    what = item.get("type")
+    if what == "command_execution":
+        command = str(item.get("command"))
+        seen.moves()
+        if kind == "item.started":
+            seen.step("command", command)
+        else:
+            seen.step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
+            # Codex reads a skill by a command and says nothing else of it.
+            seen.reads(command, installed.places)
+    elif kind == "item.completed" and what == "agent_message":
+        seen.moves()
+        seen.output = str(item.get("text"))
+        seen.step("agent", seen.output)
+    elif kind == "item.completed" and what != "reasoning":
+        if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
+            seen.moves()
+        seen.step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
+
+
+def _add_usage(seen: Trajectory, usage: object) -> None:
+    if not isinstance(usage, dict):
+        return
+    numbers = {name: value for name, value in usage.items() if isinstance(value, int)}
+    seen.calls += 1
+    seen.given += numbers.get("input_tokens", 0)
+    seen.got += numbers.get("output_tokens", 0)

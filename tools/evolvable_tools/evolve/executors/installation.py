@@ -1,0 +1,251 @@
+"""A program on this machine: the tools it needs, its files where a client reads them, and the canary.
+
+The canary is a skill whose only effect is a word that nobody can guess. The answer must have the word with the skill
+and must not have it without; otherwise the executor does not measure the program.
+"""
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evolvable_store.errors import EvolvableError
+from evolvable_store.frontmatter import Document, parse_document
+from evolvable_store.resource import Kind
+from evolvable_store.validation import main_path
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, make_part
+from evolvable_tools.evolve.executors.base import Executor, write_below
+from evolvable_tools.evolve.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+
+COMMAND_TOOL = "Bash"
+"""The tool that runs commands, under its best known name."""
+
+_SCRIPTS = (".sh", ".bash", ".py", ".js", ".mjs", ".ts", ".rb", ".pl", ".ps1")
+_TOOL = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
+    """Return what the parts of a program need and nobody has, each with the part that needs it.
+
+    A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
+    program that is evaluated without its means says nothing about it.
+    """
+    return [
+        f"{part.ref} needs {tool}"
+        for part in program.parts
+        for tool in sorted(find_needed_tools(part))
+        if tool not in tools
+    ]
+
+
+def find_needed_tools(part: ProgramPart) -> set[str]:
+    """Return the tools that a part needs, without what they may be used for."""
+    scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
+    said = _main_document(part).fields.get("allowed-tools")
+    named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
+    # In `Bash(git add:*), Read` the words in brackets say what for.
+    return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
+
+
+def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
+    """Return the paths below these folders of skills that have the name of a part: nobody could tell which was used.
+
+    The name is the folder's, or the one that its SKILL.md says.
+    """
+    names = {part.name for part in program.parts if part.kind is Kind.SKILL}
+    return [str(path) for name, path in iter_skills(places) if name in names]
+
+
+def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the skills in these folders by name, those that another name stands for too once for each."""
+    for place in places:
+        try:
+            folders = sorted(path for path in place.iterdir() if path.is_dir())
+        except OSError:
+            continue
+        for folder in folders:
+            names = dict.fromkeys((folder.name, _declared_name(folder / "SKILL.md")))
+            yield from ((name, folder) for name in names if name)
+
+
+def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
+    """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
+
+    Clients look for a project's skills so.
+    """
+    found = [folder / name for name in below]
+    above = list(folder.parents)
+    root = next((place for place in (folder, *above) if (place / ".git").exists()), None)
+    for place in above:
+        if root is None or not place.is_relative_to(root):
+            break
+        found += [place / name for name in below]
+    return found
+
+
+def _declared_name(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            name = parse_document(file.read(20_000)).fields.get("name")
+    except OSError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallLayout:
+    """Where a client takes what it is given from. Of a kind that is None it can be given none.
+
+    memory: the file that it reads into every session.
+    """
+
+    skills: Path
+    agents: Path | None
+    memory: Path
+
+
+@dataclass(slots=True)
+class InstalledProgram:
+    """What a program has come to. prompt: what is said to the model beside the client's own words.
+
+    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given.
+    """
+
+    prompt: str = ""
+    places: dict[str, Path] = field(default_factory=dict)
+    unfit: list[str] = field(default_factory=list)
+
+
+def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
+    """Write the parts of a program and return where they are. Raises OSError."""
+    done = InstalledProgram()
+    prompts, memories = [], []
+    for part in program.parts:
+        if part.kind is Kind.SKILL:
+            done.places[part.ref] = shelf.skills / part.name
+            write_part(done.places[part.ref], part)
+        elif part.kind is Kind.AGENT and shelf.agents is not None:
+            shelf.agents.mkdir(parents=True, exist_ok=True)
+            done.places[part.ref] = shelf.agents / f"{part.name}.md"
+            done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
+        elif part.kind is Kind.PROMPT:
+            prompts.append(part_body(part))
+        elif part.kind is Kind.MEMORY:
+            memories.append(part_body(part))
+        else:
+            done.unfit.append(part.ref)
+    if memories:
+        shelf.memory.parent.mkdir(parents=True, exist_ok=True)
+        shelf.memory.write_text("\n\n".join(memories) + "\n", encoding="utf-8")
+    done.prompt = "\n\n".join(prompts)
+    return done
+
+
+def write_part(folder: Path, part: ProgramPart) -> None:
+    """Write the files of a part below a folder, scripts as programs. Raises InvalidPath, OSError."""
+    write_below(folder, part.files)
+    for path, data in part.files.items():
+        if data.startswith(b"#!"):
+            os.chmod(folder / path, 0o755)
+
+
+def _main_document(part: ProgramPart) -> Document:
+    """Return the main file of a part, read; an empty one where it has none."""
+    path = main_path(part.kind, part.name, part.files)
+    return parse_document(part.files[path] if path else b"")
+
+
+def part_body(part: ProgramPart) -> str:
+    """Return the body of a part's main file, without its frontmatter; '' where it has none."""
+    return _main_document(part).body.strip()
+
+
+def part_description(part: ProgramPart) -> str:
+    """Return what a part's main file says it is for; '' where it says nothing."""
+    said = _main_document(part).fields.get("description")
+    return said if isinstance(said, str) else ""
+
+
+CANARY_SKILL = "canary-word"
+
+CANARY_PROMPT = (
+    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
+    "If you have no such skill, answer NONE, and look nowhere else."
+)
+_CANARY_TEXT = """\
+---
+name: canary-word
+description: Tells the canary word. Use it whenever somebody asks for the canary word.
+---
+
+# The canary word
+
+The canary word is {word}. Answer with it, as it stands here, and with nothing else.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """What a canary showed of an executor. why: what was wrong, '' when it passed. installed, empty: the answers."""
+
+    fingerprint: str
+    passed: bool
+    why: str
+    installed: str
+    empty: str
+    usage: ModelUsage
+
+
+class CanaryFailed(EvolvableError):
+    """An executor does not show what a program does; nothing may be measured with it."""
+
+
+def make_canary_word() -> str:
+    """Return a word that nobody can guess."""
+    return f"kestrel-{secrets.token_hex(6)}"
+
+
+def canary_program(token: str) -> Program:
+    """Return a program of one skill, which says this word."""
+    return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": _CANARY_TEXT.format(word=token).encode()}),))
+
+
+async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
+    """Return what the executor made of the canary, with its skill and without.
+
+    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
+    """
+    token = token or make_canary_word()
+    task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
+    # The empty arm first: what the other leaves behind somewhere must not help it.
+    empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
+    installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
+    why = _canary_problem(token, installed, empty)
+    return CanaryResult(
+        executor.fingerprint, not why, why, installed.output, empty.output, add_usage(installed.usage, empty.usage)
+    )
+
+
+async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
+    workspace = folder / "work"
+    try:
+        workspace.mkdir(parents=True)
+        return await executor.run(task, program, 0, workspace)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
+    for arm, rollout in (("with the skill", installed), ("without the skill", empty)):
+        if rollout.outcome is not None and rollout.outcome is not TrialOutcome.AGENT_TIMEOUT:
+            return f"{arm} nothing was run: {rollout.detail or rollout.outcome}"
+        if rollout.outcome is TrialOutcome.AGENT_TIMEOUT:
+            return f"{arm} there was no answer in time."
+    if token in empty.output:
+        return "without the skill the answer has the word all the same: the arms are not apart."
+    if token not in installed.output:
+        return "with the skill the answer does not have the word: the skill does not reach the model."
+    return ""
