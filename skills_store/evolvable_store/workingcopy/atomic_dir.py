@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,12 +82,19 @@ class RecoveredDirectory:
 
 
 def write_folder(
-    target: Path, files: Files, staging: StagingDirectory, *, believed: str, now: float
+    target: Path,
+    files: Files,
+    staging: StagingDirectory,
+    *,
+    believed: str,
+    now: float,
+    built: "Callable[[Path], object] | None" = None,
 ) -> ReplacedDirectory | None:
     """Makes `target` a folder of exactly these files; returns the folder that was there, None when there was none.
 
     staging: of `staging_for`. believed: the tree (`manifest_of`) of the reading that the caller made of `target` just
-    before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. What the old folder had
+    before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
+    of the new folder before anybody else can reach it. What the old folder had
     besides tracked files is moved over, and the permissions of what stays are kept. Durable when it returns.
     Raises Refused when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may have,
     OSError when the disk refuses; then `target` is as it was.
@@ -95,11 +102,17 @@ def write_folder(
     written = make_manifest(files).tree
     with open_staging(staging) as place:
         at = _check_target(target, place)
-        return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now)
+        return _write(at, lambda new: build_folder(new, files, at), place, believed, written, now, built)
 
 
 def write_single(
-    target: Path, file: File, staging: StagingDirectory, *, believed: str, now: float
+    target: Path,
+    file: File,
+    staging: StagingDirectory,
+    *,
+    believed: str,
+    now: float,
+    built: "Callable[[Path], object] | None" = None,
 ) -> ReplacedDirectory | None:
     """Makes `target` a file with this content, in one step as `write_folder` does.
 
@@ -108,7 +121,7 @@ def write_single(
     written = make_manifest({SINGLE: file}).tree
     with open_staging(staging) as place:
         at = _check_target(target, place, single=True)
-        return _write(at, lambda new: build_single(new, file, at), place, believed, written, now)
+        return _write(at, lambda new: build_single(new, file, at), place, believed, written, now, built)
 
 
 def _write(
@@ -118,6 +131,7 @@ def _write(
     believed: str,
     written: str,
     now: float,
+    built: "Callable[[Path], object] | None",
 ) -> ReplacedDirectory | None:
     slot = Slot.fresh(place, target.path.name)
     note = new_note(target, now=now, inode=0, believed=believed, written=written)
@@ -125,6 +139,8 @@ def _write(
         # First a note, so that what is built is known as ours; it is durable before anything is replaced.
         slot.write_note(note, durable=False)
         build(slot.new)
+        if built is not None:
+            built(slot.new.path)
         note = replace(note, inode=slot.new.lstat().st_ino)
         slot.write_note(note)
         rename(slot.new, slot.ready)
@@ -199,6 +215,7 @@ def sweep(
     still_as_believed: Callable[[Path, str], bool] = still_holds,
     keep: KeepUntracked | None = None,
     only: str | None = None,
+    skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
     """Returns what somebody wrote into folders that were then replaced, and tidies up the rest.
 
@@ -208,10 +225,10 @@ def sweep(
     now is left for the next sweep.
 
     keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
-    before the rest is deleted. only: look at the swaps of this directory alone.
+    before the rest is deleted. only: look at the swaps of this directory alone. skip: stems of swaps to pass over.
     """
     found: list[RecoveredDirectory] = []
-    known = list_stems(staging.notes)
+    known = [stem for stem in list_stems(staging.notes) if stem not in skip]
     if not known:
         return found
     with open_staging(staging) as place:

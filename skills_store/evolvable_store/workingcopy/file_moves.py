@@ -27,6 +27,12 @@ from evolvable_store.workingcopy.tree_reader import tracked_paths, untracked_pat
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
+_BACKDATE_NS = 20_000_000
+"""How much older than their writing the files of a version are dated: more than one tick of the system's clock.
+
+So the next save always changes the time of a file, however soon it comes; see `tree_reader.built_signature`.
+"""
+
 
 def build_folder(folder: PathAt, files: Files, like: PathAt) -> None:
     """Makes `folder`, which must not exist, with exactly these files; returns when all is on the disk.
@@ -68,6 +74,9 @@ def _write(path: PathAt, file: File, same_path: PathAt, like: PathAt | None) -> 
             readable = stat.S_IMODE(same.st_mode) & 0o666 | stat.S_IRUSR
             mode = readable | (readable & 0o444) >> 2 if file.mode == EXECUTABLE else readable
             os.chmod(fd if BY_DESCRIPTOR else os.fspath(path), mode)
+        if os.utime in os.supports_fd:
+            dated = os.fstat(fd).st_mtime_ns - _BACKDATE_NS
+            os.utime(fd, ns=(dated, dated))
         os.fsync(fd)
 
 

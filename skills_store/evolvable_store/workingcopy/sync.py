@@ -39,7 +39,7 @@ from evolvable_store.workingcopy.incoming import (
     SyncReport,
 )
 from evolvable_store.workingcopy.openat import PathAt, first_link
-from evolvable_store.workingcopy.staging_dir import is_inside
+from evolvable_store.workingcopy.staging_dir import is_inside, list_stems
 from evolvable_store.workingcopy.status import (
     DirectoryState,
     StatusReader,
@@ -48,6 +48,7 @@ from evolvable_store.workingcopy.status import (
     single_name,
 )
 from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, change_reason, edit_kind, merge_resource
+from evolvable_store.workingcopy.tree_reader import built_signature
 
 LOCK_SECONDS = 30.0
 """How long a sync waits for another process that works on the same folder."""
@@ -85,6 +86,7 @@ class WorkingCopy:
         self._looker = StatusReader(store, self._bindings, folder)
         self._plan = SyncPlan(store, folder, self._looker, self._identity, gate)
         self._removals = True
+        self._swept: dict[str, float] = {}
         self._trash = Trash(store.home)
 
     def sync(
@@ -220,7 +222,8 @@ class WorkingCopy:
             if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, sync):
                 continue
             if step is SyncStep.BIND:
-                bound.append(self._binding(look, look.head, look.tree, sync))
+                binding = self._binding(look, look.head, look.tree, sync)
+                bound += [binding] if binding != look.binding else []
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
                 ref = self._plan.choose_ref(look, step, names)
                 if ref.name in names:
@@ -333,11 +336,16 @@ class WorkingCopy:
                 "Move it away, then `evolvable sync`.",
             )
         believed, now = self._plan.believed_tree(look), time.time()
+        marks: list[str] = []
+
+        def built(new: Path) -> None:
+            marks.append(built_signature(new))
+
         if is_single(self.folder.kind, look.directory):
-            replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now)
+            replaced = write_single(place, files[SINGLE], staging, believed=believed, now=now, built=built)
         else:
-            replaced = write_folder(place, files, staging, believed=believed, now=now)
-        self._bindings.bind([self._bound(head.id, look.directory, head.version, "", conflict)])
+            replaced = write_folder(place, files, staging, believed=believed, now=now, built=built)
+        self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
         sync.written.append(look.directory)
         if look.tree is None and not is_single(self.folder.kind, look.directory):
             self._bring_back(look.directory)
@@ -390,10 +398,17 @@ class WorkingCopy:
         self._write(look, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers."""
+        """Takes in what somebody wrote into a directory at the moment it was replaced, and clears leftovers.
+
+        A swap is looked at once when it is new to this process, and again when its replaced directory is due.
+        """
         found: list[RecoveredDirectory] = []
-        with contextlib.suppress(EvolvableError, OSError):
-            found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep)
+        stems, now = list_stems(recovery_notes(self.store.home, self.folder)), time.monotonic()
+        waiting = {stem for stem in stems if now < self._swept.get(stem, 0)}
+        if len(waiting) < len(stems):
+            with contextlib.suppress(EvolvableError, OSError):
+                found = sweep(self._staging(), time.time(), KEEP_SECONDS, keep=self._keep, skip=waiting)
+                self._swept = {stem: self._swept[stem] if stem in waiting else now + KEEP_SECONDS + 1 for stem in stems}
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):
