@@ -16,7 +16,7 @@ from baselines.scripted_model import ScriptedModel
 
 from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_reducer import Journal
@@ -151,7 +151,7 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         test_tasks=len(test),
         exploratory=False,
         base=base.digest,
-        size=program_size(base),
+        size=base.size,
         merged=[],
     )
     brain = _brain(place, journal)

@@ -72,9 +72,7 @@ class Evaluator:
         record = state.step.get("checked")
         if record is None:
             known = {one.digest for one in state.candidates.values() if one.decision is not None}
-            report = check_candidate(
-                against, candidate, tasks=[*run.train, *run.val], judge_texts=run.judge_texts, known=known
-            )
+            report = check_candidate(against, candidate, tasks=[*run.train, *run.val], known=known)
             record = run.note(
                 "checked",
                 iteration=state.iteration,

@@ -21,7 +21,7 @@ from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped
-from evolvable_tools.evolve.tasks.holdout import HeldOutTest, OpenTasks, TestAccessLog, hold_out_test
+from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget
@@ -138,7 +138,6 @@ async def _open_run(
             RemoteModel(brain, backend, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
             budget,
             host.redactor,
-            judge_texts=_judge_texts(open_tasks),
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
             stop=lambda: stop() or folder.is_stop_requested,
             intact=parts.guard,
@@ -185,9 +184,3 @@ def _add_unnamed_blob(library: Library, data: bytes) -> None:
     """Store data in the library without a name: no verb leads to it, and gc removes it."""
     with library.store.backend.write() as writer:
         writer.add_blob(blob_hash(data), len(data), *pack(data))
-
-
-def _judge_texts(tasks: OpenTasks) -> list[str]:
-    """Return the texts that scorers look for; no program may quote them."""
-    args = [task.scorer.args for task in (*tasks.train, *tasks.val)]
-    return [value for one in args for key, value in one.items() if isinstance(value, str) and key != "name"]

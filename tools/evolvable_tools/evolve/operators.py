@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from evolvable_store.errors import Refused
-from evolvable_store.frontmatter import is_frozen
-from evolvable_store.resource import Kind, main_file
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.candidates.programs import Program, changed_parts
 
 Traces = TypeVar("Traces", contravariant=True)
 Hypothesis = TypeVar("Hypothesis")
@@ -43,8 +42,8 @@ class Mask:
     fixed: frozenset[str] = frozenset()
 
     def check(self, before: Program, after: Program) -> None:
-        """Raise Masked when `after` differs from `before` where nothing may."""
-        parts = {part.ref: part for program in (before, after) for part in program.parts}
+        """Raise MaskViolation when `after` differs from `before` where nothing may."""
+        parts = before.by_ref | after.by_ref
         for ref in changed_parts(before, after):
             if parts[ref].kind not in self.kinds:
                 allowed = ", ".join(sorted(self.kinds)) or "nothing"
@@ -55,13 +54,7 @@ class Mask:
 
 def make_mask(mode: str, program: Program) -> Mask:
     """Return the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
-    fixed = frozenset(part.ref for part in program.parts if _is_fixed(part))
-    return Mask(MODES[mode], fixed | {"memory:SOUL"})
-
-
-def _is_fixed(part: ProgramPart) -> bool:
-    main = part.files.get(main_file(part.kind, part.name))
-    return main is not None and is_frozen(main)
+    return Mask(MODES[mode], frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +119,7 @@ class Improve(Generic[Change]):
     mask: Mask
 
     async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
-        """Return the changed program. Raises Masked when something changed that may not."""
+        """Return the changed program. Raises MaskViolation when something changed that may not."""
         after = await self.builder(program, changes)
         self.mask.check(program, after)
         return after
@@ -140,13 +133,9 @@ def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
         return CommitResult(evaluated.against, False, "too little was measured to say")
     if evaluated.delta > 0:
         return CommitResult(evaluated.candidate, True, f"better by {evaluated.delta:+.3f}")
-    if evaluated.delta == 0 and _program_bytes(evaluated.candidate) < _program_bytes(evaluated.against):
+    if evaluated.delta == 0 and evaluated.candidate.size < evaluated.against.size:
         return CommitResult(evaluated.candidate, True, "as good, and smaller")
     return CommitResult(evaluated.against, False, f"not better ({evaluated.delta:+.3f})")
-
-
-def _program_bytes(program: Program) -> int:
-    return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 @dataclass(frozen=True, slots=True)

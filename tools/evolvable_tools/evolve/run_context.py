@@ -45,10 +45,9 @@ class RunTampered(Refused):
 class RunContext:
     """The collaborators of all steps of a run. It holds no row of the test.
 
-    judge_texts: texts that scorers look for; no program may quote them. merged: finalists of other runs, by run, tried
-    as one before any proposal. stop: checked before every step. intact: checked before every measurement; returns why
-    tasks or scorers are not the recorded ones, or ''. sandboxed: whether trials run in a sandbox. plant_canary: stores
-    data in the library that no verb finds.
+    merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
+    checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
+    trials run in a sandbox. plant_canary: stores data in the library that no verb finds.
     """
 
     folder: RunDirectory
@@ -61,7 +60,6 @@ class RunContext:
     brain: ProposerModel
     budget: RunBudget
     redactor: Redactor
-    judge_texts: Sequence[str] = ()
     merged: Sequence[tuple[str, Program]] = ()
     stop: Callable[[], bool] = lambda: False
     intact: Callable[[], str] = str

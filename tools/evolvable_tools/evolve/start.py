@@ -9,7 +9,7 @@ from typing import Any
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.evolve.candidates.programs import Program, load_program, program_size
+from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.factory import EXECUTOR_DIR, check_available, make_executor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run, find_run
 from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
@@ -256,7 +256,7 @@ def _write_first_record(
                 "test_tasks": len(taskset.of(Split.TEST)),
                 "exploratory": exploratory,
                 "base": base.digest,
-                "size": program_size(base),
+                "size": base.size,
                 "merged": [[run, program.digest] for run, program, _ in best_first],
             },
         )

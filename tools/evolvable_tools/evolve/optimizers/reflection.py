@@ -7,7 +7,6 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from evolvable_store.frontmatter import parse_document
-from evolvable_store.validation import main_path
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, apply_edits
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
@@ -75,7 +74,7 @@ class ModelReflect:
             program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
         )
         answer = await run.ask(asked)
-        corpus = LeakCorpus([*run.train, *run.val], run.judge_texts)
+        corpus = LeakCorpus([*run.train, *run.val])
         plan = role_prompts.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
         if "proposed" not in run.state.step:
             kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
@@ -138,7 +137,7 @@ def record_candidate(
         operations=list(operations),
         summary=summary,
         changed=programs.changed_parts(parents[0], after),
-        size=programs.program_size(after),
+        size=after.size,
         diff=run.folder.keep(programs.diff_programs(parents[0], after)),
     )
 
@@ -251,14 +250,9 @@ def _similarity(one: ProgramPart, other: ProgramPart) -> float:
 
 
 def _description(part: ProgramPart) -> str:
-    path = main_path(part.kind, part.name, part.files)
-    return (
-        ""
-        if not path
-        else " ".join(str(parse_document(part.files[path]).fields.get("description", "")).casefold().split())
-    )
+    description = parse_document(part.main).fields.get("description", "") if part.main is not None else ""
+    return " ".join(str(description).casefold().split())
 
 
 def _main_text(part: ProgramPart) -> str:
-    path = main_path(part.kind, part.name, part.files)
-    return part.files[path].decode("utf-8", "replace") if path else ""
+    return part.texts.get(part.main_path, "")

@@ -1,19 +1,13 @@
 """A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import (
-    EditOperation,
-    InvalidEdit,
-    Program,
-    is_frozen_part,
-    parse_part_ref,
-)
+from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, Program, parse_part_ref
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
 from evolvable_tools.evolve.proposers.proposer_model import enum_schema, list_schema, object_schema, text_properties
 
@@ -76,22 +70,19 @@ def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]
     found: dict[str, Diagnosis] = {}
     for one in given:
         task, cause = str(one["task"]), FailureCause(one["cause"])
-        if task not in texts:
-            continue
-        shown = " ".join(texts[task].split())
-        quotes = tuple(quote for quote in map(_one_line, one.get("quotes", ())) if quote and quote in shown)
-        tag = RepairTag(one["repair"]) if one.get("repair") else REPAIRS[cause][0]
-        tag = tag if tag in REPAIRS[cause] else REPAIRS[cause][0]
-        twice = task in found and found[task].cause is not cause
-        first = found.get(task)
-        if first is not None and twice:
-            found[task] = Diagnosis(task, first.cause, False, first.tag, first.quotes)
-        elif first is None:
+        if task in found:
+            if found[task].cause is not cause:
+                found[task] = replace(found[task], unique=False)
+        elif task in texts:
+            shown = one_line(texts[task])
+            quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
+            tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
             found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes)
     return tuple(found.values())
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
+    """Return a text on one line, with single spaces."""
     return " ".join(str(text).split())
 
 
@@ -119,17 +110,7 @@ class EditIntent:
 
     def spoken(self) -> dict[str, str]:
         """Return what a builder is told of it: nothing of the evidence, and no reasons."""
-        said = {
-            "op": str(self.op),
-            "ref": self.ref,
-            "other": self.other,
-            "capability": self.capability,
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "problem": self.problem,
-            "modification": self.modification,
-        }
-        return {key: value for key, value in said.items() if value}
+        return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +125,6 @@ class EditPlan:
     diagnoses: tuple[Diagnosis, ...]
     summary: str
     why: str
-    related: tuple[int, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
@@ -220,7 +200,7 @@ def drop_leaking_intents(
 
     What a builder is not told it cannot write down.
     """
-    before = "\n".join(data.decode("utf-8", "replace") for part in program.parts for data in part.files.values())
+    before = "\n".join(text for part in program.parts for text in part.texts.values())
     kept, dropped = [], []
     for intent in intents:
         leaks = corpus.leaks("\n".join(intent.spoken().values()), before)
@@ -234,19 +214,17 @@ def drop_leaking_intents(
 def _parse_intent(
     one: Mapping[str, Any], program: Program, known: frozenset[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
-    op, ref = EditOperation(one["op"]), parse_part_ref(str(one["ref"]))
-    name, parts = f"{ref.kind}:{ref.name}", {part.ref: part for part in program.parts}
-    if ref.kind not in kinds or ref.kind is Kind.ENVIRONMENT:
-        raise InvalidEdit(f"A {ref.kind} may not be changed in this run.", "")
+    op, parts, other = EditOperation(one["op"]), program.by_ref, ""
+    kind, name = parse_part_ref(str(one["ref"]))
+    if kind not in kinds or kind is Kind.ENVIRONMENT:
+        raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     if (op is EditOperation.CREATE) is (name in parts):
         raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
-    if name in parts and is_frozen_part(parts[name]):
+    if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
-    other = ""
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
-        second = parse_part_ref(str(one.get("other", "")))
-        other = f"{second.kind}:{second.name}"
-        if second.kind not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
+        second, other = parse_part_ref(str(one.get("other", "")))
+        if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
     if not tasks:
@@ -254,7 +232,7 @@ def _parse_intent(
     if all(task in unclear for task in tasks):
         raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
     fields = ("capability", "inputs", "outputs", "problem", "modification")
-    said = {field: " ".join(str(one.get(field, "")).split())[:MAX_FIELD] for field in fields}
+    said = {field: one_line(one.get(field, ""))[:MAX_FIELD] for field in fields}
     if not any(said.values()):
         raise InvalidEdit("It does not say what to write.", "")
     return EditIntent(op, name, tasks, other, **said)

@@ -143,7 +143,7 @@ class NoAnswer(ProviderError):
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
     """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
-    answer = to_json_value(value)
+    answer = _to_json_value(value)
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
@@ -151,18 +151,12 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
     return answer
 
 
-def to_json_value(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
     try:
-        return json.loads(json.dumps(value, default=_json_default))
+        return json.loads(json.dumps(value, default=dict))
     except (TypeError, ValueError, RecursionError):
         raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
-
-
-def _json_default(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError
 
 
 class HandOffModel:

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from evolvable_tools.evolve.candidates.programs import (
     ProgramEdit,
     ProgramPart,
 )
-from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
+from evolvable_tools.evolve.candidates.static_gate import LeakCorpus, iter_leaves
 from evolvable_tools.evolve.proposers.edit_plan import (
     PLAN_SCHEMA,
     EditPlan,
     InvalidPlan,
     drop_leaking_intents,
+    one_line,
     parse_diagnoses,
     parse_intents,
 )
@@ -116,23 +117,20 @@ def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict
     ]
 
 
-def make_masker(expected: str | None, prompt: str = "") -> "AnswerMasker":
-    """Return what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too."""
-    pieces = dict.fromkeys(piece for piece in _answer_pieces(expected or "") if piece and not _occurs_in(piece, prompt))
-    return AnswerMasker(tuple(sorted(pieces, key=len, reverse=True)))
+def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
+    """Return what hides an expected answer in a text, whole or its telling pieces; not what the prompt says too.
 
+    Case and the width of spaces do not matter.
+    """
+    pieces = sorted(dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True)
+    patterns = [pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None]
 
-@dataclass(frozen=True, slots=True)
-class AnswerMasker:
-    """Hides texts in other texts."""
-
-    pieces: tuple[str, ...]
-
-    def __call__(self, text: str) -> str:
-        """Return the text with MASK in the place of each piece; case and the width of spaces do not matter."""
-        for piece in self.pieces:
-            text = _piece_pattern(piece).sub(ANSWER_MASK, text)
+    def mask(text: str) -> str:
+        for pattern in patterns:
+            text = pattern.sub(ANSWER_MASK, text)
         return text
+
+    return mask
 
 
 def shorten(text: str, head: int, tail: int) -> str:
@@ -148,25 +146,13 @@ def _answer_pieces(expected: str) -> Iterator[str]:
         value = json.loads(expected)
     except (ValueError, RecursionError):
         return
-    for leaf in _json_leaves(value):
-        if isinstance(value, Mapping | list) and len(leaf) < _MIN_PIECE:
+    leaves = (leaf for leaf in iter_leaves(value) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool))
+    for text in (leaf.strip() if isinstance(leaf, str) else json.dumps(leaf) for leaf in leaves):
+        if isinstance(value, Mapping | list) and len(text) < _MIN_PIECE:
             continue
-        yield leaf
+        yield text
         with suppress(ValueError):
-            yield f"{int(leaf):,}"
-
-
-def _json_leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _json_leaves(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _json_leaves(each)
-    elif isinstance(value, str):
-        yield value.strip()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield json.dumps(value)
+            yield f"{int(text):,}"
 
 
 def _piece_pattern(piece: str) -> re.Pattern[str]:
@@ -177,18 +163,12 @@ def _piece_pattern(piece: str) -> re.Pattern[str]:
     return re.compile(f"{before}{words}{after}", re.IGNORECASE if len(piece) >= _MIN_PIECE else 0)
 
 
-def _occurs_in(piece: str, prompt: str) -> bool:
-    return _piece_pattern(piece).search(prompt) is not None
-
-
 def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
-    try:
+    with suppress(UnicodeDecodeError):
         text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"path": path, "bytes": len(data), "text": None}
-    if len(text) > most or "\0" in text:
-        return {"path": path, "bytes": len(data), "text": None}
-    return {"path": path, "text": text}
+        if len(text) <= most and "\0" not in text:
+            return {"path": path, "text": text}
+    return {"path": path, "bytes": len(data), "text": None}
 
 
 PROPOSER_INSTRUCTIONS = Path(__file__).with_name("proposer.txt").read_text("utf-8").rstrip("\n")
@@ -216,19 +196,17 @@ def proposer_question(
     history: Sequence[PastIteration] = (),
     kinds: frozenset[Kind] = ALL_KINDS,
     max_edits: int = MAX_EDITS,
-    constraints: str = "",
 ) -> ModelQuestion:
     """Return what a proposer is asked.
 
     Only training tasks may stand in the evidence: ValueError for any other. What was expected stands nowhere in it. The
-    evidence is cut, as little as it must be, to a size that a model can hold. constraints: what holds for all tasks.
+    evidence is cut, as little as it must be, to a size that a model can hold.
     """
-    cut = next((cut for cut in CUTS if _data_size(program, evidence, history, cut) <= MAX_QUESTION), CUTS[-1])
-    data = _question_data(program, evidence, history, cut) | {
-        "may_change": sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT),
-        "most_intents": max_edits,
-        **({"constraints": constraints} if constraints else {}),
-    }
+    for cut in CUTS:
+        data = _question_data(program, evidence, history, cut)
+        if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
+            break
+    data |= {"may_change": sorted(kinds - {Kind.ENVIRONMENT}), "most_intents": max_edits}
     return ModelQuestion(ModelRole.PROPOSER, PROPOSER_INSTRUCTIONS, redactor.redact_value(data)[0], PLAN_SCHEMA)
 
 
@@ -248,7 +226,8 @@ def parse_plan(
     """
     spoken: dict[str, str] = {}
     for one in asked.data["evidence"]:  # a task that was run twice stands there twice
-        spoken[one["task"]] = f"{spoken.get(one['task'], '')}\n{_shown_text(one)}"
+        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
     found = parse_diagnoses(answer["diagnoses"], spoken)
     intents, dropped = parse_intents(answer, program, frozenset(spoken), found, kinds, max_edits)
     if corpus is not None:
@@ -256,19 +235,7 @@ def parse_plan(
         dropped += leaking
     if answer["intents"] and not intents:
         raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
-    related = tuple(int(number) for number in answer.get("related_iterations", ()))
-    summary = " ".join(str(answer["summary"]).split())
-    return EditPlan(intents, found, summary[:500], str(answer["justification"])[:4_000], related, dropped)
-
-
-def _shown_text(one: Mapping[str, Any]) -> str:
-    return "\n".join(str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-
-
-def _data_size(
-    program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
-) -> int:
-    return len(json.dumps(_question_data(program, evidence, history, cut), ensure_ascii=False))
+    return EditPlan(intents, found, one_line(answer["summary"])[:500], str(answer["justification"])[:4_000], dropped)
 
 
 def _question_data(
@@ -283,15 +250,9 @@ def _question_data(
 
 
 def _past_data(past: PastIteration) -> dict[str, Any]:
-    said = {
-        "iteration": past.iteration,
-        "summary": past.summary,
-        "outcome": past.outcome,
-        "difference": None if past.difference is None else round(past.difference, 4),
-        "fixed": len(past.fixed),
-        "broken": len(past.broken),
-        "reason": past.reason,
-    }
+    said = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
+    if past.difference is not None:
+        said["difference"] = round(past.difference, 4)
     return {key: value for key, value in said.items() if value not in (None, "")}
 
 
@@ -326,7 +287,7 @@ def builder_question(
         "intents": [intent.spoken() for intent in plan.intents],
         "resources": resource_data([part for part in program.parts if part.ref in touched], most=200_000),
         "other_resources": [part.ref for part in program.parts if part.ref not in touched],
-        "may_change": sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT),
+        "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
     }
     return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA)
 
@@ -336,11 +297,8 @@ def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
     for edit in edits:
-        if (
-            edit.op,
-            edit.ref,
-            edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else "",
-        ) not in wanted:
+        other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
+        if (edit.op, edit.ref, other) not in wanted:
             hint = "One edit for each intent, with its op and its ref."
             raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
     if not 1 <= len(edits) <= max_edits:
@@ -357,7 +315,6 @@ def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
         tuple(one.get("removed", ())),
         str(one.get("other", "")),
         _parse_files(one.get("other_files", ())) or None,
-        " ".join(str(one.get("summary", "")).split())[:300],
     )
 
 

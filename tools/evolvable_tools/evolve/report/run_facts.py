@@ -127,8 +127,7 @@ def collect_resource_use(
         for part in program.parts:
             its = trials[digest]
             if its:
-                size = sum(len(data) for data in part.files.values())
-                found.append(_resource_use(part.ref, names.get(digest, digest[:12]), size, its))
+                found.append(_resource_use(part.ref, names.get(digest, digest[:12]), part.size, its))
     return found
 
 
