@@ -12,8 +12,7 @@ from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.ledger.run_state import RunState, load_run_state
 from evolvable_tools.evolve.proposers.proposer_model import (
     JUDGE_ROLES,
     PROPOSER_ROLES,

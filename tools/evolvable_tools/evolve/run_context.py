@@ -1,14 +1,13 @@
 """The context of a run while a process drives it: its ledger, tasks, runner, proposer model and budget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.ledger.run_state import RunState, StateRecord
+from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
+from evolvable_tools.evolve.ledger.run_state import Journal, RunState
 from evolvable_tools.evolve.operators import Mask, make_mask
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
@@ -88,7 +87,7 @@ class RunContext:
             self._programs[digest] = self.folder.program(digest)
         return self._programs[digest]
 
-    def note(self, type: str, **fields: Any) -> StateRecord:
+    def note(self, type: str, **fields: Any) -> LedgerRecord:
         """Append a record. Raises RunStopped instead when somebody asked the run to stop."""
         self.check()
         return self.journal.note(type, **fields)
@@ -120,11 +119,10 @@ class RunContext:
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent, RunStopped.
         """
-        known = self.state.packets.get(question.id)
+        known, role = self.state.packets.get(question.id), str(question.role)
         if known is not None and known.answer is not None:
             answer: Mapping[str, Any] = self.folder.kept_json(known.answer)
             return answer
-        role = str(question.role)
         if known is None:
             kept = self.folder.keep_json(question.packet())
             self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
@@ -137,20 +135,9 @@ class RunContext:
                     self.paid(question.id, role, error.usage, self.brain.name)
                 raise
             settle(given.usage)
-        kept = self.folder.keep_json(given.value)
-        self.paid(question.id, role, given.usage, given.by, kept)
+        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
         return given.value
 
     def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
         """Record what a question cost. Without an artifact there was no answer."""
-        self.journal.note(
-            "answered",
-            packet=packet,
-            role=role,
-            by=by,
-            artifact=artifact,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            calls=usage.calls,
-            cost=usage.cost,
-        )
+        self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))

@@ -265,8 +265,8 @@ def _part_problems(part: ProgramPart) -> list[Problem]:
 
 def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) -> Iterator[GateFinding]:
     if part.main is not None:
-        lines, before = (data.count(b"\n") + 1 if data is not None else 0 for data in (part.main, old and old.main))
-        if lines > limits.lines and lines > before:
+        lines = _line_count(part)
+        if lines > limits.lines and lines > _line_count(old):
             text = f"it has {lines:,} lines, the limit is {limits.lines}"
             yield GateFinding("size", part.ref, part.main_path, text)
         description = parse_document(part.main).fields.get("description")
@@ -278,6 +278,10 @@ def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) 
         if part.size > most:
             text = f"it grew from {old.size:,} to {part.size:,} bytes; {int(most):,} are allowed at once"
             yield GateFinding("size", part.ref, "", text)
+
+
+def _line_count(part: ProgramPart | None) -> int:
+    return part.main.count(b"\n") + 1 if part is not None and part.main is not None else 0
 
 
 def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[GateFinding]:

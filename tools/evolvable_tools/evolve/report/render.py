@@ -44,7 +44,7 @@ from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_reducer import fold_records
+from evolvable_tools.evolve.ledger.run_state import fold_records
 from evolvable_tools.evolve.report.charts import (
     curve_axes,
     draw_curve,
