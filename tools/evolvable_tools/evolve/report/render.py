@@ -5,46 +5,15 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from htpy import (
-    Node,
-    a,
-    body,
-    code,
-    details,
-    div,
-    h1,
-    h2,
-    head,
-    html,
-    label,
-    meta,
-    p,
-    pre,
-    section,
-    span,
-    strong,
-    style,
-    summary,
-    table,
-    tbody,
-    td,
-    th,
-    thead,
-    title,
-    tr,
-)
-from htpy import (
-    input as switch,
-)
+import htpy as h
+from htpy import Node, code, details, p, section, span, summary, td, th, tr
 from markupsafe import Markup
 
-from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_state import fold_records
+from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
 from evolvable_tools.evolve.report.charts import (
     curve_axes,
     draw_curve,
@@ -63,27 +32,18 @@ def render_text(facts: RunFacts) -> str:
     """Return the report as lines for people."""
     lines = [f"Evolution {facts.run} [{facts.label}]", facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
-    lines += _curve_lines(facts)
-    lines += [_candidate_line(one) for one in facts.tried]
-    lines += [
-        "",
-        *_noise_lines(facts),
-        *_test_lines(facts),
-        *_change_lines(facts),
-        *_bill_lines(facts),
-        *_gate_lines(facts),
-    ]
-    return "\n".join(lines)
-
-
-def sparkline(values: list[float]) -> str:
-    """Return values from 0 to 1 as a row of bars."""
-    return "".join(_BARS[min(7, int(value * 8))] for value in values)
-
-
-def _curve_lines(facts: RunFacts) -> list[str]:
     measured = [one.validation.mean for one in facts.tried if one.validation is not None]
-    return [f"Validation, from 0 to 1: {sparkline(measured)}"] if measured else []
+    if measured:
+        bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
+        lines.append(f"Validation, from 0 to 1: {bars}")
+    lines += [*map(_candidate_line, facts.tried), "", *_noise_lines(facts), *_test_lines(facts), *_change_lines(facts)]
+    bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
+    took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
+    lines.append(f"Took {took}.")
+    if refused:
+        lines += ["", "Refused by a gate:"]
+        lines += [f"  {one['candidate'] or '-'} {one['gate']}: {one['why']}" for one in refused]
+    return "\n".join(lines)
 
 
 def _candidate_line(one: CandidateFacts) -> str:
@@ -121,28 +81,12 @@ def _change_lines(facts: RunFacts) -> list[str]:
     return found
 
 
-def _bill_lines(facts: RunFacts) -> list[str]:
-    bill = facts.bill
-    return [
-        f"Took {bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}."
-    ]
-
-
 def format_price(bill: Mapping[str, Any]) -> str:
     """Return what was paid; what has no known price is never called free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
     return f"${bill['cost']:.4f} and {unknown}" if bill["cost"] else unknown
-
-
-def _gate_lines(facts: RunFacts) -> list[str]:
-    refused = [one for one in facts.gates if not one["passed"]]
-    return (
-        ["", "Refused by a gate:", *(f"  {g['candidate'] or '-'} {g['gate']}: {g['why']}" for g in refused)]
-        if refused
-        else []
-    )
 
 
 MAX_TASK_ROWS = 300
@@ -153,23 +97,19 @@ _UNFOLDED = 30  # tasks
 
 def render_page(facts: RunFacts) -> str:
     """Return the page."""
-    said = html(lang="en")[
-        head[
-            meta(charset="utf-8"),
-            meta(name="viewport", content="width=device-width, initial-scale=1"),
-            title[f"Evolution {facts.run}"],
-            style[Markup(Path(__file__).with_name("style.css").read_text("utf-8"))],
+    about_lineage = "An edge is a change, its number what it gained on validation, in points."
+    said = h.html(lang="en")[
+        h.head[
+            h.meta(charset="utf-8"),
+            h.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            h.title[f"Evolution {facts.run}"],
+            h.style[Markup(Path(__file__).with_name("style.css").read_text("utf-8"))],
         ],
-        body[
+        h.body[
             _header(facts),
             _learning(facts),
-            _section(
-                "lineage",
-                "Lineage",
-                "An edge is a change, its number what it gained on validation, in points.",
-                draw_lineage(facts),
-            ),
-            _candidates(facts),
+            _section("lineage", "Lineage", about_lineage, draw_lineage(facts)),
+            _section("candidates", "Candidates", "", *map(_candidate_section, facts.tried)),
             _categories(facts),
             _tasks(facts),
             _resources(facts),
@@ -182,13 +122,13 @@ def render_page(facts: RunFacts) -> str:
 
 
 def _section(name: str, head: str, said: str, *what: Node) -> Node:
-    return section(id=name)[h2[head], p(class_="said")[said] if said else None, what]
+    return section(id=name)[h.h2[head], p(class_="said")[said] if said else None, what]
 
 
 def _header(facts: RunFacts) -> Node:
     sizes = ", ".join(f"{count} {split}" for split, count in facts.tasks.items())
     return [
-        h1["Evolution ", code[facts.run], " ", span(class_="label")[facts.label]],
+        h.h1["Evolution ", code[facts.run], " ", span(class_="label")[facts.label]],
         p(class_=f"verdict {(facts.ruling or 'open').lower().replace(' ', '-')}")[facts.headline],
         p(class_="said")[
             f"Tasks: {sizes}. Every figure here is {facts.label}. Validation chose among candidates and overstates;"
@@ -210,7 +150,7 @@ def _adopted(facts: RunFacts) -> Node:
 def _learning(facts: RunFacts) -> Node:
     names = list(curve_axes(facts))
     switches = [
-        [switch(type="radio", name="over", id=f"over-{name}", checked=at == 0), label(for_=f"over-{name}")[name]]
+        [h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0), h.label(for_=f"over-{name}")[name]]
         for at, name in enumerate(names)
     ]
     base = next((one.validation for one in facts.tried if one.decision == "base"), None)
@@ -218,37 +158,28 @@ def _learning(facts: RunFacts) -> Node:
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
     keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
-    pictures = [div(class_=f"over over-{name}")[draw_curve(facts, name)] for name in names]
-    return section(id="curve")[
-        h2["Learning curve"], p(class_="said")[keys + noise], div(class_="switch")[switches, pictures]
-    ]
+    pictures = [h.div(class_=f"over over-{name}")[draw_curve(facts, name)] for name in names]
+    return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
 
 
 def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "") -> Node:
-    return div(class_="wide")[
-        table(class_=class_)[
-            thead[tr[(th[one] for one in heads)]], tbody[(tr[(td[cell] for cell in row)] for row in rows)]
-        ]
-    ]
-
-
-def _candidates(facts: RunFacts) -> Node:
-    return section(id="candidates")[h2["Candidates"], [_candidate_section(one) for one in facts.tried]]
+    head, body = tr[(th[one] for one in heads)], (tr[(td[cell] for cell in row)] for row in rows)
+    return h.div(class_="wide")[h.table(class_=class_)[h.thead[head], h.tbody[body]]]
 
 
 def _candidate_section(one: CandidateFacts) -> Node:
     gained = "" if one.delta is None else f" {100 * one.delta:+.1f} points against {', '.join(one.parents)}"
     at = format_mean(one.validation) if one.validation else "not measured"
+    tag, changes = span(class_=f"tag {gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
+    fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
     return details(id=one.name)[
-        summary[strong[one.name], " ", span(class_=f"tag {gain_class(one.delta)}")[one.decision], f" {at}{gained}"],
+        summary[h.strong[one.name], " ", tag, f" {at}{gained}"],
         p[one.summary] if one.summary else None,
         [p[code[operation]] for operation in one.operations],
         p(class_="said")[one.reason] if one.reason else None,
         [p(class_="warning")[finding] for finding in one.findings],
-        p[f"Fixed: {', '.join(one.fixed) or 'none'}. Broken: {', '.join(one.broken) or 'none'}."]
-        if one.parents
-        else None,
-        pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
+        p[f"Fixed: {fixed}. Broken: {broken}."] if one.parents else None,
+        h.pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
     ]
 
 
@@ -259,30 +190,27 @@ def _diff_lines(text: str) -> Node:
 
 def _categories(facts: RunFacts) -> Node:
     names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+
+    def cell(mean: float | None) -> Node:
+        return td["-"] if mean is None else td(class_="heat", style=f"--heat:{mean:.2f}")[f"{mean:.2f}"]
+
+    # Lists: htpy reads a generator when the page is made, after the loop: all rows would be the last.
     rows = [
-        tr[
-            th[f"{row.category or '(none)'} (n = {row.n})"],
-            # A list: htpy reads a generator when the page is made, after the loop: all rows would be the last.
-            [
-                td(class_="heat", style=f"--heat:{row.means[name]:.2f}")[f"{row.means[name]:.2f}"]
-                if name in row.means
-                else td["-"]
-                for name in names
-            ],
-        ]
+        tr[th[f"{row.category or '(none)'} (n = {row.n})"], [cell(row.means.get(name)) for name in names]]
         for row in facts.heat
     ]
-    heads = tr[th["category"], (th[a(href=f"#{name}")[name]] for name in names)]
-    grid = div(class_="wide")[table(class_="grid")[thead[heads], tbody[rows]]]
+    heads = tr[th["category"], (th[h.a(href=f"#{name}")[name]] for name in names)]
+    grid = h.div(class_="wide")[h.table(class_="grid")[h.thead[heads], h.tbody[rows]]]
     return _section("categories", "Categories", "Mean validation score of each candidate.", grid)
 
 
 def _tasks(facts: RunFacts) -> Node:
     counted = [_count_changes(facts, split) for split in ("test", "val")]
     said = " ".join(filter(None, (f"The base against {facts.best}.", *counted)))
-    shown = list(islice((flip for flip in facts.flips if flip.change != "same"), MAX_TASK_ROWS))
+    shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
-        [_task_cell(flip), flip.split, flip.category, _score_cell(flip), _change_tag(flip)] for flip in shown
+        [_task_cell(flip), flip.split, flip.category, f"{flip.before:.2f} to {flip.after:.2f}", _change_tag(flip)]
+        for flip in shown
     ]
     note = " Unstable: the base does not agree with itself. A task that came out worse is no veto."
     grid = _table(("task", "split", "category", "score", ""), rows)
@@ -302,33 +230,19 @@ def _task_cell(flip: TaskChange) -> Node:
     return details[summary[code[flip.task]], [p(class_="output")[output] for output in flip.outputs]]
 
 
-def _score_cell(flip: TaskChange) -> str:
-    return f"{flip.before:.2f} to {flip.after:.2f}"
-
-
 def _change_tag(flip: TaskChange) -> Node:
-    return span(class_=f"tag {'better' if flip.change == 'fixed' else 'worse' if flip.change == 'broken' else 'none'}")[
-        flip.change
-    ]
+    kind = {"fixed": "better", "broken": "worse"}.get(flip.change, "none")
+    return span(class_=f"tag {kind}")[flip.change]
 
 
 def _resources(facts: RunFacts) -> Node:
-    def share(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}"
+    def shown(value: float | None, form: str = ".2f") -> str:
+        return "-" if value is None else f"{value:{form}}"
 
-    rows: list[list[Node]] = [
-        [
-            code[one.ref],
-            one.candidate,
-            f"{one.bytes:,}",
-            str(one.trials),
-            f"{one.read:.0%}",
-            share(one.score_read),
-            share(one.score_unread),
-            "-" if one.tokens_read is None else f"{one.tokens_read:,.0f}",
-        ]
-        for one in facts.resources
-    ]
+    rows: list[list[Node]] = []
+    for one in facts.resources:
+        about = (code[one.ref], one.candidate, f"{one.bytes:,}", str(one.trials), f"{one.read:.0%}")
+        rows.append([*about, shown(one.score_read), shown(one.score_unread), shown(one.tokens_read, ",.0f")])
     heads = ("resource", "candidate", "bytes", "trials", "read in", "score read", "not read", "tokens a trial")
     said = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
     return _section("resources", "Resources", said, _table(heads, rows, "numbers"))
@@ -349,9 +263,8 @@ def _gates_section(facts: RunFacts) -> Node:
         [str(one["iteration"]), one["candidate"] or "-", one["gate"], "passed" if one["passed"] else "no", one["why"]]
         for one in facts.gates
     ]
-    return _section(
-        "gates", "Gates", "Every decision and why.", _table(("iteration", "candidate", "gate", "", "why"), rows)
-    )
+    grid = _table(("iteration", "candidate", "gate", "", "why"), rows)
+    return _section("gates", "Gates", "Every decision and why.", grid)
 
 
 def _provenance(facts: RunFacts) -> Node:
@@ -380,7 +293,7 @@ def write_report(folder: RunDirectory, out: Path | None = None) -> WrittenReport
 
     Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
-    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
+    records = read_records(folder)
     known = collect_facts(folder, fold_records(records), records)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)

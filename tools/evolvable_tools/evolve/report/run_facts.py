@@ -115,9 +115,9 @@ def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord
     read = [trial for trial in trials if ref in trial["read"]]
     unread = [trial for trial in trials if ref not in trial["read"]]
     tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
-    scores = [mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread)]
-    share = len(read) / len(trials)
-    return ResourceUse(ref, candidate, size, len(trials), share, *scores, mean(tokens) if any(tokens) else None)
+    with_it, without = (mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread))
+    told = mean(tokens) if any(tokens) else None
+    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
 
 
 MAX_OUTPUT_SHOWN = 400
