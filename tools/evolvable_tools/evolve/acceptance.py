@@ -1,6 +1,6 @@
 """The operators Evaluate and Commit of a run, its cost estimate, and its calibration before the search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -10,11 +10,10 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
-from evolvable_tools.evolve.optimizers.reflection import training_batch
-from evolvable_tools.evolve.optimizers.selection import Admission, AdmissionResult, Frontier, FrontierMember
-from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.run_context import QUESTION_TOKENS, NeedsPerson, RunContext
+from evolvable_tools.evolve.optimizers import AdmissionResult, Frontier, FrontierMember, training_batch
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
+from evolvable_tools.evolve.run_config import Admission, RunSettings, SpendLimit
+from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
 from evolvable_tools.evolve.scorers.external_scorers import (
     JudgeCalibration,
     JudgeSetup,
@@ -25,18 +24,11 @@ from evolvable_tools.evolve.scorers.external_scorers import (
     samples_digest,
 )
 from evolvable_tools.evolve.statistics import paired_tests
-from evolvable_tools.evolve.statistics.verdict import pair_scores
-from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
+from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredEvaluation(EvaluationResult):
-    """What Evaluate found, with how the run calls it when it is not for the frontier to decide."""
-
-    decision: CandidateDecision | None = None
 
 
 class Evaluator:
@@ -53,19 +45,21 @@ class Evaluator:
         if decision is None and len(self._run.val) > self._run.settings.screen_above:
             why, decision = await self._screened(candidate, against)
         if decision is not None:
-            return MeasuredEvaluation(candidate, against, False, None, why, decision)
+            return EvaluationResult(candidate, against, False, None, why, decision)
         record = self._run.state.step.get("measured") or await self._measured(candidate, against)
         if record.get("tampered"):
-            return MeasuredEvaluation(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
-        pairs = pair_scores(
-            _as_repeats(record["parent_scores"]), _as_repeats(record["scores"]), [task.id for task in self._run.val]
-        )
+            return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+        pairs = self._pair_means(record["parent_scores"], record["scores"])
         if pairs.coverage < self._run.settings.coverage:
             why = f"only {pairs.coverage:.0%} of validation counted on both sides"
-            return MeasuredEvaluation(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
+            return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
         fixed, broken = len(record["fixed"]), len(record["broken"])
         why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
-        return MeasuredEvaluation(candidate, against, True, pairs.gain, why)
+        return EvaluationResult(candidate, against, True, pairs.gain, why)
+
+    def _pair_means(self, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
+        one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+        return pair_scores(one, other, [task.id for task in self._run.val])
 
     def _static(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
         run, state = self._run, self._run.state
@@ -88,10 +82,8 @@ class Evaluator:
 
     def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
         """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
-        run, state = self._run, self._run.state
-        why = (
-            "" if run.sandboxed else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
-        )
+        run, state, kind = self._run, self._run.state, str(self._run.settings.executor.get("kind"))
+        why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
         if not why:
             return "", None
         said = state.allowed.get(candidate.digest)
@@ -128,7 +120,7 @@ class Evaluator:
         requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
         trials = await run.measure(requests, f"val/{number}")
         scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
-        pairs = pair_scores(_as_repeats(before), _as_repeats(scores), [task.id for task in run.val])
+        pairs = self._pair_means(before, scores)
         return run.note(
             "measured",
             iteration=number,
@@ -151,20 +143,24 @@ def tampering_reason(trials: Sequence[Trial]) -> str:
 
 def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
     """Return the mean score of each task over the repeats that counted; tasks without any are left out."""
-    scores: dict[str, list[float]] = {}
+    found = values_by_task(trials, program, lambda trial: trial.score)
+    return {task: sum(values) / len(values) for task, values in found.items()}
+
+
+def values_by_task(
+    trials: Sequence[Trial], program: str | None, of: Callable[[Trial], float | None]
+) -> dict[str, list[float]]:
+    """Return by task a value of each trial that counted, under any program where none is named; None is left out."""
+    found: dict[str, list[float]] = {}
     for trial in trials:
-        if trial.score is not None and trial.outcome.counts and program in (None, trial.program):
-            scores.setdefault(trial.task, []).append(trial.score)
-    return {task: sum(values) / len(values) for task, values in scores.items()}
-
-
-def _as_repeats(scores: Mapping[str, float]) -> dict[str, list[float]]:
-    return {task: [score] for task, score in scores.items()}
+        if trial.outcome.counts and program in (None, trial.program) and (value := of(trial)) is not None:
+            found.setdefault(trial.task, []).append(value)
+    return found
 
 
 def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: float) -> list[Task]:
-    failed = [task for task in val if task.id in before and before[task.id] < bar]
-    passed = [task for task in val if task.id in before and before[task.id] >= bar]
+    known = [task for task in val if task.id in before]
+    failed, passed = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
     return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
 
 
@@ -191,9 +187,9 @@ class FrontierCommit:
         """Return whether the candidate was admitted, and write down why."""
         run, state = self._run, self._run.state
         digest = evaluated.candidate.digest
-        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
-        if said is not None or not evaluated.safe or evaluated.delta is None:
-            record_decision(run, said or CandidateDecision.REFUSED, evaluated.why, digest)
+        if evaluated.decision or not evaluated.safe or evaluated.delta is None:
+            decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
+            record_decision(run, decision, evaluated.why, digest)
             return CommitResult(evaluated.against, False, evaluated.why)
         child, parent = to_member(state.candidates[digest]), to_member(state.candidates[evaluated.against.digest])
         frontier = Frontier(tuple(map(to_member, state.members)), self._capacity, self._admission)
@@ -213,8 +209,8 @@ class SingleCommit:
     def __call__(self, evaluated: EvaluationResult) -> CommitResult:
         """Return the better one, and write down why."""
         committed = commit_if_better(evaluated)
-        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
-        decision = CandidateDecision.ADMITTED if committed.accepted else said or CandidateDecision.REJECTED
+        not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
+        decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
         record_decision(self._run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
         return committed
 
@@ -287,15 +283,19 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
 
 def estimate_cost(settings: RunSettings, sizes: RunSizes, pilot: Sequence[Trial]) -> CostEstimate:
     """Return the estimate from these trials, whichever of them counted."""
-    low, high = (
-        _count_evaluations(settings, sizes, rounds) for rounds in (min(1, settings.iterations), settings.iterations)
-    )
-    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
-    tokens = [usage.input_tokens + usage.output_tokens for usage in usages] or [0]
-    costs = [usage.cost for usage in usages if usage.cost is not None]
+    fewest, most = min(1, settings.iterations), settings.iterations
+    low, high = (_count_evaluations(settings, sizes, rounds) for rounds in (fewest, most))
+    tokens, _, costs = _pilot_usage(pilot)
     cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
     floor = 2 * sizes.val + 3 * (sizes.batch + sizes.val) + 2 * sizes.test
     return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
+
+
+def _pilot_usage(pilot: Sequence[Trial]) -> tuple[list[int], list[int], list[float]]:
+    """Return tokens, calls and dollars of each trial, dollars only where they are known."""
+    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
+    return tokens, [usage.calls for usage in usages], [usage.cost for usage in usages if usage.cost is not None]
 
 
 def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> int:
@@ -307,19 +307,10 @@ def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> i
 
 def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
     """Raise BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
-    if not pilot:
-        return
-    each = len(pilot)
-    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
-    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) / each
-    calls = sum(usage.calls for usage in usages) / each
-    costs = [usage.cost for usage in usages if usage.cost is not None]
-    needs = (
-        ("dollars", limits.cost, guess.floor * sum(costs) / each),
-        ("tokens", limits.tokens, guess.floor * tokens),
-        ("calls", limits.calls, guess.floor * calls),
-    )
-    for what, limit, least in needs:
+    tokens, calls, costs = _pilot_usage(pilot)
+    needs = (("dollars", limits.cost, costs), ("tokens", limits.tokens, tokens), ("calls", limits.calls, calls))
+    for what, limit, each in needs:
+        least = guess.floor * sum(each) / len(pilot)
         if limit is not None and least > limit:
             raise BudgetTooSmall(
                 f"The budget of {limit:g} {what} is below the {least:,.0f} that finding and testing a single candidate"
@@ -419,13 +410,6 @@ class _PaidJudge:
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         self._run.check()
-        with self._run.budget.reserving(ModelUsage(QUESTION_TOKENS, 0, 1)) as settle:
-            try:
-                answer = await self._model.ask(question)
-            except NoAnswer as error:
-                settle(error.usage)
-                self._run.paid("", "judge", error.usage, self.name)
-                raise
-            settle(answer.usage)
-            self._run.paid("", "judge", answer.usage, self.name)
-            return answer
+        answer = await self._run.ask_reserved(self._model, question, ("", "judge"), most_output=0)
+        self._run.paid("", "judge", answer.usage, self.name)
+        return answer

@@ -20,18 +20,18 @@ from evolvable_tools.evolve.final_test import run_final_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import Improve, OptimizerStep
-from evolvable_tools.evolve.optimizers import selection
-from evolvable_tools.evolve.optimizers.reflection import (
+from evolvable_tools.evolve.optimizers import (
     IntentSelect,
     ModelBuilder,
     ModelReflect,
     RunMerger,
     gather_evidence,
+    select_parent,
 )
-from evolvable_tools.evolve.optimizers.selection import Admission
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.scheduler import TrialsFailing
@@ -47,7 +47,7 @@ class Optimizer:
     """
 
     step: EvidenceStep
-    strategy: selection.ParentStrategy
+    strategy: ParentStrategy
     fresh_only: bool
 
 
@@ -55,12 +55,12 @@ def evoskill_optimizer(run: RunContext) -> Optimizer:
     """Return EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
     settings = run.settings
     commit = FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    return Optimizer(_make_step(run, commit), selection.ParentStrategy(settings.parent), False)
+    return Optimizer(_make_step(run, commit), ParentStrategy(settings.parent), False)
 
 
 def reflection_optimizer(run: RunContext) -> Optimizer:
     """Return the reflection optimizer: one program, the best that was committed, executed again when it changed."""
-    return Optimizer(_make_step(run, SingleCommit(run)), selection.ParentStrategy.BEST, True)
+    return Optimizer(_make_step(run, SingleCommit(run)), ParentStrategy.BEST, True)
 
 
 def _make_step(run: RunContext, commit: FrontierCommit | SingleCommit) -> EvidenceStep:
@@ -123,7 +123,7 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     number = state.iteration + 1
     members = list(map(to_member, state.members))
     merge = number == 1 and bool(run.merged)
-    parent = selection.select_parent(members, optimizer.strategy, number, settings.seed)
+    parent = select_parent(members, optimizer.strategy, number, settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
     run.note("selected", iteration=number, parent=parent.program, batch=batch, merge=merge)

@@ -62,7 +62,7 @@ class EvaluationResult:
     """What Evaluate found of a candidate, measured in pairs with `against`.
 
     safe: every gate before the measurement let it through. delta: the mean paired difference, None when too little
-    was measured to say. why: in words.
+    was measured to say. why: in words. decision: what became of it, where that is not for Commit to decide.
     """
 
     candidate: Program
@@ -70,6 +70,7 @@ class EvaluationResult:
     safe: bool
     delta: float | None
     why: str = ""
+    decision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

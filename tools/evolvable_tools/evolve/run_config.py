@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +19,22 @@ from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
 OPTIMIZERS = ("evoskill", "reflection")
-PARENT_STRATEGIES = ("round_robin", "best", "random", "pareto")
-ADMISSION_RULES = ("better-than-parent", "better-than-worst")
+
+
+class ParentStrategy(StrEnum):
+    """How a parent is chosen. Round robin is the algorithm of the paper and keeps the members different."""
+
+    ROUND_ROBIN = "round_robin"
+    BEST = "best"
+    RANDOM = "random"
+    PARETO = "pareto"
+
+
+class Admission(StrEnum):
+    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst, or find room."""
+
+    BETTER_THAN_PARENT = "better-than-parent"
+    BETTER_THAN_WORST = "better-than-worst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +93,11 @@ class RunSettings:
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, tuple(MODES))
-        _check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        _check_choice("parent", self.parent, PARENT_STRATEGIES)
-        _check_choice("admit", self.admit, ADMISSION_RULES)
+        choices = {"mode": MODES, "optimizer": OPTIMIZERS, "parent": ParentStrategy, "admit": Admission}
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if value not in tuple(allowed):
+                raise InvalidArgument(f"{name} is {ascii(value[:40])}.", f"It is one of {', '.join(allowed)}.")
         for name, low, high in _RANGES:
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
@@ -119,11 +135,6 @@ _RANGES = (
     ("cost_rise", 0, 100),
     ("concurrency", 1, 64),
 )
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidArgument(f"{name} is {ascii(value[:40])}.", f"It is one of {', '.join(allowed)}.")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
 from evolvable_tools.evolve.ledger.run_state import Journal, RunState
 from evolvable_tools.evolve.operators import Mask, make_mask
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, NoAnswer, ProposerModel
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest
@@ -126,17 +126,27 @@ class RunContext:
         if known is None:
             kept = self.folder.keep_json(question.packet())
             self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
-        with self.budget.reserving(ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)) as settle:
+        given = await self.ask_reserved(self.brain, question, (question.id, role), most_output=question.max_tokens)
+        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
+        return given.value
+
+    async def ask_reserved(
+        self, model: ProposerModel, question: ModelQuestion, packet_role: tuple[str, str], *, most_output: int
+    ) -> ModelAnswer:
+        """Return a model's answer within the budget. A failure that cost something is settled and recorded.
+
+        Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
+        """
+        with self.budget.reserving(ModelUsage(QUESTION_TOKENS, most_output, 1)) as settle:
             try:
-                given = await self.brain.ask(question)
+                given = await model.ask(question)
             except NoAnswer as error:
                 if error.usage.calls:
                     settle(error.usage)
-                    self.paid(question.id, role, error.usage, self.brain.name)
+                    self.paid(*packet_role, error.usage, model.name)
                 raise
             settle(given.usage)
-        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
-        return given.value
+        return given
 
     def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
         """Record what a question cost. Without an artifact there was no answer."""

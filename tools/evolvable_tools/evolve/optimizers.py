@@ -1,21 +1,206 @@
-"""The operators Reflect, Select and Improve with a model behind them, the training batch, and the merge of runs."""
+"""Optimizers: the frontier, the choice of parents and tasks, the operators with a model behind them, and merging runs.
 
+The Pareto front over tasks is the literal mechanism of GEPA, down to its draw. Programs are numbers: indexes of a list.
+"""
+
+import hashlib
+import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from enum import StrEnum
 from typing import Any
 
+from evolvable_store.errors import InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, apply_edits
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.optimizers import selection
 from evolvable_tools.evolve.proposers import role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditIntent, EditPlan
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import Task, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierMember:
+    """A program with what it scored in validation: the mean, and the mean for each task.
+
+    `name` is unique in a run, `program` the digest. `size` is in bytes and decides ties.
+    """
+
+    name: str
+    program: str
+    score: float
+    size: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """What members are compared by: the score, and of equals the smaller size."""
+        return self.score, -self.size
+
+
+class AdmissionResult(StrEnum):
+    """What came of offering a program."""
+
+    ADMITTED = "admitted"
+    NOT_BETTER = "not_better"
+    BEHIND = "behind"
+    DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierOffer:
+    """The frontier after an offer, and whether the program entered."""
+
+    frontier: "Frontier"
+    entry: AdmissionResult
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the program is now in the frontier."""
+        return self.entry is AdmissionResult.ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Members in the order of their admission."""
+
+    members: tuple[FrontierMember, ...] = ()
+    capacity: int = 3
+    admission: Admission = Admission.BETTER_THAN_PARENT
+
+    def offer(self, child: FrontierMember, *, gain: float = 0.0, parent: FrontierMember | None = None) -> FrontierOffer:
+        """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
+
+        A program without a parent is the first of a run and enters. A child that beats its parent but would be the
+        worst of a full frontier stays out as `behind`.
+        """
+        if any(member.program == child.program for member in self.members):
+            return FrontierOffer(self, AdmissionResult.DUPLICATE)
+        tie_won = parent is not None and gain == 0 and child.size < parent.size
+        any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
+        if not (any_parent or gain > 0 or tie_won):
+            return FrontierOffer(self, AdmissionResult.NOT_BETTER)
+        full = (*self.members, child)
+        if len(full) <= self.capacity:
+            return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
+        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it out.
+        worst = min(self.members, key=lambda member: member.rank, default=None)
+        if worst is None or child.rank <= worst.rank:
+            return FrontierOffer(self, AdmissionResult.BEHIND)
+        kept = tuple(member for member in full if member is not worst)
+        return FrontierOffer(replace(self, members=kept), AdmissionResult.ADMITTED)
+
+
+Front = Mapping[int, Sequence[int]]
+"""For each task the programs with the highest score at it, in ascending order."""
+
+
+def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
+    """Return the front of `scores`, one row for each program with one score for each task."""
+    best: dict[int, list[int]] = {}
+    for task in range(len(scores[0]) if scores else 0):
+        column = [row[task] for row in scores]
+        best[task] = [program for program, score in enumerate(column) if score == max(column)]
+    return best
+
+
+def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int]]:
+    """Return the front without dominated programs.
+
+    A program is dominated when at every task where it is among the best another remaining one is too. They leave one by
+    one, those with the lowest `aggregate` first, and each time one left all are judged again.
+    """
+    places = _tasks_by_program(front)
+    remaining = set(places)
+    order = sorted(places, key=lambda program: aggregate[program])
+    while needless := [one for one in order if one in remaining and _is_dominated(one, places[one], front, remaining)]:
+        remaining.discard(needless[0])
+    return {task: [program for program in best if program in remaining] for task, best in front.items()}
+
+
+def front_weights(front: Front) -> dict[int, int]:
+    """Return at how many tasks each program of the front is among the best, in order of first appearance."""
+    return {program: len(tasks) for program, tasks in _tasks_by_program(front).items()}
+
+
+def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
+    """Return a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
+    held = front_weights(reduce_front(front, aggregate))
+    return chance.choice([program for program, count in held.items() for _ in range(count)])
+
+
+def _tasks_by_program(front: Front) -> dict[int, list[int]]:
+    places: dict[int, list[int]] = {}
+    for task, best in front.items():
+        for program in best:
+            places.setdefault(program, []).append(task)
+    return places
+
+
+def _is_dominated(program: int, tasks: Sequence[int], front: Front, remaining: set[int]) -> bool:
+    return all(any(other != program and other in remaining for other in front[task]) for task in tasks)
+
+
+def select_parent(
+    members: Sequence[FrontierMember], strategy: ParentStrategy, iteration: int, seed: int = 0
+) -> FrontierMember:
+    """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
+
+    The same arguments give the same parent. `pareto` draws among the members that are best at some task, each as often
+    as there are tasks it is best at; members without scores of the same tasks are then chosen by round robin.
+    """
+    if not members:
+        raise InvalidArgument("The frontier is empty: there is no program to start from.", "Measure the base first.")
+    chance = random.Random(f"{seed}:{iteration}")
+    if strategy is ParentStrategy.BEST:
+        return max(members, key=lambda member: member.rank)
+    if strategy is ParentStrategy.RANDOM:
+        return members[chance.randrange(len(members))]
+    if strategy is ParentStrategy.PARETO:
+        shared = sorted(set.intersection(*(set(member.scores) for member in members)))
+        if shared:
+            rows = [[member.scores[task] for task in shared] for member in members]
+            return members[sample_front(pareto_front(rows), [member.score for member in members], chance)]
+    return members[(iteration - 1) % len(members)]
+
+
+def sample_batch(
+    tasks: Sequence[Task],
+    iteration: int,
+    *,
+    categories: int = 3,
+    per_category: int = 2,
+    seed: int = 0,
+) -> tuple[Task, ...]:
+    """Return the tasks of the `iteration`-th batch, counted from 1; a task stands at most once in a batch.
+
+    It depends on nothing but its arguments, so that a resumed run goes on with the same batches. Each turn of a
+    category takes the next of its tasks, in an order drawn for every round through them.
+    """
+    pools: dict[str, list[Task]] = {}
+    for task in tasks:
+        pools.setdefault(task.category, []).append(task)
+    names, chosen = sorted(pools), list[Task]()
+    width = min(categories, len(names))
+    for step in range((iteration - 1) * width, iteration * width):
+        name = names[step % len(names)]
+        chosen += _take_turn(pools[name], step // len(names), per_category, f"{seed}:{name}")
+    return tuple(chosen)
+
+
+def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Iterable[Task]:
+    """Return what the `turn`-th turn (from 0) of a category takes; in the last turn of a round fewer may be left."""
+    turns = -(-len(pool) // wanted)
+    rounds, place = divmod(turn, turns)
+    order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
+    return order[place * wanted : (place + 1) * wanted]
+
 
 NEAR_MISS = 0.5
 """The score from which on a failure is a near miss."""
@@ -24,7 +209,7 @@ NEAR_MISS = 0.5
 def training_batch(run: RunContext, number: int) -> tuple[Task, ...]:
     """Return the tasks of a batch, counted from 1."""
     categories, each = run.settings.batch
-    return selection.sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
+    return sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
 
 
 async def gather_evidence(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> list[Evidence]:
