@@ -51,21 +51,18 @@ class Optimizer:
     fresh_only: bool
 
 
-def evoskill_optimizer(run: RunContext) -> Optimizer:
-    """Return EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
+def make_optimizer(run: RunContext) -> Optimizer:
+    """Return the optimizer of a run.
+
+    EvoSkill has a frontier, parents in turn, and a new batch in every round. The reflection optimizer has one program,
+    the best that was committed, executed again when it changed.
+    """
     settings = run.settings
-    commit = FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    return Optimizer(_make_step(run, commit), ParentStrategy(settings.parent), False)
-
-
-def reflection_optimizer(run: RunContext) -> Optimizer:
-    """Return the reflection optimizer: one program, the best that was committed, executed again when it changed."""
-    return Optimizer(_make_step(run, SingleCommit(run)), ParentStrategy.BEST, True)
-
-
-def _make_step(run: RunContext, commit: FrontierCommit | SingleCommit) -> EvidenceStep:
+    one_program = settings.optimizer == "reflection"
+    commit = SingleCommit(run) if one_program else FrontierCommit(run, settings.frontier, Admission(settings.admit))
     improve = Improve(ModelBuilder(run), run.mask)
-    return OptimizerStep(ModelReflect(run), IntentSelect(run), improve, Evaluator(run), commit)
+    step: EvidenceStep = OptimizerStep(ModelReflect(run), IntentSelect(run), improve, Evaluator(run), commit)
+    return Optimizer(step, ParentStrategy.BEST if one_program else ParentStrategy(settings.parent), one_program)
 
 
 async def run_phases(run: RunContext) -> None:
@@ -79,9 +76,8 @@ async def run_phases(run: RunContext) -> None:
 
 
 async def run_search(run: RunContext) -> None:
-    """Propose and evaluates until a budget, a plateau or the target is reached. Raises as `run_phases`."""
-    optimizer = reflection_optimizer(run) if run.settings.optimizer == "reflection" else evoskill_optimizer(run)
-    why = ""
+    """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
+    optimizer, why = make_optimizer(run), ""
     while not why:
         why = "" if run.state.step else _stop_reason(run)
         if not why:
@@ -119,11 +115,9 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
-    state, settings = run.state, run.settings
-    number = state.iteration + 1
-    members = list(map(to_member, state.members))
+    state, number = run.state, run.state.iteration + 1
     merge = number == 1 and bool(run.merged)
-    parent = select_parent(members, optimizer.strategy, number, settings.seed)
+    parent = select_parent(list(map(to_member, state.members)), optimizer.strategy, number, run.settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
     run.note("selected", iteration=number, parent=parent.program, batch=batch, merge=merge)

@@ -4,21 +4,17 @@ An optimizer is a composition of them. What cannot be composed is a way around t
 found and nothing else, and Improve is always masked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from evolvable_store.errors import Refused
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import Program, changed_parts
 
-Traces = TypeVar("Traces", contravariant=True)
+Traces = TypeVar("Traces")
 Hypothesis = TypeVar("Hypothesis")
 Change = TypeVar("Change")
-Found_co = TypeVar("Found_co", covariant=True)
-Found_contra = TypeVar("Found_contra", contravariant=True)
-Thought_co = TypeVar("Thought_co", covariant=True)
-Thought_contra = TypeVar("Thought_contra", contravariant=True)
 
 MODES: dict[str, frozenset[Kind]] = {
     "skill_only": frozenset({Kind.SKILL}),
@@ -82,34 +78,20 @@ class CommitResult:
     why: str
 
 
-class Reflect(Protocol[Traces, Thought_co]):
-    """Reads traces of a program and says what may be wrong with it."""
+Reflect = Callable[[Traces, Program], Awaitable[Sequence[Hypothesis]]]
+"""Reads traces of a program and says what may be wrong with it."""
 
-    async def __call__(self, traces: Traces, program: Program) -> Sequence[Thought_co]: ...
+Select = Callable[[Program, Sequence[Hypothesis]], Awaitable[Sequence[Change]]]
+"""Turns hypotheses about a program into the changes that are worth trying, a bounded number of them."""
 
+Builder = Callable[[Program, Sequence[Change]], Awaitable[Program]]
+"""Makes a changed program. Improve checks whatever it returns against the mask."""
 
-class Select(Protocol[Thought_contra, Found_co]):
-    """Turns hypotheses into the changes that are worth trying, a bounded number of them."""
+Evaluate = Callable[[Program, Program], Awaitable[EvaluationResult]]
+"""Measures a candidate in pairs with the program that it would replace."""
 
-    async def __call__(self, program: Program, hypotheses: Sequence[Thought_contra]) -> Sequence[Found_co]: ...
-
-
-class Builder(Protocol[Found_contra]):
-    """Makes a changed program. Whatever it returns is held against the mask by Improve."""
-
-    async def __call__(self, program: Program, changes: Sequence[Found_contra]) -> Program: ...
-
-
-class Evaluate(Protocol):
-    """Measures a candidate in pairs with what it would replace."""
-
-    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult: ...
-
-
-class Commit(Protocol):
-    """Accepts or refuses what was evaluated. It never sees a program that was not."""
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult: ...
+Commit = Callable[[EvaluationResult], CommitResult]
+"""Accepts or refuses what was evaluated. It never sees a program that was not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
@@ -68,7 +67,7 @@ class RunSettings:
     task_set_digest: str = ""
     test_digest: str = ""
     program: tuple[ProgramPin, ...] = ()
-    executor: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    executor: Mapping[str, Any] = field(default_factory=dict)
     brain: str = "handoff"
     judge: str = ""
     mode: str = "skill_only"
@@ -90,7 +89,7 @@ class RunSettings:
     concurrency: int = 4
     seed: int = 42
     limit: SpendLimit = SpendLimit()
-    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         choices = {"mode": MODES, "optimizer": OPTIMIZERS, "parent": ParentStrategy, "admit": Admission}
@@ -106,8 +105,7 @@ class RunSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they stand in the ledger."""
-        plain = replace(self, executor=dict(self.executor), scorers=dict(self.scorers))  # asdict copies no proxy
-        return asdict(plain)
+        return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
@@ -150,7 +148,7 @@ class HostContext:
     environment: Mapping[str, str]
     key: str | None = None
     address: str | None = None
-    credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    credentials: Mapping[str, Path] = field(default_factory=dict)
     redactor: Redactor = field(default_factory=Redactor)
     sandbox: SandboxChoice = SandboxChoice()
     hidden: tuple[Path, ...] = ()
