@@ -2,30 +2,33 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 
 import pytest
 from baselines.simulated_world import Effect, Law, make_taskset
 
 from evolvable_store.errors import InvalidArgument
+from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.optimizers import (
     AdmissionResult,
     Frontier,
-    FrontierMember,
     sample_batch,
     select_parent,
 )
 from evolvable_tools.evolve.run_config import Admission, ParentStrategy
 from evolvable_tools.evolve.task import Split
 
-BASE = FrontierMember("base", "p0", 0.5, size=100)
+
+def member(name: str, score: float = 0.0, size: int = 100, scores: Mapping[str, float] | None = None) -> RunCandidate:
+    return RunCandidate(f"program of {name}", name, 1, scores=scores or {f"only {name}": score}, size=size)
 
 
-def member(name: str, score: float, size: int = 100, **more: object) -> FrontierMember:
-    return FrontierMember(name, f"program of {name}", score, size, **more)
+BASE = member("base", 0.5)
 
 
-def frontier(*members: FrontierMember, **more: object) -> Frontier:
+def frontier(*members: RunCandidate, **more: object) -> Frontier:
     return Frontier(members, **more)
 
 
@@ -41,7 +44,7 @@ def test_the_rule_of_the_paper_is_an_option():
 
 
 def test_a_tie_goes_to_the_strictly_smaller():
-    def enters(child: FrontierMember) -> bool:
+    def enters(child: RunCandidate) -> bool:
         return frontier(BASE).offer(child, gain=0.0, parent=BASE).admitted
 
     assert enters(member("smaller", 0.5, size=99))
@@ -64,7 +67,7 @@ def test_whoever_beat_its_parent_but_is_behind_all_of_a_full_frontier_stays_out(
 
 def test_the_same_program_enters_once():
     assert (
-        frontier(BASE).offer(FrontierMember("copy", "p0", 0.9), gain=0.4, parent=BASE).entry
+        frontier(BASE).offer(replace(BASE, name="copy", scores={"x": 0.9}), gain=0.4, parent=BASE).entry
         is AdmissionResult.DUPLICATE
     )
 
@@ -80,9 +83,9 @@ def test_round_robin_goes_by_admission_and_the_best_by_score_then_size():
 
 def test_pareto_chooses_whoever_is_best_at_something_and_never_who_is_not():
     members = [
-        member("first", 0.5, scores={"x": 1, "y": 0, "z": 0}),
-        member("second", 0.5, scores={"x": 0, "y": 1, "z": 1}),
-        member("never", 0.0, scores={"x": 0, "y": 0, "z": 0}),
+        member("first", scores={"x": 1, "y": 0, "z": 0}),
+        member("second", scores={"x": 0, "y": 1, "z": 1}),
+        member("never", scores={"x": 0, "y": 0, "z": 0}),
     ]
     drawn = Counter(select_parent(members, ParentStrategy.PARETO, iteration).name for iteration in range(300))
     assert set(drawn) == {"first", "second"}

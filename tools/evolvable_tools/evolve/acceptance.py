@@ -10,19 +10,11 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
-from evolvable_tools.evolve.optimizers import AdmissionResult, Frontier, FrontierMember, training_batch
+from evolvable_tools.evolve.optimizers import Frontier, training_batch
 from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
 from evolvable_tools.evolve.run_config import Admission, RunSettings, SpendLimit
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
-from evolvable_tools.evolve.scorers.external_scorers import (
-    JudgeCalibration,
-    JudgeSetup,
-    check_calibration,
-    family_warning,
-    rubric_digest,
-    run_judge_calibration,
-    samples_digest,
-)
+from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
 from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
 from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
@@ -167,14 +159,7 @@ def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: flo
 def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
     """Return the one with the highest validation score; of equals the smaller, then the older."""
     measured = [one for one in candidates if one.mean is not None]
-    return min(measured, key=lambda one: (-(one.mean or 0.0), one.size, one.iteration), default=None)
-
-
-_ENTRY_REASONS = {
-    AdmissionResult.NOT_BETTER: "not better than its parent",
-    AdmissionResult.BEHIND: "better than its parent, but behind all of a full frontier",
-    AdmissionResult.DUPLICATE: "the frontier has it already",
-}
+    return max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
 
 
 class FrontierCommit:
@@ -191,12 +176,12 @@ class FrontierCommit:
             decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
             record_decision(run, decision, evaluated.why, digest)
             return CommitResult(evaluated.against, False, evaluated.why)
-        child, parent = to_member(state.candidates[digest]), to_member(state.candidates[evaluated.against.digest])
-        frontier = Frontier(tuple(map(to_member, state.members)), self._capacity, self._admission)
+        child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
+        frontier = Frontier(tuple(state.members), self._capacity, self._admission)
         offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
-        why = evaluated.why if offer.admitted else f"{_ENTRY_REASONS[offer.entry]} ({evaluated.why})"
+        why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
         decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-        record_decision(run, decision, why, digest, tuple(one.program for one in offer.frontier.members))
+        record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
         return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
 
 
@@ -233,13 +218,6 @@ def record_decision(
         frontier=list(members),
         best=best,
         stalls=stalls,
-    )
-
-
-def to_member(candidate: RunCandidate) -> FrontierMember:
-    """Return a candidate as the frontier has it."""
-    return FrontierMember(
-        candidate.name, candidate.digest, candidate.mean or 0.0, candidate.size, scores=dict(candidate.scores)
     )
 
 
@@ -373,19 +351,21 @@ async def _run_pilot(run: RunContext) -> None:
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
-async def calibrate_judge(run: RunContext, judging: JudgeSetup, model: ProposerModel, label: str) -> None:
+async def calibrate_judge(
+    run: RunContext, judging: external_scorers.JudgeSetup, model: ProposerModel, label: str
+) -> None:
     """Have the judge score the known answers of each rubric, and record how often it was right.
 
     model: the judge, as it is asked now. label: of the executor that runs the tasks.
     Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
-        known = samples_digest(samples)
+        known = external_scorers.samples_digest(samples)
         kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
         if kept:
-            found = JudgeCalibration.from_record(kept[-1])
+            found = external_scorers.JudgeCalibration.from_record(kept[-1])
         else:
-            found = await run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            found = await external_scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
             run.note(
                 "judge",
                 by=model.name,
@@ -395,10 +375,10 @@ async def calibrate_judge(run: RunContext, judging: JudgeSetup, model: ProposerM
                 agreement=found.agreement,
                 passed=found.passes,
                 about=rubric[:200],
-                warning=family_warning(run.settings.executor, model.name, label),
+                warning=external_scorers.family_warning(run.settings.executor, model.name, label),
             )
-        check_calibration(found)
-        judging.calibrations[rubric_digest(rubric)] = found
+        external_scorers.check_calibration(found)
+        judging.calibrations[external_scorers.rubric_digest(rubric)] = found
 
 
 class _PaidJudge:

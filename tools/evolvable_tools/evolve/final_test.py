@@ -137,8 +137,7 @@ async def _choose_finalist(run: RunContext) -> RunCandidate | None:
     state = run.state
     base = state.candidates[state.base]
     better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
-    better.sort(key=lambda one: (-(one.mean or 0.0), one.size, one.iteration))
-    best = better[:REMEASURED_BEST]
+    best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
     if not best:
         return None
     fresh = run.settings.repeats + 1

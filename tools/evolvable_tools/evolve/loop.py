@@ -8,26 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve.acceptance import (
-    Evaluator,
-    FrontierCommit,
-    SingleCommit,
-    calibrate_run,
-    record_decision,
-    to_member,
-)
+from evolvable_tools.evolve import acceptance, optimizers
 from evolvable_tools.evolve.final_test import run_final_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import Improve, OptimizerStep
-from evolvable_tools.evolve.optimizers import (
-    IntentSelect,
-    ModelBuilder,
-    ModelReflect,
-    RunMerger,
-    gather_evidence,
-    select_parent,
-)
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
@@ -58,17 +43,20 @@ def make_optimizer(run: RunContext) -> Optimizer:
     the best that was committed, executed again when it changed.
     """
     settings = run.settings
-    one_program = settings.optimizer == "reflection"
-    commit = SingleCommit(run) if one_program else FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    improve = Improve(ModelBuilder(run), run.mask)
-    step: EvidenceStep = OptimizerStep(ModelReflect(run), IntentSelect(run), improve, Evaluator(run), commit)
-    return Optimizer(step, ParentStrategy.BEST if one_program else ParentStrategy(settings.parent), one_program)
+    reflect, select = optimizers.ModelReflect(run), optimizers.IntentSelect(run)
+    improve, evaluate = Improve(optimizers.ModelBuilder(run), run.mask), acceptance.Evaluator(run)
+    if settings.optimizer == "reflection":
+        step = OptimizerStep(reflect, select, improve, evaluate, acceptance.SingleCommit(run))
+        return Optimizer(step, ParentStrategy.BEST, True)
+    commit = acceptance.FrontierCommit(run, settings.frontier, Admission(settings.admit))
+    step = OptimizerStep(reflect, select, improve, evaluate, commit)
+    return Optimizer(step, ParentStrategy(settings.parent), False)
 
 
 async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
-        await calibrate_run(run)
+        await acceptance.calibrate_run(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
         await run_search(run)
     if run.state.phase is RunPhase.SEARCHED:
@@ -96,31 +84,31 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
     parent = run.program(record["parent"])
     try:
         if record.get("merge"):
-            merged = await Improve(RunMerger(run), run.mask)(parent, run.merged)
+            merged = await Improve(optimizers.RunMerger(run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
         else:
-            evidence = await gather_evidence(run, parent, record)
+            evidence = await optimizers.gather_evidence(run, parent, record)
             if all(one.passed for one in evidence):
-                record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
+                acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await optimizer.step(evidence, parent)
     except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")
-        record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
+        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
         return
     if run.state.step:  # the round ended before anything was committed
-        record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
+        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, number = run.state, run.state.iteration + 1
     merge = number == 1 and bool(run.merged)
-    parent = select_parent(list(map(to_member, state.members)), optimizer.strategy, number, run.settings.seed)
+    parent = optimizers.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
-    run.note("selected", iteration=number, parent=parent.program, batch=batch, merge=merge)
+    run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)
 
 
 def _stop_reason(run: RunContext) -> str:

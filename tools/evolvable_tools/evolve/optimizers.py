@@ -7,7 +7,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,8 @@ from evolvable_store.frontmatter import parse_document
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, apply_edits
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers import role_prompts
+from evolvable_tools.evolve.ledger.run_state import RunCandidate
+from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditIntent, EditPlan
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
 from evolvable_tools.evolve.run_config import Admission, ParentStrategy
@@ -25,32 +26,13 @@ from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.task import Task, Trial
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierMember:
-    """A program with what it scored in validation: the mean, and the mean for each task.
-
-    `name` is unique in a run, `program` the digest. `size` is in bytes and decides ties.
-    """
-
-    name: str
-    program: str
-    score: float
-    size: int = 0
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """What members are compared by: the score, and of equals the smaller size."""
-        return self.score, -self.size
-
-
 class AdmissionResult(StrEnum):
-    """What came of offering a program."""
+    """What came of offering a program, in words."""
 
-    ADMITTED = "admitted"
-    NOT_BETTER = "not_better"
-    BEHIND = "behind"
-    DUPLICATE = "duplicate"
+    ADMITTED = "it was admitted"
+    NOT_BETTER = "not better than its parent"
+    BEHIND = "better than its parent, but behind all of a full frontier"
+    DUPLICATE = "the frontier has it already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +50,19 @@ class FrontierOffer:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Members in the order of their admission."""
+    """Members in the order of their admission, each with its scores in validation."""
 
-    members: tuple[FrontierMember, ...] = ()
+    members: tuple[RunCandidate, ...] = ()
     capacity: int = 3
     admission: Admission = Admission.BETTER_THAN_PARENT
 
-    def offer(self, child: FrontierMember, *, gain: float = 0.0, parent: FrontierMember | None = None) -> FrontierOffer:
+    def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
         """Return what comes of offering `child`, whose mean paired gain over `parent` is `gain`.
 
         A program without a parent is the first of a run and enters. A child that beats its parent but would be the
         worst of a full frontier stays out as `behind`.
         """
-        if any(member.program == child.program for member in self.members):
+        if any(member.digest == child.digest for member in self.members):
             return FrontierOffer(self, AdmissionResult.DUPLICATE)
         tie_won = parent is not None and gain == 0 and child.size < parent.size
         any_parent = parent is None or self.admission is Admission.BETTER_THAN_WORST
@@ -148,8 +130,8 @@ def _is_dominated(program: int, tasks: Sequence[int], front: Front, remaining: s
 
 
 def select_parent(
-    members: Sequence[FrontierMember], strategy: ParentStrategy, iteration: int, seed: int = 0
-) -> FrontierMember:
+    members: Sequence[RunCandidate], strategy: ParentStrategy, iteration: int, seed: int = 0
+) -> RunCandidate:
     """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
 
     The same arguments give the same parent. `pareto` draws among the members that are best at some task, each as often
@@ -166,7 +148,7 @@ def select_parent(
         shared = sorted(set.intersection(*(set(member.scores) for member in members)))
         if shared:
             rows = [[member.scores[task] for task in shared] for member in members]
-            return members[sample_front(pareto_front(rows), [member.score for member in members], chance)]
+            return members[sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)]
     return members[(iteration - 1) % len(members)]
 
 
@@ -260,7 +242,7 @@ class ModelReflect:
         )
         answer = await run.ask(asked)
         corpus = LeakCorpus([*run.train, *run.val])
-        plan = role_prompts.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
+        plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
         if "proposed" not in run.state.step:
             kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
             run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
@@ -299,7 +281,7 @@ class ModelBuilder:
         for plan in changes:
             kinds = run.mask.kinds
             answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
-            edits = role_prompts.parse_edits(answer, plan, allowed_edits(run))
+            edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
             after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
             operations += [describe_intent(intent) for intent in plan.intents]
         run.mask.check(program, after)  # before anything of it is kept; Improve looks again

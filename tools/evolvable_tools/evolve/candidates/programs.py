@@ -8,15 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.errors import (
-    EditConflict,
-    EvolvableError,
-    InvalidArgument,
-    InvalidPath,
-    InvalidRef,
-    NoSuchFile,
-    TooLarge,
-)
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
@@ -249,7 +241,7 @@ def apply_edits(
     for number, edit in enumerate(edits, 1):
         try:
             _apply(parts, edit, kinds)
-        except (InvalidPath, InvalidRef, TooLarge, InvalidArgument, EditConflict, NoSuchFile, InvalidEdit) as error:
+        except EvolvableError as error:
             raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
     return make_program(parts.values())
 

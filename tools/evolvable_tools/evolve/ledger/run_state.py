@@ -135,6 +135,11 @@ class RunCandidate:
         return mean(self.scores.values())
 
     @property
+    def rank(self) -> tuple[float, int]:
+        """What candidates are compared by: the mean, and of equals the smaller size."""
+        return self.mean or 0.0, -self.size
+
+    @property
     def delta(self) -> float | None:
         """The mean paired difference to the first parent, None without a pair."""
         return mean(self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores)

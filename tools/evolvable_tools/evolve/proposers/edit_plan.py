@@ -7,9 +7,24 @@ from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, Program, parse_part_ref
+from evolvable_tools.evolve.candidates.programs import (
+    ALL_KINDS,
+    MAX_EDITS,
+    EditOperation,
+    InvalidEdit,
+    Program,
+    ProgramEdit,
+    parse_part_ref,
+)
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers.proposer_model import enum_schema, list_schema, object_schema, text_properties
+from evolvable_tools.evolve.proposers.proposer_model import (
+    ModelQuestion,
+    enum_schema,
+    list_schema,
+    object_schema,
+    text_properties,
+)
+from evolvable_tools.file_edits import TextEdit
 
 
 class FailureCause(StrEnum):
@@ -61,7 +76,7 @@ class Diagnosis:
         return self.unique and self.tag is not RepairTag.HANDOFF
 
 
-def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
+def _parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
     """Return what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
 
     Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
@@ -162,7 +177,35 @@ PLAN_SCHEMA: dict[str, Any] = object_schema(
 """JSON schema of a proposer's answer."""
 
 
-def parse_intents(
+def parse_plan(
+    answer: Mapping[str, Any],
+    program: Program,
+    asked: ModelQuestion,
+    *,
+    kinds: frozenset[Kind] = ALL_KINDS,
+    max_edits: int = MAX_EDITS,
+    corpus: LeakCorpus | None = None,
+) -> EditPlan:
+    """Return what a proposer wants, with what may not be built left out.
+
+    asked: the question that was answered. corpus: of the open tasks, whose words no builder is to be told. A plan
+    without intents is one when the answer had none; BadPlan is raised when it had some and none may be built.
+    """
+    spoken: dict[str, str] = {}
+    for one in asked.data["evidence"]:  # a task that was run twice stands there twice
+        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
+    found = _parse_diagnoses(answer["diagnoses"], spoken)
+    intents, dropped = _parse_intents(answer, program, frozenset(spoken), found, kinds, max_edits)
+    if corpus is not None:
+        intents, leaking = _drop_leaking(intents, program, corpus)
+        dropped += leaking
+    if answer["intents"] and not intents:
+        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
+    return EditPlan(intents, found, one_line(answer["summary"])[:500], str(answer["justification"])[:4_000], dropped)
+
+
+def _parse_intents(
     given: Mapping[str, Any],
     program: Program,
     known: frozenset[str],
@@ -193,7 +236,7 @@ def parse_intents(
     return tuple(taken.values()), tuple(dropped)
 
 
-def drop_leaking_intents(
+def _drop_leaking(
     intents: tuple[EditIntent, ...], program: Program, corpus: LeakCorpus
 ) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
     """Return the intents that repeat nothing of a task which the program does not say itself, and why not the others.
@@ -236,3 +279,54 @@ def _parse_intent(
     if not any(said.values()):
         raise InvalidEdit("It does not say what to write.", "")
     return EditIntent(op, name, tasks, other, **said)
+
+
+_FILE_SCHEMA = object_schema(text_properties("path", "text"))
+_EDIT_SCHEMA = object_schema(
+    {
+        "op": enum_schema(EditOperation),
+        **text_properties("ref", "other", "summary"),
+        "changes": list_schema(object_schema(text_properties("path", "old", "new"))),
+        "files": list_schema(_FILE_SCHEMA),
+        "removed": list_schema({"type": "string"}),
+        "other_files": list_schema(_FILE_SCHEMA),
+    },
+    *("op", "ref"),
+)
+BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEMA)})
+"""JSON schema of a builder's answer."""
+
+
+def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
+    """Return the edits that a builder wrote. Raises BadEdit when they are not those that were asked for."""
+    edits = tuple(_parse_edit(one) for one in answer["edits"])
+    wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
+    for edit in edits:
+        other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
+        if (edit.op, edit.ref, other) not in wanted:
+            hint = "One edit for each intent, with its op and its ref."
+            raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
+    if not 1 <= len(edits) <= max_edits:
+        raise InvalidEdit(f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+    return edits
+
+
+def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
+    return ProgramEdit(
+        EditOperation(one["op"]),
+        str(one["ref"]),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
+        _parse_files(one.get("files", ())) or None,
+        tuple(one.get("removed", ())),
+        str(one.get("other", "")),
+        _parse_files(one.get("other_files", ())) or None,
+    )
+
+
+def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for one in given:
+        if one["path"] in files:
+            raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
+        files[one["path"]] = one["text"]
+    return files

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
@@ -242,9 +242,13 @@ class PromptedModel:
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
         tokens, dollars = list[tuple[int, int]](), list[float]()
-        request = Request(instructions, text, question.schema, question.max_tokens, paid=dollars.append)
+
+        def spent(given: int, got: int) -> None:
+            tokens.append((given, got))
+
+        request = Request(instructions, text, question.schema, question.max_tokens, spent=spent, paid=dollars.append)
         try:
-            return self._model.think(replace(request, spent=lambda given, got: tokens.append((given, got))))
+            return self._model.think(request)
         finally:
             given, got = (sum(each[at] for each in tokens) for at in (0, 1))
             price, paid = self._price if tokens else None, sum(dollars) if dollars else None

@@ -9,35 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import (
-    ALL_KINDS,
-    MAX_EDITS,
-    EditOperation,
-    InvalidEdit,
-    Program,
-    ProgramEdit,
-    ProgramPart,
-)
-from evolvable_tools.evolve.candidates.static_gate import LeakCorpus, iter_leaves
-from evolvable_tools.evolve.proposers.edit_plan import (
-    PLAN_SCHEMA,
-    EditPlan,
-    InvalidPlan,
-    drop_leaking_intents,
-    one_line,
-    parse_diagnoses,
-    parse_intents,
-)
-from evolvable_tools.evolve.proposers.proposer_model import (
-    ModelQuestion,
-    ModelRole,
-    enum_schema,
-    list_schema,
-    object_schema,
-    text_properties,
-)
+from evolvable_tools.evolve.candidates.programs import ALL_KINDS, MAX_EDITS, Program, ProgramPart
+from evolvable_tools.evolve.candidates.static_gate import iter_leaves
+from evolvable_tools.evolve.proposers.edit_plan import BUILDER_SCHEMA, PLAN_SCHEMA, EditPlan
+from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.task import Split, Task, Trial
-from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.redaction.redactor import Redactor
 
 ANSWER_MASK = "[expected answer]"
@@ -210,34 +186,6 @@ def proposer_question(
     return ModelQuestion(ModelRole.PROPOSER, PROPOSER_INSTRUCTIONS, redactor.redact_value(data)[0], PLAN_SCHEMA)
 
 
-def parse_plan(
-    answer: Mapping[str, Any],
-    program: Program,
-    asked: ModelQuestion,
-    *,
-    kinds: frozenset[Kind] = ALL_KINDS,
-    max_edits: int = MAX_EDITS,
-    corpus: LeakCorpus | None = None,
-) -> EditPlan:
-    """Return what a proposer wants, with what may not be built left out.
-
-    asked: the question that was answered. corpus: of the open tasks, whose words no builder is to be told. A plan
-    without intents is one when the answer had none; BadPlan is raised when it had some and none may be built.
-    """
-    spoken: dict[str, str] = {}
-    for one in asked.data["evidence"]:  # a task that was run twice stands there twice
-        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-        spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
-    found = parse_diagnoses(answer["diagnoses"], spoken)
-    intents, dropped = parse_intents(answer, program, frozenset(spoken), found, kinds, max_edits)
-    if corpus is not None:
-        intents, leaking = drop_leaking_intents(intents, program, corpus)
-        dropped += leaking
-    if answer["intents"] and not intents:
-        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
-    return EditPlan(intents, found, one_line(answer["summary"])[:500], str(answer["justification"])[:4_000], dropped)
-
-
 def _question_data(
     program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
 ) -> dict[str, Any]:
@@ -259,21 +207,6 @@ def _past_data(past: PastIteration) -> dict[str, Any]:
 BUILDER_INSTRUCTIONS = Path(__file__).with_name("builder.txt").read_text("utf-8").rstrip("\n")
 """What every builder is told. The same for every question, so that it is cached."""
 
-_FILE_SCHEMA = object_schema(text_properties("path", "text"))
-_EDIT_SCHEMA = object_schema(
-    {
-        "op": enum_schema(EditOperation),
-        **text_properties("ref", "other", "summary"),
-        "changes": list_schema(object_schema(text_properties("path", "old", "new"))),
-        "files": list_schema(_FILE_SCHEMA),
-        "removed": list_schema({"type": "string"}),
-        "other_files": list_schema(_FILE_SCHEMA),
-    },
-    *("op", "ref"),
-)
-BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEMA)})
-"""JSON schema of a builder's answer."""
-
 
 def builder_question(
     program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
@@ -290,38 +223,3 @@ def builder_question(
         "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
     }
     return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA)
-
-
-def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
-    """Return the edits that a builder wrote. Raises BadEdit when they are not those that were asked for."""
-    edits = tuple(_parse_edit(one) for one in answer["edits"])
-    wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
-    for edit in edits:
-        other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
-        if (edit.op, edit.ref, other) not in wanted:
-            hint = "One edit for each intent, with its op and its ref."
-            raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
-    if not 1 <= len(edits) <= max_edits:
-        raise InvalidEdit(f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
-    return edits
-
-
-def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
-    return ProgramEdit(
-        EditOperation(one["op"]),
-        str(one["ref"]),
-        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
-        _parse_files(one.get("files", ())) or None,
-        tuple(one.get("removed", ())),
-        str(one.get("other", "")),
-        _parse_files(one.get("other_files", ())) or None,
-    )
-
-
-def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    files: dict[str, str] = {}
-    for one in given:
-        if one["path"] in files:
-            raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
-        files[one["path"]] = one["text"]
-    return files

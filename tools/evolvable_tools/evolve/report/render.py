@@ -14,14 +14,7 @@ from markupsafe import Markup
 
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
-from evolvable_tools.evolve.report.charts import (
-    curve_axes,
-    draw_curve,
-    draw_lineage,
-    draw_waterfall,
-    format_mean,
-    gain_class,
-)
+from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -47,7 +40,7 @@ def render_text(facts: RunFacts) -> str:
 
 
 def _candidate_line(one: CandidateFacts) -> str:
-    at = format_mean(one.validation) if one.validation else "not measured"
+    at = charts.format_mean(one.validation) if one.validation else "not measured"
     gained = "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} against {one.parents[0]}"
     what = f": {one.summary}" if one.summary else ""
     return f"  {one.name:<5} {one.decision:<12} {at}{gained}{what}"
@@ -56,9 +49,9 @@ def _candidate_line(one: CandidateFacts) -> str:
 def _noise_lines(facts: RunFacts) -> list[str]:
     found = []
     if facts.base_again is not None:
-        found.append(f"The base measured again: {format_mean(facts.base_again)}")
+        found.append(f"The base measured again: {charts.format_mean(facts.base_again)}")
     if facts.no_skill is not None:
-        found.append(f"Without anything: {format_mean(facts.no_skill)}")
+        found.append(f"Without anything: {charts.format_mean(facts.no_skill)}")
     if facts.mde is not None:
         found.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     return found
@@ -67,7 +60,7 @@ def _noise_lines(facts: RunFacts) -> list[str]:
 def _test_lines(facts: RunFacts) -> list[str]:
     if not facts.test:
         return ["The test is sealed."]
-    return [f"Sealed test, {name.replace('_', '-')}: {format_mean(its)}" for name, its in facts.test.items()]
+    return [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in facts.test.items()]
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
@@ -108,12 +101,12 @@ def render_page(facts: RunFacts) -> str:
         h.body[
             _header(facts),
             _learning(facts),
-            _section("lineage", "Lineage", about_lineage, draw_lineage(facts)),
+            _section("lineage", "Lineage", about_lineage, charts.draw_lineage(facts)),
             _section("candidates", "Candidates", "", *map(_candidate_section, facts.tried)),
             _categories(facts),
             _tasks(facts),
             _resources(facts),
-            _section("bill", "What it took", "", draw_waterfall(facts), _bill_table(facts)),
+            _section("bill", "What it took", "", charts.draw_waterfall(facts), _bill_table(facts)),
             _gates_section(facts),
             _provenance(facts),
         ],
@@ -148,7 +141,7 @@ def _adopted(facts: RunFacts) -> Node:
 
 
 def _learning(facts: RunFacts) -> Node:
-    names = list(curve_axes(facts))
+    names = list(charts.curve_axes(facts))
     switches = [
         [h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0), h.label(for_=f"over-{name}")[name]]
         for at, name in enumerate(names)
@@ -158,7 +151,7 @@ def _learning(facts: RunFacts) -> Node:
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
     keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
-    pictures = [h.div(class_=f"over over-{name}")[draw_curve(facts, name)] for name in names]
+    pictures = [h.div(class_=f"over over-{name}")[charts.draw_curve(facts, name)] for name in names]
     return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
 
 
@@ -169,8 +162,8 @@ def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "
 
 def _candidate_section(one: CandidateFacts) -> Node:
     gained = "" if one.delta is None else f" {100 * one.delta:+.1f} points against {', '.join(one.parents)}"
-    at = format_mean(one.validation) if one.validation else "not measured"
-    tag, changes = span(class_=f"tag {gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
+    at = charts.format_mean(one.validation) if one.validation else "not measured"
+    tag, changes = span(class_=f"tag {charts.gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
     fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
     return details(id=one.name)[
         summary[h.strong[one.name], " ", tag, f" {at}{gained}"],
