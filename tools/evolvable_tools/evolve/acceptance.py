@@ -23,108 +23,110 @@ SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
 
 
-class Evaluator:
-    """Static gate, then a small sample, then validation in pairs with the parent; each once, however often asked."""
+async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
+    """Return what the static gate, then a small sample, then validation in pairs with the parent find.
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
+    Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
+    """
+    why, decision = _pass_static_gate(run, candidate, against)
+    if decision is None:
+        why, decision = _check_allowed(run, candidate)
+    if decision is None and len(run.val) > run.settings.screen_above:
+        why, decision = await _screen(run, candidate, against)
+    if decision is not None:
+        return EvaluationResult(candidate, against, False, None, why, decision)
+    record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
+    if record.get("tampered"):
+        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    pairs = _pair_means(run, record["parent_scores"], record["scores"])
+    if pairs.coverage < run.settings.coverage:
+        why = f"only {pairs.coverage:.0%} of validation counted on both sides"
+        return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
+    fixed, broken = len(record["fixed"]), len(record["broken"])
+    why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
+    return EvaluationResult(candidate, against, True, pairs.gain, why)
 
-    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Return what was found. Raises BudgetSpent, RunStopped."""
-        why, decision = self._static(candidate, against)
-        if decision is None:
-            why, decision = self._allowed(candidate)
-        if decision is None and len(self._run.val) > self._run.settings.screen_above:
-            why, decision = await self._screened(candidate, against)
-        if decision is not None:
-            return EvaluationResult(candidate, against, False, None, why, decision)
-        record = self._run.state.step.get("measured") or await self._measured(candidate, against)
-        if record.get("tampered"):
-            return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
-        pairs = self._pair_means(record["parent_scores"], record["scores"])
-        if pairs.coverage < self._run.settings.coverage:
-            why = f"only {pairs.coverage:.0%} of validation counted on both sides"
-            return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
-        fixed, broken = len(record["fixed"]), len(record["broken"])
-        why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
-        return EvaluationResult(candidate, against, True, pairs.gain, why)
 
-    def _pair_means(self, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
-        one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
-        return pair_scores(one, other, [task.id for task in self._run.val])
+def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
+    one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+    return pair_scores(one, other, [task.id for task in run.val])
 
-    def _static(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-        run, state = self._run, self._run.state
-        record = state.step.get("checked")
-        if record is None:
-            known = {one.digest for one in state.candidates.values() if one.decision is not None}
-            report = check_candidate(against, candidate, tasks=[*run.train, *run.val], known=known)
-            record = run.note(
-                "checked",
-                iteration=state.iteration,
-                candidate=candidate.digest,
-                passed=report.passed,
-                duplicate=any(one.rule == "duplicate" for one in report.findings),
-                why=report.why,
-                findings=[str(one) for one in report.findings],
-            )
-        if record["passed"]:
-            return "", None
-        return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
 
-    def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
-        """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
-        run, state, kind = self._run, self._run.state, str(self._run.settings.executor.get("kind"))
-        why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
-        if not why:
-            return "", None
-        said = state.allowed.get(candidate.digest)
-        if said is None:
-            name = state.candidates[candidate.digest].name
-            why = f"this machine has no sandbox for trials, and {why}"
-            if candidate.digest not in state.held:
-                run.note("held", candidate=candidate.digest, name=name, why=why)
-            raise NeedsPerson(name, why)
-        if said.get("allowed"):
-            return "", None
-        return "a person did not allow it to run", CandidateDecision.REFUSED
-
-    async def _screened(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-        run, state = self._run, self._run.state
-        record = state.step.get("screened")
-        if record is None:
-            before = state.candidates[against.digest].scores
-            sample = _screening_sample(run.val, before, run.settings.fail_below)
-            trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
-            after = mean_scores(trials)
-            if why := tampering_reason(trials):
-                return why, CandidateDecision.TAMPERED
-            fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
-            broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
-            passed = bool(fixed) or not broken
-            why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
-            record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
-        return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
-
-    async def _measured(self, candidate: Program, against: Program) -> Mapping[str, Any]:
-        run, number = self._run, self._run.state.iteration
-        repeats = range(run.settings.repeats)
-        requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
-        trials = await run.measure(requests, f"val/{number}")
-        scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
-        pairs = self._pair_means(before, scores)
-        return run.note(
-            "measured",
-            iteration=number,
+def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    state = run.state
+    record = state.step.get("checked")
+    if record is None:
+        known = {one.digest for one in state.candidates.values() if one.decision is not None}
+        report = check_candidate(against, candidate, tasks=[*run.train, *run.val], known=known)
+        record = run.note(
+            "checked",
+            iteration=state.iteration,
             candidate=candidate.digest,
-            parent=against.digest,
-            scores=scores,
-            parent_scores=before,
-            missing=list(pairs.missing),
-            fixed=list(pairs.fixed),
-            broken=list(pairs.broken),
-            tampered=tampering_reason(trials),
+            passed=report.passed,
+            duplicate=any(one.rule == "duplicate" for one in report.findings),
+            why=report.why,
+            findings=[str(one) for one in report.findings],
         )
+    if record["passed"]:
+        return "", None
+    return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
+
+
+def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateDecision | None]:
+    """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
+    state, kind = run.state, str(run.settings.executor.get("kind"))
+    why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
+    if not why:
+        return "", None
+    said = state.allowed.get(candidate.digest)
+    if said is None:
+        name = state.candidates[candidate.digest].name
+        why = f"this machine has no sandbox for trials, and {why}"
+        if candidate.digest not in state.held:
+            run.note("held", candidate=candidate.digest, name=name, why=why)
+        raise NeedsPerson(name, why)
+    if said.get("allowed"):
+        return "", None
+    return "a person did not allow it to run", CandidateDecision.REFUSED
+
+
+async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    state = run.state
+    record = state.step.get("screened")
+    if record is None:
+        before = state.candidates[against.digest].scores
+        sample = _screening_sample(run.val, before, run.settings.fail_below)
+        trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
+        after = mean_scores(trials)
+        if why := tampering_reason(trials):
+            return why, CandidateDecision.TAMPERED
+        fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
+        broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+        passed = bool(fixed) or not broken
+        why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
+        record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
+    return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
+
+
+async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
+    number = run.state.iteration
+    repeats = range(run.settings.repeats)
+    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
+    trials = await run.measure(requests, f"val/{number}")
+    scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
+    pairs = _pair_means(run, before, scores)
+    return run.note(
+        "measured",
+        iteration=number,
+        candidate=candidate.digest,
+        parent=against.digest,
+        scores=scores,
+        parent_scores=before,
+        missing=list(pairs.missing),
+        fixed=list(pairs.fixed),
+        broken=list(pairs.broken),
+        tampered=tampering_reason(trials),
+    )
 
 
 def tampering_reason(trials: Sequence[Trial]) -> str:
@@ -162,42 +164,29 @@ def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
     return max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
 
 
-class FrontierCommit:
-    """Commit of EvoSkill: a place in the frontier, which is provisional until the sealed test."""
-
-    def __init__(self, run: RunContext, capacity: int, admission: Admission) -> None:
-        self._run, self._capacity, self._admission = run, capacity, admission
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Return whether the candidate was admitted, and write down why."""
-        run, state = self._run, self._run.state
-        digest = evaluated.candidate.digest
-        if evaluated.decision or not evaluated.safe or evaluated.delta is None:
-            decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
-            record_decision(run, decision, evaluated.why, digest)
-            return CommitResult(evaluated.against, False, evaluated.why)
-        child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
-        frontier = Frontier(tuple(state.members), self._capacity, self._admission)
-        offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
-        why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
-        decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-        record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
-        return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
+def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
+    state, digest = run.state, evaluated.candidate.digest
+    if evaluated.decision or not evaluated.safe or evaluated.delta is None:
+        decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
+        record_decision(run, decision, evaluated.why, digest)
+        return CommitResult(evaluated.against, False, evaluated.why)
+    child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
+    frontier = Frontier(tuple(state.members), run.settings.frontier, Admission(run.settings.admit))
+    offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
+    why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
+    decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
+    record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
+    return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
 
 
-class SingleCommit:
-    """Commit of the reflection optimizer: one program, replaced by what is better."""
-
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Return the better one, and write down why."""
-        committed = commit_if_better(evaluated)
-        not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
-        decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
-        record_decision(self._run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
-        return committed
+def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of the reflection optimizer: keep one program, replaced by what is better."""
+    committed = commit_if_better(evaluated)
+    not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
+    decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
+    record_decision(run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
+    return committed
 
 
 def record_decision(

@@ -10,11 +10,12 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Outcome
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
-from evolvable_tools.evolve.candidates.static_gate import review_change
+from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, translate_damage
 from evolvable_tools.evolve.ledger.run_state import RunState, iter_run_states, load_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.outcomes.usage_report import Share
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.versions import UndoConflict, undo
 
@@ -40,11 +41,8 @@ class AdoptedChange:
 
 
 @dataclass(frozen=True)
-class Adoption:
-    """An adoption: the one operation, and what it changed. back: the command that takes it back.
-
-    diff, capabilities, findings: the whole difference, the capabilities that it adds, and what the scan says of it.
-    """
+class Adoption(ChangeReview):
+    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
 
     run: str
     candidate: str
@@ -52,23 +50,17 @@ class Adoption:
     changes: list[AdoptedChange]
     back: str
     warnings: list[str] = field(default_factory=list)
-    diff: str = ""
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class AdoptionPreview:
-    """What an adoption would make live, for the person who decides. diff: all of it."""
+class AdoptionPreview(ChangeReview):
+    """What an adoption would make live, for the person who decides."""
 
     run: str
     verdict: str
     why: str
     label: str
     candidate: str
-    diff: str
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -248,25 +240,12 @@ _KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessRate:
-    """So many successes among n rated uses, with Wilson's 95 % interval."""
-
-    successes: int
-    n: int
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.successes} of {self.n} ({self.low:.0%} to {self.high:.0%})"
-
-
-@dataclass(frozen=True, slots=True)
 class VersionComparison:
     """One adopted resource: how the version before and the one after did. verdict: worse, better or open."""
 
     ref: str
-    before: SuccessRate
-    after: SuccessRate
+    before: Share
+    after: Share
     verdict: str
 
 
@@ -316,9 +295,9 @@ def _compare_versions(library: Library, ref: Ref, before: int | None, after: int
     return VersionComparison(str(ref), old, new, verdict)
 
 
-def _success_rate(outcomes: Sequence[Outcome | None]) -> SuccessRate:
+def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
     successes = outcomes.count(Outcome.SUCCEEDED)
-    return SuccessRate(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
+    return Share(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
 
 
 def _propose_rollback(

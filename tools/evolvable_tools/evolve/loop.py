@@ -6,6 +6,7 @@ next state. A continued run therefore goes on exactly where it was.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from evolvable_store.errors import EvolvableError
 from evolvable_tools.evolve import acceptance, optimizers
@@ -16,7 +17,7 @@ from evolvable_tools.evolve.operators import Improve, OptimizerStep
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
-from evolvable_tools.evolve.run_config import Admission, ParentStrategy
+from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.scheduler import TrialsFailing
@@ -42,15 +43,17 @@ def make_optimizer(run: RunContext) -> Optimizer:
     EvoSkill has a frontier, parents in turn, and a new batch in every round. The reflection optimizer has one program,
     the best that was committed, executed again when it changed.
     """
-    settings = run.settings
-    reflect, select = optimizers.ModelReflect(run), optimizers.IntentSelect(run)
-    improve, evaluate = Improve(optimizers.ModelBuilder(run), run.mask), acceptance.Evaluator(run)
-    if settings.optimizer == "reflection":
-        step = OptimizerStep(reflect, select, improve, evaluate, acceptance.SingleCommit(run))
-        return Optimizer(step, ParentStrategy.BEST, True)
-    commit = acceptance.FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    step = OptimizerStep(reflect, select, improve, evaluate, commit)
-    return Optimizer(step, ParentStrategy(settings.parent), False)
+    one_program = run.settings.optimizer == "reflection"
+    commit = acceptance.commit_single if one_program else acceptance.commit_to_frontier
+    step: EvidenceStep = OptimizerStep(
+        partial(optimizers.reflect, run),
+        partial(optimizers.select_intents, run),
+        Improve(partial(optimizers.build, run), run.mask),
+        partial(acceptance.evaluate, run),
+        partial(commit, run),
+    )
+    strategy = ParentStrategy.BEST if one_program else ParentStrategy(run.settings.parent)
+    return Optimizer(step, strategy, fresh_only=one_program)
 
 
 async def run_phases(run: RunContext) -> None:
@@ -84,7 +87,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
     parent = run.program(record["parent"])
     try:
         if record.get("merge"):
-            merged = await Improve(optimizers.RunMerger(run), run.mask)(parent, run.merged)
+            merged = await Improve(partial(optimizers.merge_runs, run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
         else:
             evidence = await optimizers.gather_evidence(run, parent, record)

@@ -228,84 +228,72 @@ def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[
     return next((text for holds, text in reasons if holds), "")
 
 
-class ModelReflect:
-    """Reflect: the proposer reads the evidence, and says what is wrong and what it intends."""
+async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
+    """Reflect: the proposer reads the evidence and says what is wrong and what it intends, in one plan.
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    async def __call__(self, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
-        """Return one plan. Raises BadPlan, and as Run.ask."""
-        run, most, kinds = self._run, allowed_edits(self._run), self._run.mask.kinds
-        asked = role_prompts.proposer_question(
-            program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
-        )
-        answer = await run.ask(asked)
-        corpus = LeakCorpus([*run.train, *run.val])
-        plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
-        if "proposed" not in run.state.step:
-            kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
-            run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
-        return [plan]
+    Raises InvalidPlan, and as RunContext.ask.
+    """
+    most, kinds = allowed_edits(run), run.mask.kinds
+    asked = role_prompts.proposer_question(
+        program, traces, redactor=run.redactor, history=list(iteration_history(run)), kinds=kinds, max_edits=most
+    )
+    answer = await run.ask(asked)
+    corpus = LeakCorpus([*run.train, *run.val])
+    plan = edit_plan.parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=corpus)
+    if "proposed" not in run.state.step:
+        kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
+        run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
+    return [plan]
 
 
-class IntentSelect:
-    """Select: of what is intended, a bounded number, and nothing that was turned down in the same words."""
+async def select_intents(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
+    """Select: of what is intended, a bounded number, and nothing that was turned down in the same words.
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    async def __call__(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-        """Return the plans with what is worth building; none when nothing is left."""
-        tried = {one for candidate in self._run.state.rejected for one in candidate.operations}
-        kept = []
-        for plan in hypotheses:
-            fresh = tuple(intent for intent in plan.intents if describe_intent(intent) not in tried)
-            if fresh:
-                kept.append(replace(plan, intents=fresh[: allowed_edits(self._run)]))
-        return kept
+    Returns the plans with what is worth building; none when nothing is left.
+    """
+    tried = {one for candidate in run.state.rejected for one in candidate.operations}
+    kept = []
+    for plan in hypotheses:
+        fresh = tuple(intent for intent in plan.intents if describe_intent(intent) not in tried)
+        if fresh:
+            kept.append(replace(plan, intents=fresh[: allowed_edits(run)]))
+    return kept
 
 
-class ModelBuilder:
-    """The builder behind Improve: writes what is intended, and applies it as bounded edits."""
+async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
+    """Write what is intended, and return the program with it applied as bounded edits, kept in the run's folder.
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    async def __call__(self, program: Program, changes: Sequence[EditPlan]) -> Program:
-        """Return the changed program, kept in the run's folder. Raises BadEdit, and as Run.ask."""
-        run = self._run
-        if (done := run.state.step.get("built")) is not None:
-            return run.program(done["candidate"])
-        after, operations = program, list[str]()
-        for plan in changes:
-            kinds = run.mask.kinds
-            answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
-            edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
-            after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
-            operations += [describe_intent(intent) for intent in plan.intents]
-        run.mask.check(program, after)  # before anything of it is kept; Improve looks again
-        record_candidate(run, [program], after, operations, "; ".join(plan.summary for plan in changes))
-        return after
+    Raises InvalidEdit, and as RunContext.ask.
+    """
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    after, operations = program, list[str]()
+    for plan in changes:
+        kinds = run.mask.kinds
+        answer = await run.ask(role_prompts.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
+        edits = edit_plan.parse_edits(answer, plan, allowed_edits(run))
+        after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
+        operations += [describe_intent(intent) for intent in plan.intents]
+    run.mask.check(program, after)  # before anything of it is kept; Improve looks again
+    record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes))
+    return after
 
 
-def record_candidate(
-    run: RunContext, parents: Sequence[Program], after: Program, operations: Sequence[str], summary: str
-) -> None:
+def record_candidate(run: RunContext, parent: Program, after: Program, operations: Sequence[str], summary: str) -> None:
     """Keep a candidate and write down where it comes from."""
     run.folder.keep_program(after)
-    state = run.state
+    number = run.state.iteration
     run.note(
         "built",
-        iteration=state.iteration,
+        iteration=number,
         candidate=after.digest,
-        name=f"c{state.iteration}",
-        parents=[parent.digest for parent in parents],
+        name=f"c{number}",
+        parents=[parent.digest],
         operations=list(operations),
         summary=summary,
-        changed=programs.changed_parts(parents[0], after),
+        changed=programs.changed_parts(parent, after),
         size=after.size,
-        diff=run.folder.keep(programs.diff_programs(parents[0], after)),
+        diff=run.folder.keep(programs.diff_programs(parent, after)),
     )
 
 
@@ -348,36 +336,20 @@ MAX_COMPARED_WORDS = 2_000
 """Words of a part that are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedProgram:
-    """The union of several programs. told: what was decided for whom, and which parts say nearly the same."""
-
-    program: Program
-    told: tuple[str, ...]
-
-
-class RunMerger:
-    """The builder behind Improve in the iteration of a merge: there is nothing to propose, only to put together."""
-
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    async def __call__(self, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
-        """Return the merge of the finalists, written down as the candidate of this iteration."""
-        run = self._run
-        if (done := run.state.step.get("built")) is not None:
-            return run.program(done["candidate"])
-        merged, names = merge_finalists(changes), ", ".join(name for name, _ in changes)
-        run.mask.check(program, merged.program)  # before anything of it is kept; Improve looks again
-        record_candidate(
-            run, [program], merged.program, list(merged.told) or [f"union of {names}"], f"merge of the runs {names}"
-        )
-        return merged.program
+async def merge_runs(run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
+    """Return the merge of the finalists of other runs, written down as the candidate of this iteration."""
+    if (done := run.state.step.get("built")) is not None:
+        return run.program(done["candidate"])
+    (merged, decided), names = merge_finalists(changes), ", ".join(name for name, _ in changes)
+    run.mask.check(program, merged)  # before anything of it is kept; Improve looks again
+    record_candidate(run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}")
+    return merged
 
 
-def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> MergedProgram:
-    """Return the union of these programs, the highest scoring first: of parts with one name or one description the
-    first is kept.
+def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, list[str]]:
+    """Return the union of these programs, the highest scoring first, and what was decided for which part.
+
+    Of parts with one name or one description the first is kept. Parts that say nearly the same are named.
     """
     kept: dict[str, tuple[str, ProgramPart]] = {}
     told: list[str] = []
@@ -390,7 +362,7 @@ def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> MergedProgram:
                 told.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
     parts = [part for _, part in kept.values()]
     told += [f"{one.ref} and {other.ref} say nearly the same" for one, other in _similar_parts(parts)]
-    return MergedProgram(programs.make_program(parts), tuple(told))
+    return programs.make_program(parts), told
 
 
 def _find_twin(part: ProgramPart, kept: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:

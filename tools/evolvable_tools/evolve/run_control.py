@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.candidates.static_gate import review_change
+from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
 from evolvable_tools.evolve.ledger.run_directory import (
     Ledger,
     LedgerDamaged,
@@ -279,16 +279,13 @@ def _describe_record(state: RunState, record: LedgerRecord) -> str:
 
 
 @dataclass(frozen=True)
-class HeldCandidate:
+class HeldCandidate(ChangeReview):
     """A candidate that a person has to see before it runs. diff: against the base, whole."""
 
     run: str
     candidate: str
     program: str
     why: str
-    diff: str
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

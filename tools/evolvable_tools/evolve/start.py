@@ -68,8 +68,7 @@ def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limi
     for line in told.resources:
         share = line.helped
         if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
-            numbers = f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"
-            known.append((line.ref, "failing", numbers))
+            known.append((line.ref, "failing", str(share)))
     known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
     found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
     sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]

@@ -296,11 +296,11 @@ _MODEL_TOOLS = ("claude", "codex", "anthropic")
 _INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeReview:
     """A change of a program for a person. diff: all of it. capabilities: what it adds. findings: of the scan."""
 
-    diff: str
+    diff: str = ""
     capabilities: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -315,7 +315,8 @@ def review_change(before: Program, after: Program) -> ChangeReview:
         result = scan(old.files if old is not None else None, part.files, part.kind)
         gained |= dict.fromkeys(f"{part.ref}: {one}" for one in result.capabilities.added)
         found |= dict.fromkeys(f"{one.severity}: {part.ref}: {one}" for one in result.findings)
-    return ChangeReview(programs.diff_programs(before, after, most=None), list(gained), list(found))
+    diff = programs.diff_programs(before, after, most=None)
+    return ChangeReview(diff=diff, capabilities=list(gained), findings=list(found))
 
 
 def find_executable_change(before: Program, after: Program, executor: str) -> str:
