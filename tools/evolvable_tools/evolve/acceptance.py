@@ -222,15 +222,6 @@ class BudgetTooSmall(EvolvableError):
 
 
 @dataclass(frozen=True, slots=True)
-class RunSizes:
-    """How many tasks each part of a run has."""
-
-    batch: int
-    val: int
-    test: int
-
-
-@dataclass(frozen=True, slots=True)
 class CostEstimate:
     """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost None: no price known.
 
@@ -248,13 +239,16 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     return settings.test_repeats or (1 if tasks >= SINGLE_REPEAT_TASKS else 3)
 
 
-def estimate_cost(settings: RunSettings, sizes: RunSizes, pilot: Sequence[Trial]) -> CostEstimate:
-    """Return the estimate from these trials, whichever of them counted."""
+def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:
+    """Return the estimate from these trials, which all counted. batch: tasks of one."""
+    settings, val, test = run.settings, len(run.val), run.sealed.size
     fewest, most = min(1, settings.iterations), settings.iterations
-    low, high = (_count_evaluations(settings, sizes, rounds) for rounds in (fewest, most))
+    search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
+    last = 2 * val + 3 * test_repeat_count(settings, test) * test
+    low, high = (calibration + rounds * search + last for rounds in (fewest, most))
     tokens, _, costs = _pilot_usage(pilot)
     cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
-    floor = 2 * sizes.val + 3 * (sizes.batch + sizes.val) + 2 * sizes.test
+    floor = 2 * val + 3 * (batch + val) + 2 * test
     return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
 
 
@@ -263,13 +257,6 @@ def _pilot_usage(pilot: Sequence[Trial]) -> tuple[list[int], list[int], list[flo
     usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
     return tokens, [usage.calls for usage in usages], [usage.cost for usage in usages if usage.cost is not None]
-
-
-def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> int:
-    calibration = (settings.repeats + 2) * sizes.val
-    search = rounds * (sizes.batch + settings.repeats * sizes.val)
-    last = 2 * sizes.val + 3 * test_repeat_count(settings, sizes.test) * sizes.test
-    return calibration + search + last
 
 
 def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
@@ -323,7 +310,7 @@ async def calibrate_run(run: RunContext) -> None:
 
 
 async def _run_pilot(run: RunContext) -> None:
-    settings, tasks = run.settings, training_batch(run, 1)
+    tasks = training_batch(run, 1)
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
     counted = [trial for trial in pilot if trial.outcome.counts]
@@ -332,8 +319,8 @@ async def _run_pilot(run: RunContext) -> None:
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    guess = estimate_cost(settings, RunSizes(len(tasks), len(run.val), run.sealed.size), counted)
-    check_budget_floor(settings.limit, guess, counted)
+    guess = estimate_cost(run, len(tasks), counted)
+    check_budget_floor(run.settings.limit, guess, counted)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")

@@ -315,17 +315,11 @@ def iteration_history(run: RunContext) -> Iterator[role_prompts.PastIteration]:
     """Yield what the iterations before this one tried, with their results, the rejected ones included."""
     state = run.state
     for record in state.iterations:
-        candidate = state.candidates.get(record["candidate"])
-        tried = "; ".join(candidate.operations) or candidate.summary if candidate else record.get("summary", "")
-        yield role_prompts.PastIteration(
-            record["iteration"],
-            tried,
-            record["decision"],
-            candidate.delta if candidate else None,
-            candidate.fixed if candidate else (),
-            candidate.broken if candidate else (),
-            record["why"],
-        )
+        number, digest = record["iteration"], record["candidate"]
+        unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
+        one = state.candidates.get(digest, unbuilt)
+        tried, outcome = "; ".join(one.operations) or one.summary, (one.delta, one.fixed, one.broken)
+        yield role_prompts.PastIteration(number, tried, record["decision"], *outcome, record["why"])
 
 
 SIMILARITY_THRESHOLD = 0.9
@@ -383,7 +377,8 @@ def _similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, Prog
 
 
 def _similarity(one: ProgramPart, other: ProgramPart) -> float:
-    first, second = (_main_text(part).casefold().split()[:MAX_COMPARED_WORDS] for part in (one, other))
+    texts = (part.texts.get(part.main_path, "") for part in (one, other))
+    first, second = (text.casefold().split()[:MAX_COMPARED_WORDS] for text in texts)
     compared = SequenceMatcher(None, first, second, autojunk=False)
     return compared.ratio() if compared.real_quick_ratio() >= SIMILARITY_THRESHOLD else 0.0
 
@@ -391,7 +386,3 @@ def _similarity(one: ProgramPart, other: ProgramPart) -> float:
 def _description(part: ProgramPart) -> str:
     description = parse_document(part.main).fields.get("description", "") if part.main is not None else ""
     return " ".join(str(description).casefold().split())
-
-
-def _main_text(part: ProgramPart) -> str:
-    return part.texts.get(part.main_path, "")

@@ -63,45 +63,43 @@ class RunSettings:
     """
 
     task_set: str
-    task_set_version: int = 0
+    task_set_version: int = field(default=field(default=0, metadata={"range": (1, 100)}), metadata={"range": (0, 1)})
     task_set_digest: str = ""
     test_digest: str = ""
     program: tuple[ProgramPin, ...] = ()
     executor: Mapping[str, Any] = field(default_factory=dict)
     brain: str = "handoff"
     judge: str = ""
-    mode: str = "skill_only"
-    optimizer: str = "evoskill"
-    iterations: int = 10
-    frontier: int = 3
-    parent: str = "round_robin"
-    admit: str = "better-than-parent"
+    mode: str = field(default="skill_only", metadata={"among": tuple(MODES)})
+    optimizer: str = field(default="evoskill", metadata={"among": OPTIMIZERS})
+    iterations: int = field(default=10, metadata={"range": (0, 1000)})
+    frontier: int = field(default=3, metadata={"range": (1, 20)})
+    parent: str = field(default="round_robin", metadata={"among": tuple(ParentStrategy)})
+    admit: str = field(default="better-than-parent", metadata={"among": tuple(Admission)})
     batch: tuple[int, int] = (3, 2)
-    edits: tuple[int, int] = (4, 2)
-    repeats: int = 1
-    test_repeats: int = 0
+    edits: tuple[int, int] = field(default=(4, 2), metadata={"range": (1, 4)})
+    repeats: int = field(default=1, metadata={"range": (1, 20)})
+    test_repeats: int = field(default=0, metadata={"range": (0, 20)})
     fail_below: float = 1.0
-    coverage: float = 0.6
+    coverage: float = field(default=0.6, metadata={"range": (0, 1)})
     screen_above: int = 30
-    stalls: int = 5
-    target: float = 1.0
-    cost_rise: float = 0.25
-    concurrency: int = 4
+    stalls: int = field(default=5, metadata={"range": (1, 1000)})
+    target: float = field(default=1.0, metadata={"range": (0, 1)})
+    cost_rise: float = field(default=0.25, metadata={"range": (0, 100)})
+    concurrency: int = field(default=4, metadata={"range": (1, 64)})
     seed: int = 42
     limit: SpendLimit = SpendLimit()
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        choices = {"mode": MODES, "optimizer": OPTIMIZERS, "parent": ParentStrategy, "admit": Admission}
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if value not in tuple(allowed):
-                raise InvalidArgument(f"{name} is {ascii(value[:40])}.", f"It is one of {', '.join(allowed)}.")
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            for number in value if isinstance(value, tuple) else (value,):
+        for one in fields(self):
+            value, among = getattr(self, one.name), one.metadata.get("among")
+            if among and value not in among:
+                raise InvalidArgument(f"{one.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
+            low, high = one.metadata.get("range", (None, None))
+            for number in () if low is None else value if isinstance(value, tuple) else (value,):
                 if not low <= number <= high:
-                    raise InvalidArgument(f"{name} is {number}.", f"It is {low:g} to {high:g}.")
+                    raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they stand in the ledger."""
@@ -117,22 +115,6 @@ class RunSettings:
         for pair in ("batch", "edits"):
             given[pair] = tuple(said[pair])
         return cls(**given)
-
-
-_RANGES = (
-    ("iterations", 0, 1000),
-    ("frontier", 1, 20),
-    ("batch", 1, 100),
-    ("edits", 1, 4),
-    ("repeats", 1, 20),
-    ("test_repeats", 0, 20),
-    ("fail_below", 0, 1),
-    ("coverage", 0, 1),
-    ("stalls", 1, 1000),
-    ("target", 0, 1),
-    ("cost_rise", 0, 100),
-    ("concurrency", 1, 64),
-)
 
 
 @dataclass(frozen=True)

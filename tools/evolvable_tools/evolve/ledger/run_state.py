@@ -84,14 +84,8 @@ class RunSpending:
 
 
 def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
-    return RunSpending(
-        calls=usage.calls,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost=usage.cost or 0.0,
-        unpriced=int(usage.cost is None),
-        **more,
-    )
+    priced = {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)}
+    return RunSpending(**asdict(usage) | priced | more)
 
 
 def mean(values: Iterable[float]) -> float | None:

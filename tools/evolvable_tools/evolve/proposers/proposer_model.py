@@ -105,16 +105,13 @@ class ProposerModel(Protocol):
     @property
     def name(self) -> str:
         """Who it is; another model has another name."""
-        ...
 
     @property
     def label(self) -> str:
         """What stands beside every figure that came of it."""
-        ...
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
-        ...
 
 
 class NeedsAnswer(EvolvableError):
