@@ -63,7 +63,7 @@ class RunSettings:
     """
 
     task_set: str
-    task_set_version: int = field(default=field(default=0, metadata={"range": (1, 100)}), metadata={"range": (0, 1)})
+    task_set_version: int = 0
     task_set_digest: str = ""
     test_digest: str = ""
     program: tuple[ProgramPin, ...] = ()
@@ -76,11 +76,11 @@ class RunSettings:
     frontier: int = field(default=3, metadata={"range": (1, 20)})
     parent: str = field(default="round_robin", metadata={"among": tuple(ParentStrategy)})
     admit: str = field(default="better-than-parent", metadata={"among": tuple(Admission)})
-    batch: tuple[int, int] = (3, 2)
+    batch: tuple[int, int] = field(default=(3, 2), metadata={"range": (1, 100)})
     edits: tuple[int, int] = field(default=(4, 2), metadata={"range": (1, 4)})
     repeats: int = field(default=1, metadata={"range": (1, 20)})
     test_repeats: int = field(default=0, metadata={"range": (0, 20)})
-    fail_below: float = 1.0
+    fail_below: float = field(default=1.0, metadata={"range": (0, 1)})
     coverage: float = field(default=0.6, metadata={"range": (0, 1)})
     screen_above: int = 30
     stalls: int = field(default=5, metadata={"range": (1, 1000)})
@@ -96,10 +96,11 @@ class RunSettings:
             value, among = getattr(self, one.name), one.metadata.get("among")
             if among and value not in among:
                 raise InvalidArgument(f"{one.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
-            low, high = one.metadata.get("range", (None, None))
-            for number in () if low is None else value if isinstance(value, tuple) else (value,):
-                if not low <= number <= high:
-                    raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
+            if "range" in one.metadata:
+                low, high = one.metadata["range"]
+                for number in value if isinstance(value, tuple) else (value,):
+                    if not low <= number <= high:
+                        raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they stand in the ledger."""

@@ -127,14 +127,10 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
 
 def program_to_json(program: Program) -> bytes:
     """Return a program as it is kept: equal programs are equal bytes."""
-    parts = [
-        {
-            "kind": part.kind.value,
-            "name": part.name,
-            "files": {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)},
-        }
-        for part in program.parts
-    ]
+    parts = []
+    for part in program.parts:
+        files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
+        parts.append({"kind": part.kind.value, "name": part.name, "files": files})
     return json.dumps({"parts": parts}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 

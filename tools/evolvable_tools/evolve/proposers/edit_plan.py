@@ -1,6 +1,6 @@
 """A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -188,42 +188,23 @@ def parse_plan(
 ) -> EditPlan:
     """Return what a proposer wants, with what may not be built left out.
 
-    asked: the question that was answered. corpus: of the open tasks, whose words no builder is to be told. A plan
-    without intents is one when the answer had none; BadPlan is raised when it had some and none may be built.
+    An intent answers at least one task that was shown, and not only failures whose cause is unclear or asks for another
+    structure. Of one resource the first intent is taken; so are the first `max_edits`. Left out is also what repeats
+    words of a task that the program does not say itself: what a builder is not told it cannot write down.
+
+    asked: the question that was answered. corpus: of the open tasks. A plan without intents is one when the answer had
+    none; InvalidPlan is raised when it had some and none may be built.
     """
     spoken: dict[str, str] = {}
     for one in asked.data["evidence"]:  # a task that was run twice stands there twice
         shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
         spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
     found = _parse_diagnoses(answer["diagnoses"], spoken)
-    intents, dropped = _parse_intents(answer, program, frozenset(spoken), found, kinds, max_edits)
-    if corpus is not None:
-        intents, leaking = _drop_leaking(intents, program, corpus)
-        dropped += leaking
-    if answer["intents"] and not intents:
-        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
-    return EditPlan(intents, found, one_line(answer["summary"])[:500], str(answer["justification"])[:4_000], dropped)
-
-
-def _parse_intents(
-    given: Mapping[str, Any],
-    program: Program,
-    known: frozenset[str],
-    found: tuple[Diagnosis, ...],
-    kinds: frozenset[Kind],
-    max_edits: int,
-) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Return the intents that may be built, and of each other one why not.
-
-    known: tasks that were shown. An intent answers at least one of them, and not only failures whose cause is unclear
-    or asks for another structure. Of one resource the first intent is taken; so are the first `max_edits`.
-    """
-    taken: dict[str, EditIntent] = {}
-    dropped: list[str] = []
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
-    for one in given["intents"]:
+    taken, dropped = dict[str, EditIntent](), list[str]()
+    for one in answer["intents"]:
         try:
-            intent = _parse_intent(one, program, known, unclear, kinds)
+            intent = _parse_intent(one, program, spoken.keys(), unclear, kinds)
         except (InvalidEdit, InvalidRef) as error:
             dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
             continue
@@ -233,29 +214,20 @@ def _parse_intents(
             dropped.append(f"{intent.op} {intent.ref}: more than {max_edits} edits.")
         else:
             taken[intent.ref] = intent
-    return tuple(taken.values()), tuple(dropped)
-
-
-def _drop_leaking(
-    intents: tuple[EditIntent, ...], program: Program, corpus: LeakCorpus
-) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Return the intents that repeat nothing of a task which the program does not say itself, and why not the others.
-
-    What a builder is not told it cannot write down.
-    """
-    before = "\n".join(text for part in program.parts for text in part.texts.values())
-    kept, dropped = [], []
-    for intent in intents:
-        leaks = corpus.leaks("\n".join(intent.spoken().values()), before)
-        if leaks:
-            dropped.append(f"{intent.op} {intent.ref}: {leaks[0]}.")
-        else:
-            kept.append(intent)
-    return tuple(kept), tuple(dropped)
+    if corpus is not None:
+        before = "\n".join(text for part in program.parts for text in part.texts.values())
+        for ref, intent in list(taken.items()):
+            if leaks := corpus.leaks("\n".join(intent.spoken().values()), before):
+                dropped.append(f"{intent.op} {ref}: {leaks[0]}.")
+                del taken[ref]
+    if answer["intents"] and not taken:
+        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
+    summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
+    return EditPlan(tuple(taken.values()), found, summary, why, tuple(dropped))
 
 
 def _parse_intent(
-    one: Mapping[str, Any], program: Program, known: frozenset[str], unclear: set[str], kinds: frozenset[Kind]
+    one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
     op, parts, other = EditOperation(one["op"]), program.by_ref, ""
     kind, name = parse_part_ref(str(one["ref"]))
@@ -298,7 +270,7 @@ BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEM
 
 
 def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
-    """Return the edits that a builder wrote. Raises BadEdit when they are not those that were asked for."""
+    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
     edits = tuple(_parse_edit(one) for one in answer["edits"])
     wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
     for edit in edits:

@@ -29,7 +29,11 @@ def render_text(facts: RunFacts) -> str:
     if measured:
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
-    lines += [*map(_candidate_line, facts.tried), "", *_noise_lines(facts), *_test_lines(facts), *_change_lines(facts)]
+    lines += [*map(_candidate_line, facts.tried), "", *_noise_lines(facts)]
+    tested = (facts.test or {}).items()
+    lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in tested]
+    lines += [] if facts.test else ["The test is sealed."]
+    lines += _change_lines(facts)
     bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
@@ -55,12 +59,6 @@ def _noise_lines(facts: RunFacts) -> list[str]:
     if facts.mde is not None:
         found.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     return found
-
-
-def _test_lines(facts: RunFacts) -> list[str]:
-    if not facts.test:
-        return ["The test is sealed."]
-    return [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in facts.test.items()]
 
 
 def _change_lines(facts: RunFacts) -> list[str]:

@@ -223,6 +223,10 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
     names = {digest: one.name for digest, one in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
+    sizes = dict(Counter(split for split, _ in state.tasks.values()))
+    if sealed := len(state.verdict.get("base", {})):
+        sizes[str(Split.TEST)] = sealed
+    arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
     of_judges = [one["warning"] for one in state.judges if one["warning"]]
     return RunFacts(
         run=state.run,
@@ -233,13 +237,13 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[Ledge
         best=names.get(finalist, ""),
         exploratory=state.exploratory,
         warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
-        tasks=_split_sizes(state),
+        tasks=sizes,
         tried=[_candidate_facts(folder, one, names, diffs.get(one.digest)) for one in state.candidates.values()],
         frontier=[names[digest] for digest in state.frontier],
         base_again=mean_interval(state.calibration.get("again")),
         no_skill=mean_interval(state.calibration.get("no_skill")),
         mde=state.calibration.get("mde"),
-        test=_test_arms(state.verdict),
+        test={name: its for name, its in arms.items() if its is not None} or None,
         verdict={key: value for key, value in state.verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records),
@@ -287,12 +291,6 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
     return MeanInterval(sum(values) / len(values), low, high, len(values))
 
 
-def _split_sizes(state: RunState) -> dict[str, int]:
-    sizes = dict(Counter(split for split, _ in state.tasks.values()))
-    sealed = len(state.verdict.get("base", {}))
-    return sizes | ({str(Split.TEST): sealed} if sealed else {})
-
-
 def _candidate_facts(
     folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None
 ) -> CandidateFacts:
@@ -306,23 +304,15 @@ def _candidate_facts(
     return CandidateFacts(**copied | shown)
 
 
-def _test_arms(verdict: LedgerRecord) -> dict[str, MeanInterval] | None:
-    arms = {name: mean_interval(verdict.get(name)) for name in ("base", "finalist", "no_skill")}
-    return {name: one for name, one in arms.items() if one is not None} or None
-
-
 def _category_scores(state: RunState) -> list[CategoryScores]:
     by_category: dict[str, list[str]] = defaultdict(list)
     for task, (split, category) in state.tasks.items():
         if split == Split.VAL:
             by_category[category].append(task)
-    rows = []
+    rows, candidates = [], state.candidates.values()
     for category, tasks in sorted(by_category.items()):
-        its = {
-            one.name: mean(one.scores[task] for task in tasks if task in one.scores)
-            for one in state.candidates.values()
-        }
-        means = {name: score for name, score in its.items() if score is not None}
+        scores = {one.name: [one.scores[task] for task in tasks if task in one.scores] for one in candidates}
+        means = {name: sum(its) / len(its) for name, its in scores.items() if its}
         rows.append(CategoryScores(category, len(tasks), means))
     return rows
 
