@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from baselines import cap_evolve_gate, evoskill_loop, gepa_gate, skillopt_gate
 
 from evolution.scenarios import BASE, Found, Place, Rules, mean
-from evolvable_tools.evolve.optimizers import selection
+from evolvable_tools.evolve import optimizers
 from evolvable_tools.evolve.task import Split
 
 _MINIBATCH = 3
@@ -42,8 +42,8 @@ def gepa_minibatch(place: Place, proposals: int) -> Found:
     rows = [place.measure(BASE, val)]
     for iteration in range(1, proposals + 1):
         scores = [list(row.values()) for row in rows]
-        parent = programs[selection.sample_front(selection.pareto_front(scores), [mean(row) for row in rows], chance)]
-        batch = selection.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
+        parent = programs[optimizers.sample_front(optimizers.pareto_front(scores), [mean(row) for row in rows], chance)]
+        batch = optimizers.sample_batch(train, iteration, categories=_MINIBATCH, per_category=1)
         before = list(place.measure(parent, batch).values())
         if min(before) == 1.0:
             continue

@@ -16,10 +16,10 @@ from baselines.scripted_model import ScriptedModel
 
 from evolution.scenarios import BASE, Found, Place, Rules
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.simulated import find_rules
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal
+from evolvable_tools.evolve.ledger.run_state import Journal
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
@@ -151,7 +151,7 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int) -> RunCo
         test_tasks=len(test),
         exploratory=False,
         base=base.digest,
-        size=program_size(base),
+        size=base.size,
         merged=[],
     )
     brain = _brain(place, journal)

@@ -47,7 +47,7 @@ def test_a_question_without_an_answer_stops_the_run_and_is_answered_later() -> N
 
     with pytest.raises(NeedsAnswer) as waits:
         asked(brain)
-    packet = waits.value.question.packet("Call evolve_submit.")
+    packet = waits.value.question.packet()
     answers[packet["question_id"]] = {"word": "heron"}
 
     assert asked(brain).value == {"word": "heron"}

@@ -111,9 +111,8 @@ def test_an_environment_changes_in_no_mode():
 
 def test_nothing_is_committed_that_was_not_evaluated():
     """By its type Commit sees no program, but what Evaluate found of one."""
-    hints = typing.get_type_hints(operators.Commit.__call__)
 
-    assert hints == {"evaluated": EvaluationResult, "return": operators.CommitResult}
+    assert typing.get_args(operators.Commit) == ([EvaluationResult], operators.CommitResult)
     assert typing.get_type_hints(OptimizerStep)["improve"] == Improve[operators.Change]
 
 

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import EditOperation, InvalidEdit, apply_edits
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers import role_prompts
+from evolvable_tools.evolve.proposers import edit_plan, role_prompts
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion
 from evolvable_tools.evolve.proposers.role_prompts import ANSWER_MASK, MAX_QUESTION, Evidence, PastIteration
@@ -51,8 +51,8 @@ def asked(**more: Any) -> ModelQuestion:
 
 def planned(**changes: Any) -> EditPlan:
     answer = ANSWER | changes
-    Draft202012Validator(role_prompts.PLAN_SCHEMA).validate(answer)
-    return role_prompts.parse_plan(answer, BASE, asked())
+    Draft202012Validator(edit_plan.PLAN_SCHEMA).validate(answer)
+    return edit_plan.parse_plan(answer, BASE, asked())
 
 
 def test_no_expected_answer_stands_in_a_proposers_question() -> None:
@@ -197,14 +197,14 @@ def test_no_builder_is_told_the_words_of_a_task() -> None:
     corpus = LeakCorpus([a_task("v1", "How many barrels did the northern store hold in spring?", split=Split.VAL)])
     leaking = INTENT | {"modification": "count how many barrels did the northern store hold"}
 
-    plan = role_prompts.parse_plan(
+    plan = edit_plan.parse_plan(
         ANSWER | {"intents": [leaking, INTENT | {"ref": "skill:rope"}]}, BASE, asked(), corpus=corpus
     )
 
     assert [one.ref for one in plan.intents] == ["skill:rope"]
     assert plan.dropped == ("edit skill:ships: it repeats words of a task of validation.",)
     with pytest.raises(InvalidPlan):
-        role_prompts.parse_plan(ANSWER | {"intents": [leaking]}, BASE, asked(), corpus=corpus)
+        edit_plan.parse_plan(ANSWER | {"intents": [leaking]}, BASE, asked(), corpus=corpus)
 
 
 def test_nothing_to_do_is_an_answer() -> None:
@@ -224,9 +224,9 @@ def test_a_builder_is_told_what_to_write_and_nothing_of_why() -> None:
 def test_what_a_builder_writes_is_applied() -> None:
     change = {"path": "SKILL.md", "old": "Count the ships.", "new": "Look at page 3 as well."}
     answer = {"edits": [{"op": "edit", "ref": "skill:ships", "changes": [change]}]}
-    Draft202012Validator(role_prompts.BUILDER_SCHEMA).validate(answer)
+    Draft202012Validator(edit_plan.BUILDER_SCHEMA).validate(answer)
 
-    after = apply_edits(BASE, role_prompts.parse_edits(answer, planned()))
+    after = apply_edits(BASE, edit_plan.parse_edits(answer, planned()))
 
     assert b"page 3" in after.parts[1].files["SKILL.md"]
 
@@ -242,7 +242,7 @@ def test_what_a_builder_writes_is_applied() -> None:
 )
 def test_a_builder_writes_what_was_asked_for_and_nothing_else(edits: list[Any]) -> None:
     with pytest.raises(InvalidEdit):
-        role_prompts.parse_edits({"edits": edits}, planned())
+        edit_plan.parse_edits({"edits": edits}, planned())
 
 
 def test_a_mode_shows_in_both_questions() -> None:
@@ -253,13 +253,13 @@ def test_a_mode_shows_in_both_questions() -> None:
         "prompt"
     ]
     with pytest.raises(InvalidPlan, match="may not be changed in this run"):
-        role_prompts.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
+        edit_plan.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
 
 
 def test_every_schema_is_one_that_the_api_takes() -> None:
     anthropic = pytest.importorskip("anthropic")
 
-    for schema in (role_prompts.PLAN_SCHEMA, role_prompts.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA):
+    for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA):
         Draft202012Validator.check_schema(schema)
         assert anthropic.transform_schema(json.loads(json.dumps(schema)))["type"] == "object"
 

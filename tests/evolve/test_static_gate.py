@@ -104,12 +104,6 @@ def test_a_sealed_task_is_not_even_looked_at() -> None:
         check_candidate(BASE, changed("x"), tasks=[a_task("s", split=Split.TEST)])
 
 
-def test_a_judges_own_words_may_not_be_quoted() -> None:
-    report = gate(changed("Mention the colour of every single sail."), judge_texts=["colour of every single sail"])
-
-    assert blocked(report) == ["leak"]
-
-
 def test_what_the_run_has_had_is_a_duplicate() -> None:
     candidate = changed("Sort by date.")
 

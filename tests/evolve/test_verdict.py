@@ -91,13 +91,12 @@ def costs(ratio: float, **more: object) -> TokenCosts:
     return TokenCosts(base, {task: tokens * ratio for task, tokens in base.items()}, **more)
 
 
-def test_more_than_a_quarter_of_tokens_more_is_not_promoted_unless_it_is_worth_it():
+def test_more_than_a_quarter_of_tokens_more_is_not_promoted_unless_the_limit_is_higher():
     assert ruled(10, costs=costs(1.2)).ruling is Ruling.PROMOTE
     dear = ruled(10, costs=costs(1.4))
     assert dear.ruling is Ruling.NOT_SUPPORTED
     assert "40% more tokens" in dear.why
     assert dear.cost.per_extra_solved == pytest.approx((dear.cost.after - dear.cost.before) / (10 / N))
-    assert ruled(10, costs=costs(1.4, worth_it=True)).ruling is Ruling.PROMOTE
     assert ruled(10, costs=costs(1.4, limit=0.5)).ruling is Ruling.PROMOTE
 
 

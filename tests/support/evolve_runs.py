@@ -9,11 +9,11 @@ from typing import Any
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_store.resource import Kind
-from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program, program_size
+from evolvable_tools.evolve.candidates.programs import Program, make_part, make_program
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.simulated import SimulatedExecutor
 from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal
+from evolvable_tools.evolve.ledger.run_state import Journal
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.run_context import RunContext
@@ -157,5 +157,5 @@ def begin(journal: Journal, run: str, base: Program, every: Sequence[Task], sett
         settings=settings.to_json(),
         tasks=open_ones,
         base=base.digest,
-        size=program_size(base),
+        size=base.size,
     )

@@ -127,7 +127,7 @@ class RunStartGate(ConfirmationGate):
 
     def _continued(self, arguments: Mapping[str, Any]) -> str:
         from evolvable_tools.evolve.ledger.run_directory import find_run
-        from evolvable_tools.evolve.ledger.run_reducer import load_run_state
+        from evolvable_tools.evolve.ledger.run_state import load_run_state
 
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)

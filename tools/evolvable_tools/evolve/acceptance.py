@@ -1,6 +1,6 @@
 """The operators Evaluate and Commit of a run, its cost estimate, and its calibration before the search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -10,139 +10,123 @@ from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.candidates.static_gate import check_candidate, find_executable_change
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunCandidate, RunPhase
 from evolvable_tools.evolve.operators import CommitResult, EvaluationResult, commit_if_better
-from evolvable_tools.evolve.optimizers.reflection import training_batch
-from evolvable_tools.evolve.optimizers.selection import Admission, AdmissionResult, Frontier, FrontierMember
-from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
-from evolvable_tools.evolve.run_config import RunSettings, SpendLimit
-from evolvable_tools.evolve.run_context import QUESTION_TOKENS, NeedsPerson, RunContext
-from evolvable_tools.evolve.scorers.external_scorers import (
-    JudgeCalibration,
-    JudgeSetup,
-    check_calibration,
-    family_warning,
-    rubric_digest,
-    run_judge_calibration,
-    samples_digest,
-)
+from evolvable_tools.evolve.optimizers import Frontier, training_batch
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, ProposerModel
+from evolvable_tools.evolve.run_config import Admission, RunSettings, SpendLimit
+from evolvable_tools.evolve.run_context import NeedsPerson, RunContext
+from evolvable_tools.evolve.scorers import external_scorers
 from evolvable_tools.evolve.statistics import paired_tests
-from evolvable_tools.evolve.statistics.verdict import pair_scores
-from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome, add_usage
+from evolvable_tools.evolve.statistics.verdict import PairedScores, pair_scores
+from evolvable_tools.evolve.task import Task, Trial, TrialOutcome, add_usage
 
 SCREEN_SIZE = 3
 """Of the parent's failures, and of its passes, so many tasks come first where validation is large."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredEvaluation(EvaluationResult):
-    """What Evaluate found, with how the run calls it when it is not for the frontier to decide."""
+async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
+    """Return what the static gate, then a small sample, then validation in pairs with the parent find.
 
-    decision: CandidateDecision | None = None
+    Each is done once, however often asked. Raises BudgetSpent, RunStopped, NeedsPerson.
+    """
+    why, decision = _pass_static_gate(run, candidate, against)
+    if decision is None:
+        why, decision = _check_allowed(run, candidate)
+    if decision is None and len(run.val) > run.settings.screen_above:
+        why, decision = await _screen(run, candidate, against)
+    if decision is not None:
+        return EvaluationResult(candidate, against, False, None, why, decision)
+    record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
+    if record.get("tampered"):
+        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+    pairs = _pair_means(run, record["parent_scores"], record["scores"])
+    if pairs.coverage < run.settings.coverage:
+        why = f"only {pairs.coverage:.0%} of validation counted on both sides"
+        return EvaluationResult(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
+    fixed, broken = len(record["fixed"]), len(record["broken"])
+    why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
+    return EvaluationResult(candidate, against, True, pairs.gain, why)
 
 
-class Evaluator:
-    """Static gate, then a small sample, then validation in pairs with the parent; each once, however often asked."""
+def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
+    one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+    return pair_scores(one, other, [task.id for task in run.val])
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
 
-    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Return what was found. Raises BudgetSpent, RunStopped."""
-        why, decision = self._static(candidate, against)
-        if decision is None:
-            why, decision = self._allowed(candidate)
-        if decision is None and len(self._run.val) > self._run.settings.screen_above:
-            why, decision = await self._screened(candidate, against)
-        if decision is not None:
-            return MeasuredEvaluation(candidate, against, False, None, why, decision)
-        record = self._run.state.step.get("measured") or await self._measured(candidate, against)
-        if record.get("tampered"):
-            return MeasuredEvaluation(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
-        pairs = pair_scores(
-            _as_repeats(record["parent_scores"]), _as_repeats(record["scores"]), [task.id for task in self._run.val]
-        )
-        if pairs.coverage < self._run.settings.coverage:
-            why = f"only {pairs.coverage:.0%} of validation counted on both sides"
-            return MeasuredEvaluation(candidate, against, True, None, why, CandidateDecision.INDECISIVE)
-        fixed, broken = len(record["fixed"]), len(record["broken"])
-        why = f"{pairs.gain:+.3f} on {len(pairs.tasks)} tasks: {fixed} better, {broken} worse"
-        return MeasuredEvaluation(candidate, against, True, pairs.gain, why)
-
-    def _static(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-        run, state = self._run, self._run.state
-        record = state.step.get("checked")
-        if record is None:
-            known = {one.digest for one in state.candidates.values() if one.decision is not None}
-            report = check_candidate(
-                against, candidate, tasks=[*run.train, *run.val], judge_texts=run.judge_texts, known=known
-            )
-            record = run.note(
-                "checked",
-                iteration=state.iteration,
-                candidate=candidate.digest,
-                passed=report.passed,
-                duplicate=any(one.rule == "duplicate" for one in report.findings),
-                why=report.why,
-                findings=[str(one) for one in report.findings],
-            )
-        if record["passed"]:
-            return "", None
-        return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
-
-    def _allowed(self, candidate: Program) -> tuple[str, CandidateDecision | None]:
-        """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
-        run, state = self._run, self._run.state
-        why = (
-            "" if run.sandboxed else find_executable_change(run.base, candidate, str(run.settings.executor.get("kind")))
-        )
-        if not why:
-            return "", None
-        said = state.allowed.get(candidate.digest)
-        if said is None:
-            name = state.candidates[candidate.digest].name
-            why = f"this machine has no sandbox for trials, and {why}"
-            if candidate.digest not in state.held:
-                run.note("held", candidate=candidate.digest, name=name, why=why)
-            raise NeedsPerson(name, why)
-        if said.get("allowed"):
-            return "", None
-        return "a person did not allow it to run", CandidateDecision.REFUSED
-
-    async def _screened(self, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-        run, state = self._run, self._run.state
-        record = state.step.get("screened")
-        if record is None:
-            before = state.candidates[against.digest].scores
-            sample = _screening_sample(run.val, before, run.settings.fail_below)
-            trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
-            after = mean_scores(trials)
-            if why := tampering_reason(trials):
-                return why, CandidateDecision.TAMPERED
-            fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
-            broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
-            passed = bool(fixed) or not broken
-            why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
-            record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
-        return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
-
-    async def _measured(self, candidate: Program, against: Program) -> Mapping[str, Any]:
-        run, number = self._run, self._run.state.iteration
-        repeats = range(run.settings.repeats)
-        requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
-        trials = await run.measure(requests, f"val/{number}")
-        scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
-        pairs = pair_scores(_as_repeats(before), _as_repeats(scores), [task.id for task in run.val])
-        return run.note(
-            "measured",
-            iteration=number,
+def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    state = run.state
+    record = state.step.get("checked")
+    if record is None:
+        known = {one.digest for one in state.candidates.values() if one.decision is not None}
+        report = check_candidate(against, candidate, tasks=[*run.train, *run.val], known=known)
+        record = run.note(
+            "checked",
+            iteration=state.iteration,
             candidate=candidate.digest,
-            parent=against.digest,
-            scores=scores,
-            parent_scores=before,
-            missing=list(pairs.missing),
-            fixed=list(pairs.fixed),
-            broken=list(pairs.broken),
-            tampered=tampering_reason(trials),
+            passed=report.passed,
+            duplicate=any(one.rule == "duplicate" for one in report.findings),
+            why=report.why,
+            findings=[str(one) for one in report.findings],
         )
+    if record["passed"]:
+        return "", None
+    return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
+
+
+def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateDecision | None]:
+    """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
+    state, kind = run.state, str(run.settings.executor.get("kind"))
+    why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
+    if not why:
+        return "", None
+    said = state.allowed.get(candidate.digest)
+    if said is None:
+        name = state.candidates[candidate.digest].name
+        why = f"this machine has no sandbox for trials, and {why}"
+        if candidate.digest not in state.held:
+            run.note("held", candidate=candidate.digest, name=name, why=why)
+        raise NeedsPerson(name, why)
+    if said.get("allowed"):
+        return "", None
+    return "a person did not allow it to run", CandidateDecision.REFUSED
+
+
+async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+    state = run.state
+    record = state.step.get("screened")
+    if record is None:
+        before = state.candidates[against.digest].scores
+        sample = _screening_sample(run.val, before, run.settings.fail_below)
+        trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
+        after = mean_scores(trials)
+        if why := tampering_reason(trials):
+            return why, CandidateDecision.TAMPERED
+        fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
+        broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+        passed = bool(fixed) or not broken
+        why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
+        record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
+    return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
+
+
+async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
+    number = run.state.iteration
+    repeats = range(run.settings.repeats)
+    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
+    trials = await run.measure(requests, f"val/{number}")
+    scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
+    pairs = _pair_means(run, before, scores)
+    return run.note(
+        "measured",
+        iteration=number,
+        candidate=candidate.digest,
+        parent=against.digest,
+        scores=scores,
+        parent_scores=before,
+        missing=list(pairs.missing),
+        fixed=list(pairs.fixed),
+        broken=list(pairs.broken),
+        tampered=tampering_reason(trials),
+    )
 
 
 def tampering_reason(trials: Sequence[Trial]) -> str:
@@ -153,72 +137,56 @@ def tampering_reason(trials: Sequence[Trial]) -> str:
 
 def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
     """Return the mean score of each task over the repeats that counted; tasks without any are left out."""
-    scores: dict[str, list[float]] = {}
+    found = values_by_task(trials, program, lambda trial: trial.score)
+    return {task: sum(values) / len(values) for task, values in found.items()}
+
+
+def values_by_task(
+    trials: Sequence[Trial], program: str | None, of: Callable[[Trial], float | None]
+) -> dict[str, list[float]]:
+    """Return by task a value of each trial that counted, under any program where none is named; None is left out."""
+    found: dict[str, list[float]] = {}
     for trial in trials:
-        if trial.score is not None and trial.outcome.counts and program in (None, trial.program):
-            scores.setdefault(trial.task, []).append(trial.score)
-    return {task: sum(values) / len(values) for task, values in scores.items()}
-
-
-def _as_repeats(scores: Mapping[str, float]) -> dict[str, list[float]]:
-    return {task: [score] for task, score in scores.items()}
+        if trial.outcome.counts and program in (None, trial.program) and (value := of(trial)) is not None:
+            found.setdefault(trial.task, []).append(value)
+    return found
 
 
 def _screening_sample(val: Sequence[Task], before: Mapping[str, float], bar: float) -> list[Task]:
-    failed = [task for task in val if task.id in before and before[task.id] < bar]
-    passed = [task for task in val if task.id in before and before[task.id] >= bar]
+    known = [task for task in val if task.id in before]
+    failed, passed = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
     return [*failed[:SCREEN_SIZE], *passed[:SCREEN_SIZE]]
 
 
 def select_best(candidates: Sequence[RunCandidate]) -> RunCandidate | None:
     """Return the one with the highest validation score; of equals the smaller, then the older."""
     measured = [one for one in candidates if one.mean is not None]
-    return min(measured, key=lambda one: (-(one.mean or 0.0), one.size, one.iteration), default=None)
+    return max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
 
 
-_ENTRY_REASONS = {
-    AdmissionResult.NOT_BETTER: "not better than its parent",
-    AdmissionResult.BEHIND: "better than its parent, but behind all of a full frontier",
-    AdmissionResult.DUPLICATE: "the frontier has it already",
-}
+def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of EvoSkill: give a candidate a place in the frontier, which is provisional until the sealed test."""
+    state, digest = run.state, evaluated.candidate.digest
+    if evaluated.decision or not evaluated.safe or evaluated.delta is None:
+        decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
+        record_decision(run, decision, evaluated.why, digest)
+        return CommitResult(evaluated.against, False, evaluated.why)
+    child, parent = state.candidates[digest], state.candidates[evaluated.against.digest]
+    frontier = Frontier(tuple(state.members), run.settings.frontier, Admission(run.settings.admit))
+    offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
+    why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
+    decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
+    record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
+    return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
 
 
-class FrontierCommit:
-    """Commit of EvoSkill: a place in the frontier, which is provisional until the sealed test."""
-
-    def __init__(self, run: RunContext, capacity: int, admission: Admission) -> None:
-        self._run, self._capacity, self._admission = run, capacity, admission
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Return whether the candidate was admitted, and write down why."""
-        run, state = self._run, self._run.state
-        digest = evaluated.candidate.digest
-        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
-        if said is not None or not evaluated.safe or evaluated.delta is None:
-            record_decision(run, said or CandidateDecision.REFUSED, evaluated.why, digest)
-            return CommitResult(evaluated.against, False, evaluated.why)
-        child, parent = to_member(state.candidates[digest]), to_member(state.candidates[evaluated.against.digest])
-        frontier = Frontier(tuple(map(to_member, state.members)), self._capacity, self._admission)
-        offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
-        why = evaluated.why if offer.admitted else f"{_ENTRY_REASONS[offer.entry]} ({evaluated.why})"
-        decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-        record_decision(run, decision, why, digest, tuple(one.program for one in offer.frontier.members))
-        return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
-
-
-class SingleCommit:
-    """Commit of the reflection optimizer: one program, replaced by what is better."""
-
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult:
-        """Return the better one, and write down why."""
-        committed = commit_if_better(evaluated)
-        said = evaluated.decision if isinstance(evaluated, MeasuredEvaluation) else None
-        decision = CandidateDecision.ADMITTED if committed.accepted else said or CandidateDecision.REJECTED
-        record_decision(self._run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
-        return committed
+def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
+    """Commit of the reflection optimizer: keep one program, replaced by what is better."""
+    committed = commit_if_better(evaluated)
+    not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
+    decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
+    record_decision(run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
+    return committed
 
 
 def record_decision(
@@ -242,13 +210,6 @@ def record_decision(
     )
 
 
-def to_member(candidate: RunCandidate) -> FrontierMember:
-    """Return a candidate as the frontier has it."""
-    return FrontierMember(
-        candidate.name, candidate.digest, candidate.mean or 0.0, candidate.size, scores=dict(candidate.scores)
-    )
-
-
 PILOT_TRIALS = 3
 """Trials that a run is estimated by; the first of the first training batch, so that nothing of them is lost."""
 
@@ -258,15 +219,6 @@ SINGLE_REPEAT_TASKS = 100
 
 class BudgetTooSmall(EvolvableError):
     """The budget does not reach for anything that could be found."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSizes:
-    """How many tasks each part of a run has."""
-
-    batch: int
-    val: int
-    test: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,41 +239,32 @@ def test_repeat_count(settings: RunSettings, tasks: int) -> int:
     return settings.test_repeats or (1 if tasks >= SINGLE_REPEAT_TASKS else 3)
 
 
-def estimate_cost(settings: RunSettings, sizes: RunSizes, pilot: Sequence[Trial]) -> CostEstimate:
-    """Return the estimate from these trials, whichever of them counted."""
-    low, high = (
-        _count_evaluations(settings, sizes, rounds) for rounds in (min(1, settings.iterations), settings.iterations)
-    )
-    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
-    tokens = [usage.input_tokens + usage.output_tokens for usage in usages] or [0]
-    costs = [usage.cost for usage in usages if usage.cost is not None]
+def estimate_cost(run: RunContext, batch: int, pilot: Sequence[Trial]) -> CostEstimate:
+    """Return the estimate from these trials, which all counted. batch: tasks of one."""
+    settings, val, test = run.settings, len(run.val), run.sealed.size
+    fewest, most = min(1, settings.iterations), settings.iterations
+    search, calibration = batch + settings.repeats * val, (settings.repeats + 2) * val
+    last = 2 * val + 3 * test_repeat_count(settings, test) * test
+    low, high = (calibration + rounds * search + last for rounds in (fewest, most))
+    tokens, _, costs = _pilot_usage(pilot)
     cost = (low * min(costs), high * max(costs)) if costs and len(costs) == len(pilot) else None
-    floor = 2 * sizes.val + 3 * (sizes.batch + sizes.val) + 2 * sizes.test
+    floor = 2 * val + 3 * (batch + val) + 2 * test
     return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor)
 
 
-def _count_evaluations(settings: RunSettings, sizes: RunSizes, rounds: int) -> int:
-    calibration = (settings.repeats + 2) * sizes.val
-    search = rounds * (sizes.batch + settings.repeats * sizes.val)
-    last = 2 * sizes.val + 3 * test_repeat_count(settings, sizes.test) * sizes.test
-    return calibration + search + last
+def _pilot_usage(pilot: Sequence[Trial]) -> tuple[list[int], list[int], list[float]]:
+    """Return tokens, calls and dollars of each trial, dollars only where they are known."""
+    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
+    tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
+    return tokens, [usage.calls for usage in usages], [usage.cost for usage in usages if usage.cost is not None]
 
 
 def check_budget_floor(limits: SpendLimit, guess: CostEstimate, pilot: Sequence[Trial]) -> None:
     """Raise BudgetTooSmall when a limit is below what one candidate takes to be found and tested."""
-    if not pilot:
-        return
-    each = len(pilot)
-    usages = [add_usage(trial.usage, trial.judging) for trial in pilot]
-    tokens = sum(usage.input_tokens + usage.output_tokens for usage in usages) / each
-    calls = sum(usage.calls for usage in usages) / each
-    costs = [usage.cost for usage in usages if usage.cost is not None]
-    needs = (
-        ("dollars", limits.cost, guess.floor * sum(costs) / each),
-        ("tokens", limits.tokens, guess.floor * tokens),
-        ("calls", limits.calls, guess.floor * calls),
-    )
-    for what, limit, least in needs:
+    tokens, calls, costs = _pilot_usage(pilot)
+    needs = (("dollars", limits.cost, costs), ("tokens", limits.tokens, tokens), ("calls", limits.calls, calls))
+    for what, limit, each in needs:
+        least = guess.floor * sum(each) / len(pilot)
         if limit is not None and least > limit:
             raise BudgetTooSmall(
                 f"The budget of {limit:g} {what} is below the {least:,.0f} that finding and testing a single candidate"
@@ -367,7 +310,7 @@ async def calibrate_run(run: RunContext) -> None:
 
 
 async def _run_pilot(run: RunContext) -> None:
-    settings, tasks = run.settings, training_batch(run, 1)
+    tasks = training_batch(run, 1)
     batch = f"pilot/{run.state.pilots + 1}"  # what failed in one that is over is not taken for the next
     pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
     counted = [trial for trial in pilot if trial.outcome.counts]
@@ -376,27 +319,29 @@ async def _run_pilot(run: RunContext) -> None:
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
-    guess = estimate_cost(settings, RunSizes(len(tasks), len(run.val), run.sealed.size), counted)
-    check_budget_floor(settings.limit, guess, counted)
+    guess = estimate_cost(run, len(tasks), counted)
+    check_budget_floor(run.settings.limit, guess, counted)
     warnings = []
     if run.state.exploratory:
         warnings.append("There are too few tasks for a claim: the run explores, and its test stays sealed.")
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
-async def calibrate_judge(run: RunContext, judging: JudgeSetup, model: ProposerModel, label: str) -> None:
+async def calibrate_judge(
+    run: RunContext, judging: external_scorers.JudgeSetup, model: ProposerModel, label: str
+) -> None:
     """Have the judge score the known answers of each rubric, and record how often it was right.
 
     model: the judge, as it is asked now. label: of the executor that runs the tasks.
     Raises JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
-        known = samples_digest(samples)
+        known = external_scorers.samples_digest(samples)
         kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
         if kept:
-            found = JudgeCalibration.from_record(kept[-1])
+            found = external_scorers.JudgeCalibration.from_record(kept[-1])
         else:
-            found = await run_judge_calibration(_PaidJudge(run, model), rubric, samples)
+            found = await external_scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
             run.note(
                 "judge",
                 by=model.name,
@@ -406,10 +351,10 @@ async def calibrate_judge(run: RunContext, judging: JudgeSetup, model: ProposerM
                 agreement=found.agreement,
                 passed=found.passes,
                 about=rubric[:200],
-                warning=family_warning(run.settings.executor, model.name, label),
+                warning=external_scorers.family_warning(run.settings.executor, model.name, label),
             )
-        check_calibration(found)
-        judging.calibrations[rubric_digest(rubric)] = found
+        external_scorers.check_calibration(found)
+        judging.calibrations[external_scorers.rubric_digest(rubric)] = found
 
 
 class _PaidJudge:
@@ -421,13 +366,6 @@ class _PaidJudge:
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         self._run.check()
-        with self._run.budget.reserving(ModelUsage(QUESTION_TOKENS, 0, 1)) as settle:
-            try:
-                answer = await self._model.ask(question)
-            except NoAnswer as error:
-                settle(error.usage)
-                self._run.paid("", "judge", error.usage, self.name)
-                raise
-            settle(answer.usage)
-            self._run.paid("", "judge", answer.usage, self.name)
-            return answer
+        answer = await self._run.ask_reserved(self._model, question, ("", "judge"), most_output=0)
+        self._run.paid("", "judge", answer.usage, self.name)
+        return answer

@@ -1,7 +1,7 @@
 """Adopt what a run promoted, in one operation, and watch whether it does as well in real sessions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from evolvable_store.errors import Conflict, InvalidArgument, Refused
@@ -9,14 +9,13 @@ from evolvable_store.objects import PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.evidence import Outcome
-from evolvable_tools.evolve.candidates import programs
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
-from evolvable_tools.evolve.candidates.static_gate import review_change
-from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, find_run, translate_damage
-from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
+from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
+from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, translate_damage
+from evolvable_tools.evolve.ledger.run_state import RunState, iter_run_states, load_run
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.metrics import wilson_interval
+from evolvable_tools.outcomes.usage_report import Share
 from evolvable_tools.verbs import proposal_inbox
 from evolvable_tools.verbs.versions import UndoConflict, undo
 
@@ -42,11 +41,8 @@ class AdoptedChange:
 
 
 @dataclass(frozen=True)
-class Adoption:
-    """An adoption: the one operation, and what it changed. back: the command that takes it back.
-
-    diff, capabilities, findings: the whole difference, the capabilities that it adds, and what the scan says of it.
-    """
+class Adoption(ChangeReview):
+    """An adoption: the one operation, and what it changed. back: the command that takes it back."""
 
     run: str
     candidate: str
@@ -54,23 +50,17 @@ class Adoption:
     changes: list[AdoptedChange]
     back: str
     warnings: list[str] = field(default_factory=list)
-    diff: str = ""
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class AdoptionPreview:
-    """What an adoption would make live, for the person who decides. diff: all of it."""
+class AdoptionPreview(ChangeReview):
+    """What an adoption would make live, for the person who decides."""
 
     run: str
     verdict: str
     why: str
     label: str
     candidate: str
-    diff: str
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -86,21 +76,11 @@ class AdoptionUndone:
 @translate_damage
 def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> AdoptionPreview:
     """Return what `adopt` would make live, and change nothing. Raises NotPromoted, NoSuchRun."""
-    folder = find_run(home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(home, run)
     digest = _chosen_digest(folder, state, unproven)
     review = review_change(folder.program(state.base), folder.program(digest))
-    verdict = state.verdict
-    return AdoptionPreview(
-        folder.id,
-        str(verdict.get("verdict", "")),
-        str(verdict.get("why", "")),
-        state.label,
-        digest,
-        review.diff,
-        review.capabilities,
-        review.findings,
-    )
+    said, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
+    return AdoptionPreview(folder.id, said, why, state.label, digest, **asdict(review))
 
 
 @translate_damage
@@ -108,10 +88,9 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
     """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
     unproven: also without PROMOTE, which only a person may want; it is said in the operation. Raises NotPromoted,
-    Drifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person.
+    ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for anybody but a person.
     """
-    folder = find_run(library.store.home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(library.store.home, run)
     if not caller.decides:
         raise Refused("Only a person adopts.", "Tell the user about the run; its report stays.")
     library.authorise(caller, "Adopting a run")
@@ -131,8 +110,7 @@ def adopt(library: Library, caller: Caller, run: str | None, reason: str = "", *
                 "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
             },
         )
-    review = review_change(base, finalist)
-    return replace(adopted, diff=review.diff, capabilities=review.capabilities, findings=review.findings)
+    return replace(adopted, **asdict(review_change(base, finalist)))
 
 
 @translate_damage
@@ -141,8 +119,7 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
 
     Raises NoSuchRun, InvalidArgument for a run that was not adopted, LedgerBusy.
     """
-    folder = find_run(library.store.home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(library.store.home, run)
     if not state.adoption or state.adoption.get("undone"):
         raise InvalidArgument(f"Run {folder.id} is not adopted.", "There is nothing to take back.")
     with Ledger.open(folder.ledger) as ledger:
@@ -160,13 +137,9 @@ def _is_live(library: Library, state: RunState) -> bool:
 
 
 def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
-    verdict, digest = state.verdict.get("verdict"), state.verdict.get("candidate") or ""
-    if verdict == "PROMOTE":
-        return str(digest)
-    if unproven and verdict not in ("HARMFUL", "DISQUALIFIED"):
-        digest = digest or (state.best if state.best != state.base else "")
-        if digest:
-            return str(digest)
+    verdict = state.verdict.get("verdict")
+    if verdict == "PROMOTE" or (unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")):
+        return state.finalist
     if not verdict:
         raise NotPromoted(f"Run {folder.id} has no verdict yet.", "`evolvable evolve status` shows how far it is.")
     raise NotPromoted(f"Run {folder.id} promotes nothing; it is {verdict}: {state.verdict['why']}", _WHY)
@@ -182,24 +155,23 @@ class _Put:
 
 
 def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
-    """Return what is to be written. Raises Drifted when something is not as it was evaluated."""
+    """Return what is to be written. Raises ResourceDrifted when something is not as it was evaluated."""
     pins = {pin["ref"]: pin for pin in state.settings["program"]}
     refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
     by_part = {f"{ref.kind}:{ref.name}": ref for ref in refs}
-    parts = {part.ref: part for part in finalist.parts}
     puts, drifted = list[_Put](), list[str]()
     library.take_in(by_part.values())
-    for name in programs.changed_parts(base, finalist):
-        ref = by_part.get(name) or _new(caller, name)
+    for name in changed_parts(base, finalist):
+        kind, _, own = name.partition(":")
+        ref = by_part.get(name) or Ref(Kind(kind), own, caller.scopes[0])
         head = library.store.head_or_none(ref)
         now = (head.version if head else None) or 0
-        tree = head.tree if head and now else ""
-        wanted = pins[str(ref)]["tree"] if str(ref) in pins else ""
-        if tree != wanted:
-            was = f"version {pins[str(ref)]['version']}" if wanted else "nothing"
+        pin = pins.get(str(ref))
+        if (head.tree if head and now else "") != (pin["tree"] if pin else ""):
+            was = f"version {pin['version']}" if pin else "nothing"
             drifted.append(f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})")
         before = library.store.files(head) if head and now else {}
-        puts.append(_Put(ref, now, _put_files(parts.get(name), before)))
+        puts.append(_Put(ref, now, _put_files(finalist.by_ref.get(name), before)))
     if drifted:
         raise ResourceDrifted(
             f"The library is not what was evaluated: {'; '.join(drifted)}.",
@@ -208,11 +180,6 @@ def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program,
     if not puts:
         raise InvalidArgument("The finalist is what is there already.", "There is nothing to adopt.")
     return puts
-
-
-def _new(caller: Caller, name: str) -> Ref:
-    kind, _, rest = name.partition(":")
-    return Ref(Kind(kind), rest, caller.scopes[0])
 
 
 def _publish_puts(
@@ -230,22 +197,17 @@ def _publish_puts(
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     # As proposals first: what a scan refuses is refused here, and the history says who wrote what a person took.
     ids = [proposal_inbox.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
-    evidence = [
-        f"evolution run {folder.id}",
-        said,
-        f"program {digest}",
-        *(f"proposal {one} by evolution" for one in ids),
-    ]
+    proposals = [f"proposal {one} by evolution" for one in ids]
     try:
-        signer = caller.signer if library.lock else None
-        with library.store.transaction(
+        transaction = library.store.transaction(
             caller.actor,
             why,
             session=caller.session,
-            evidence=evidence,
+            evidence=[f"evolution run {folder.id}", said, f"program {digest}", *proposals],
             identity=caller.identity,
-            signer=signer,
-        ) as tx:
+            signer=caller.signer if library.lock else None,
+        )
+        with transaction as tx:
             for put, proposal in zip(puts, ids, strict=True):
                 if not put.files:
                     tx.remove(put.ref, expected_version=put.version)
@@ -256,9 +218,8 @@ def _publish_puts(
         for one in ids:
             proposal_inbox.reject(library, one, "the adoption failed")
         raise
-    changes = [
-        AdoptedChange(str(w.ref), put.version or None, w.version) for w, put in zip(tx.written, puts, strict=True)
-    ]
+    written = zip(tx.written, puts, strict=True)
+    changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]
     warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
     operation = tx.operation.id if tx.operation else None
     return Adoption(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
@@ -279,25 +240,12 @@ _KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessRate:
-    """So many successes among n rated uses, with Wilson's 95 % interval."""
-
-    successes: int
-    n: int
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.successes} of {self.n} ({self.low:.0%} to {self.high:.0%})"
-
-
-@dataclass(frozen=True, slots=True)
 class VersionComparison:
     """One adopted resource: how the version before and the one after did. verdict: worse, better or open."""
 
     ref: str
-    before: SuccessRate
-    after: SuccessRate
+    before: Share
+    after: Share
     verdict: str
 
 
@@ -339,20 +287,17 @@ def _compare_versions(library: Library, ref: Ref, before: int | None, after: int
     if head is None or before is None or after is None:
         return None  # what is new is compared with nothing, and what is gone is not used
     every = library.store.backend.evidence.list_attempts([head.id], versions=True)
-    ends = {
-        version: [one.outcome for one in every if one.used and one.version == version and one.outcome in _KNOWN_ENDS]
-        for version in (before, after)
-    }
-    old, new = (_success_rate(ends[version]) for version in (before, after))
+    ends = [(one.version, one.outcome) for one in every if one.used and one.outcome in _KNOWN_ENDS]
+    old, new = (_success_rate([end for known, end in ends if known == version]) for version in (before, after))
     verdict = "open"
     if old.n >= MIN_KNOWN_ENDS and new.n >= MIN_KNOWN_ENDS:
         verdict = "worse" if new.high < old.low else "better" if new.low > old.high else "open"
     return VersionComparison(str(ref), old, new, verdict)
 
 
-def _success_rate(outcomes: Sequence[Outcome | None]) -> SuccessRate:
+def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
     successes = outcomes.count(Outcome.SUCCEEDED)
-    return SuccessRate(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
+    return Share(successes, len(outcomes), *wilson_interval(successes, len(outcomes)))
 
 
 def _propose_rollback(

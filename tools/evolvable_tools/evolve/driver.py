@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 
 from filelock import Timeout
@@ -15,14 +14,13 @@ from evolvable_tools.evolve.acceptance import calibrate_judge
 from evolvable_tools.evolve.executors.installation import CanaryFailed, run_canary
 from evolvable_tools.evolve.factory import RunParts, executor_kind, make_run_parts
 from evolvable_tools.evolve.ledger.run_directory import Ledger, LedgerBusy, RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal, load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunState
+from evolvable_tools.evolve.ledger.run_state import Journal, RunState, load_run_state
 from evolvable_tools.evolve.loop import run_phases
 from evolvable_tools.evolve.proposers.proposer_model import ModelSpec, NeedsAnswer
 from evolvable_tools.evolve.run_config import HostContext
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped
 from evolvable_tools.evolve.scorers.registry import TaskSetScorer
-from evolvable_tools.evolve.tasks.holdout import HeldOutTest, OpenTasks, TestAccessLog, hold_out_test
+from evolvable_tools.evolve.tasks.holdout import HeldOutTest, TestAccessLog, hold_out_test
 from evolvable_tools.evolve.tasks.reader import scorer_files
 from evolvable_tools.evolve.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
 from evolvable_tools.evolve.trials.budget import RunBudget, make_concurrency_limit
@@ -51,40 +49,31 @@ async def drive_run(
         raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it.") from None
     folder.mark_driver_starting(False)
     try:
-        async with _open_run(library, caller, folder, host, stop) as opened:
-            await _until_stopped(opened)
+        async with _open_run(library, caller, folder, host, stop) as (run, parts, backend):
+            await _until_stopped(run, _drive(run, parts, backend))
         return load_run_state(folder)
     finally:
         lock.release()
 
 
-@dataclass(frozen=True)
-class _OpenedRun:
-    """A run with its parts, and the backend in which its executor and its judge are asked."""
-
-    run: RunContext
-    parts: RunParts
-    backend: TrialBackend
-
-
-async def _drive(opened: _OpenedRun) -> None:
+async def _drive(run: RunContext, parts: RunParts, backend: TrialBackend) -> None:
     """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well."""
-    run, executor, judging = opened.run, opened.parts.executor, opened.parts.judging
+    executor, judging = parts.executor, parts.judging
     if executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
-        found = await run_canary(RemoteExecutor(executor, opened.backend), run.folder.workspaces)
+        found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
         run.paid("", "canary", found.usage, executor.label)
         if not found.passed:
             raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
         run.note("canary", fingerprint=found.fingerprint)
     if judging is not None:
-        model = RemoteModel(judging.judge.brain, opened.backend, run.folder.workspaces)
+        model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
         await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
 
 
-async def _until_stopped(opened: _OpenedRun) -> None:
+async def _until_stopped(run: RunContext, drive: Coroutine[None, None, None]) -> None:
     """Drive a run and record why it ended early. A request to stop cancels what is under way."""
-    run, driving = opened.run, asyncio.create_task(_drive(opened))
+    driving = asyncio.create_task(drive)
     try:
         while not driving.done():
             await asyncio.wait([driving], timeout=_STOP_POLL)
@@ -111,7 +100,7 @@ async def _until_stopped(opened: _OpenedRun) -> None:
 @contextlib.asynccontextmanager
 async def _open_run(
     library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool]
-) -> AsyncIterator[_OpenedRun]:
+) -> AsyncIterator[tuple[RunContext, RunParts, TrialBackend]]:
     with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
         journal = Journal(ledger)
         if journal.state.stopped:
@@ -138,15 +127,14 @@ async def _open_run(
             RemoteModel(brain, backend, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
             budget,
             host.redactor,
-            judge_texts=_judge_texts(open_tasks),
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
             stop=lambda: stop() or folder.is_stop_requested,
             intact=parts.guard,
             sandboxed=host.working_sandbox is not None,
-            plant_canary=lambda data: _add_unnamed_blob(library, data),
+            plant_canary=partial(_add_unnamed_blob, library),
         )
         try:
-            yield _OpenedRun(run, parts, backend)
+            yield run, parts, backend
         finally:
             await backend.close()
 
@@ -182,9 +170,3 @@ def _add_unnamed_blob(library: Library, data: bytes) -> None:
     """Store data in the library without a name: no verb leads to it, and gc removes it."""
     with library.store.backend.write() as writer:
         writer.add_blob(blob_hash(data), len(data), *pack(data))
-
-
-def _judge_texts(tasks: OpenTasks) -> list[str]:
-    """Return the texts that scorers look for; no program may quote them."""
-    args = [task.scorer.args for task in (*tasks.train, *tasks.val)]
-    return [value for one in args for key, value in one.items() if isinstance(value, str) and key != "name"]

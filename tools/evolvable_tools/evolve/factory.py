@@ -12,16 +12,8 @@ from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_tools.evolve.executors.base import Executor
 from evolvable_tools.evolve.executors.command_executor import check_named_executor
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_reducer import load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunState
-from evolvable_tools.evolve.proposers.proposer_model import (
-    JUDGE_ROLES,
-    PROPOSER_ROLES,
-    HandOffModel,
-    ModelSpec,
-    command_words,
-    make_proposer_model,
-)
+from evolvable_tools.evolve.ledger.run_state import RunState, load_run_state
+from evolvable_tools.evolve.proposers import proposer_model
 from evolvable_tools.evolve.run_config import EXECUTORS, HostContext, RunSettings
 from evolvable_tools.evolve.run_context import RunTampered
 from evolvable_tools.evolve.scorers.external_scorers import JudgeCalibration, JudgeScorer, JudgeSetup
@@ -89,7 +81,7 @@ def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, t
     """Return the judge of a run, None when no task needs one. Raises InvalidArgument, Refused."""
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return None
-    spec = ModelSpec.from_settings(settings.judge, JUDGE_ROLES, settings, host, folder)
+    spec = proposer_model.ModelSpec.from_settings(settings.judge, proposer_model.JUDGE_ROLES, settings, host, folder)
     calibrations: dict[str, JudgeCalibration] = {}
     return JudgeSetup(JudgeScorer(spec, calibrations), calibrations, known_samples(taskset.tasks))
 
@@ -102,7 +94,7 @@ class RunParts:
     taskset: TaskSet
     executor: Executor
     judging: JudgeSetup | None
-    brain: HandOffModel | ModelSpec
+    brain: proposer_model.HandOffModel | proposer_model.ModelSpec
     guard: IntegrityGuard
     registered: Mapping[str, RegisteredScorer]
     runs_commands: bool
@@ -133,7 +125,7 @@ def make_run_parts(
         taskset,
         executor,
         make_judge(settings, host, folder, taskset),
-        make_proposer_model(settings, host, folder),
+        proposer_model.make_proposer_model(settings, host, folder),
         IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
         kind.runs_commands or any(_is_command(who) for who, *_ in _models(settings)) or needs_commands(taskset),
@@ -152,8 +144,8 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield who proposes and who judges, with the verb, and the roles in which the person may have named it."""
-    yield settings.brain, "think", PROPOSER_ROLES
-    yield settings.judge, "judge", JUDGE_ROLES
+    yield settings.brain, "think", proposer_model.PROPOSER_ROLES
+    yield settings.judge, "judge", proposer_model.JUDGE_ROLES
 
 
 def _is_command(who: str) -> bool:
@@ -177,7 +169,7 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
             host.scorers.get(name)
     for who, _, roles in _models(settings):
         if _is_command(who):
-            command_words(who, roles, host)
+            proposer_model.command_words(who, roles, host)
 
 
 def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
@@ -190,7 +182,7 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
         if _is_command(who):
-            _check_on_path(command_words(who, roles, host)[:1], verb, host)
+            _check_on_path(proposer_model.command_words(who, roles, host)[:1], verb, host)
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
         first = [word for word in settings.executor["command"][:1] if word not in files and word != "{python}"]

@@ -8,17 +8,17 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from evolvable_tools.evolve.acceptance import NO_SKILL, mean_scores, test_repeat_count
+from evolvable_tools.evolve.acceptance import NO_SKILL, mean_scores, test_repeat_count, values_by_task
 from evolvable_tools.evolve.candidates.programs import Program
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory
 from evolvable_tools.evolve.ledger.run_state import RunCandidate
 from evolvable_tools.evolve.run_context import RunContext
 from evolvable_tools.evolve.statistics.verdict import Ruling, TokenCosts, decide_verdict
-from evolvable_tools.evolve.task import ModelUsage, ScorerSpec, Split, Task, Trial
+from evolvable_tools.evolve.task import ScorerSpec, Split, Task, Trial
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialRequest
 
@@ -44,26 +44,20 @@ def make_canary_tasks(
     folder: RunDirectory, tasks: Sequence[Task], plant: Callable[[bytes], object]
 ) -> list[CanaryTask]:
     """Return the canaries of a run's test, the same whenever it is continued. plant: puts lines where cheaters read."""
-    name = "canaries.json"
-    place = folder.path / "sealed" / name
-    if not place.exists():
+    place = "sealed/canaries.json"
+    if not (folder.path / place).exists():
         made = [_make_record(task) for task in _choose_models(tasks)]
-        folder.leave(f"sealed/{name}", json.dumps(made).encode("ascii"))
-    kept: list[dict[str, Any]] = json.loads(place.read_bytes())
-    by_id = {task.id: task for task in tasks}
-    found = [
-        CanaryTask(_to_task(one, by_id[one["like"]]), one["token"])
-        for one in kept
-        if by_id.get(one["like"]) is not None
-    ]
-    lines = "\n".join(json.dumps({k: v for k, v in one.items() if k not in ("like", "token")}) for one in kept)
+        folder.leave(place, json.dumps(made).encode("ascii"))
+    kept: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
     if kept:
-        data = (lines + "\n").encode("ascii")
+        shown = [{key: value for key, value in one.items() if key not in ("like", "token")} for one in kept]
+        data = "".join(json.dumps(one) + "\n" for one in shown).encode("ascii")
         folder.leave("sealed/tasks.jsonl", data)
         if (folder.path / "executor").is_dir():
             folder.leave("executor/tasks.jsonl", data)
         plant(data)
-    return found
+    by_id = {task.id: task for task in tasks}
+    return [CanaryTask(_to_task(one, by_id[one["like"]]), one["token"]) for one in kept if one["like"] in by_id]
 
 
 def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Trial]) -> list[str]:
@@ -106,20 +100,12 @@ def _make_token(expected: str) -> tuple[str, str]:
 
 
 def _to_task(kept: dict[str, Any], like: Task) -> Task:
-    digest = f"canary {kept['id']} {kept['token']}"
-    return Task(
-        id=kept["id"],
-        prompt=kept["prompt"],
-        scorer=ScorerSpec("exact"),
-        split=Split.TEST,
-        digest=digest,
-        expected=kept["expected"],
-        category=like.category,
-        files=like.files,
-        setup=like.setup,
-        timeout_s=like.timeout_s,
-    )
+    own = {name: kept[name] for name in ("id", "prompt", "expected")}
+    return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {kept['id']} {kept['token']}")
 
+
+_ARMS = ("base", "finalist", "no_skill")
+"""The arms of the test, in the order in which each task is run under them."""
 
 REMEASURED_BEST = 2
 """How many of the best are measured once more before one of them is the finalist."""
@@ -151,8 +137,7 @@ async def _choose_finalist(run: RunContext) -> RunCandidate | None:
     state = run.state
     base = state.candidates[state.base]
     better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
-    better.sort(key=lambda one: (-(one.mean or 0.0), one.size, one.iteration))
-    best = better[:REMEASURED_BEST]
+    best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
     if not best:
         return None
     fresh = run.settings.repeats + 1
@@ -215,16 +200,17 @@ def _record_verdict(
     look: int,
     canaries: tuple[int, list[str]],
 ) -> None:
-    base, program, state = arms[0].digest, arms[1].digest, run.state
-    scores = {arm.digest: _scores_by_task(trials, arm.digest) for arm in arms}
-    tokens = {arm.digest: _tokens_by_task(trials, arm.digest) for arm in arms}
+    named = dict(zip(_ARMS, arms, strict=False))
+    scores = {name: values_by_task(trials, arm.digest, lambda trial: trial.score) for name, arm in named.items()}
+    tokens = (values_by_task(trials, arm.digest, _count_tokens) for arm in arms[:2])
+    before, after = ({task: fmean(values) for task, values in by_task.items()} for by_task in tokens)
     said = decide_verdict(
-        scores[base],
-        scores[NO_SKILL.digest] if len(arms) > 2 else None,
-        scores[program],
+        scores["base"],
+        scores.get("no_skill"),
+        scores["finalist"],
         look=look,
         tasks=tasks,
-        costs=TokenCosts(tokens[base], tokens[program], limit=run.settings.cost_rise),
+        costs=TokenCosts(before, after, limit=run.settings.cost_rise),
         seed=run.settings.seed,
     )
     ruling, why = said.ruling, said.why
@@ -253,10 +239,8 @@ def _record_verdict(
         against_no_skill=asdict(said.against_no_skill) if said.against_no_skill else None,
         cost=asdict(said.cost) if said.cost else None,
         test_cost=sum(extra) if extra else None,
-        base={task: fmean(values) for task, values in scores[base].items()},
-        finalist={task: fmean(values) for task, values in scores[program].items()},
-        no_skill={task: fmean(values) for task, values in scores.get(NO_SKILL.digest, {}).items()},
-        val={"base": state.candidates[base].mean, "finalist": finalist.mean},
+        val={"base": run.state.candidates[run.state.base].mean, "finalist": finalist.mean},
+        **{name: {task: fmean(values) for task, values in scores.get(name, {}).items()} for name in _ARMS},
     )
 
 
@@ -270,22 +254,15 @@ def _budget_shortfall(run: RunContext, evaluations: int) -> str:
 
     A look is not spent on a test that cannot be finished.
     """
-    spent = run.state.bill
+    spent, limits, bill = run.state.bill, run.budget.limits, run.budget.bill
     ran = max(1, spent.trials + spent.trouble)
-    each = ModelUsage(spent.input_tokens // ran, spent.output_tokens // ran, spent.calls // ran, spent.cost / ran)
-    needs: dict[str, Any] = {
-        "cost": (each.cost or 0.0) * evaluations,
-        "tokens": (each.input_tokens + each.output_tokens) * evaluations,
-        "calls": each.calls * evaluations,
-        "wall": 0.0,
-    }
-    left = {
-        "cost": (run.budget.limits.cost, run.budget.bill.cost),
-        "tokens": (run.budget.limits.tokens, run.budget.bill.tokens),
-        "calls": (run.budget.limits.calls, run.budget.bill.calls),
-    }
-    for what, (limit, used) in left.items():
-        if limit is not None and used + needs[what] > limit:
+    left = (
+        ("cost", limits.cost, bill.cost, spent.cost / ran),
+        ("tokens", limits.tokens, bill.tokens, spent.tokens // ran),
+        ("calls", limits.calls, bill.calls, spent.calls // ran),
+    )
+    for what, limit, used, each in left:
+        if limit is not None and used + each * evaluations > limit:
             return (
                 f"The test takes {evaluations} evaluations, for which the rest of the budget ({what}) does not reach;"
                 " it was not opened."
@@ -293,18 +270,5 @@ def _budget_shortfall(run: RunContext, evaluations: int) -> str:
     return ""
 
 
-def _scores_by_task(trials: Sequence[Trial], program: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for trial in trials:
-        if trial.program == program and trial.outcome.counts and trial.score is not None:
-            found.setdefault(trial.task, []).append(trial.score)
-    return found
-
-
-def _tokens_by_task(trials: Sequence[Trial], program: str) -> dict[str, float]:
-    found: dict[str, list[int]] = {}
-    for trial in trials:
-        usage = trial.usage
-        if trial.program == program and trial.outcome.counts and usage.input_tokens + usage.output_tokens:
-            found.setdefault(trial.task, []).append(usage.input_tokens + usage.output_tokens)
-    return {task: fmean(values) for task, values in found.items()}
+def _count_tokens(trial: Trial) -> int | None:
+    return trial.usage.input_tokens + trial.usage.output_tokens or None

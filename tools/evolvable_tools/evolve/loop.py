@@ -6,32 +6,18 @@ next state. A continued run therefore goes on exactly where it was.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.evolve.acceptance import (
-    Evaluator,
-    FrontierCommit,
-    SingleCommit,
-    calibrate_run,
-    record_decision,
-    to_member,
-)
+from evolvable_tools.evolve import acceptance, optimizers
 from evolvable_tools.evolve.final_test import run_final_test
 from evolvable_tools.evolve.ledger.run_directory import LedgerError
 from evolvable_tools.evolve.ledger.run_state import CandidateDecision, RunPhase
 from evolvable_tools.evolve.operators import Improve, OptimizerStep
-from evolvable_tools.evolve.optimizers import selection
-from evolvable_tools.evolve.optimizers.reflection import (
-    IntentSelect,
-    ModelBuilder,
-    ModelReflect,
-    RunMerger,
-    gather_evidence,
-)
-from evolvable_tools.evolve.optimizers.selection import Admission
 from evolvable_tools.evolve.proposers.edit_plan import EditPlan
 from evolvable_tools.evolve.proposers.proposer_model import NeedsAnswer, NoAnswer
 from evolvable_tools.evolve.proposers.role_prompts import Evidence
+from evolvable_tools.evolve.run_config import ParentStrategy
 from evolvable_tools.evolve.run_context import NeedsPerson, RunContext, RunStopped, RunTampered
 from evolvable_tools.evolve.trials.budget import BudgetSpent
 from evolvable_tools.evolve.trials.measurement import TrialsFailing
@@ -47,31 +33,33 @@ class Optimizer:
     """
 
     step: EvidenceStep
-    strategy: selection.ParentStrategy
+    strategy: ParentStrategy
     fresh_only: bool
 
 
-def evoskill_optimizer(run: RunContext) -> Optimizer:
-    """Return EvoSkill's composition: a frontier, parents in turn, a new batch in every round."""
-    settings = run.settings
-    commit = FrontierCommit(run, settings.frontier, Admission(settings.admit))
-    return Optimizer(_make_step(run, commit), selection.ParentStrategy(settings.parent), False)
+def make_optimizer(run: RunContext) -> Optimizer:
+    """Return the optimizer of a run.
 
-
-def reflection_optimizer(run: RunContext) -> Optimizer:
-    """Return the reflection optimizer: one program, the best that was committed, executed again when it changed."""
-    return Optimizer(_make_step(run, SingleCommit(run)), selection.ParentStrategy.BEST, True)
-
-
-def _make_step(run: RunContext, commit: FrontierCommit | SingleCommit) -> EvidenceStep:
-    improve = Improve(ModelBuilder(run), run.mask)
-    return OptimizerStep(ModelReflect(run), IntentSelect(run), improve, Evaluator(run), commit)
+    EvoSkill has a frontier, parents in turn, and a new batch in every round. The reflection optimizer has one program,
+    the best that was committed, executed again when it changed.
+    """
+    one_program = run.settings.optimizer == "reflection"
+    commit = acceptance.commit_single if one_program else acceptance.commit_to_frontier
+    step: EvidenceStep = OptimizerStep(
+        partial(optimizers.reflect, run),
+        partial(optimizers.select_intents, run),
+        Improve(partial(optimizers.build, run), run.mask),
+        partial(acceptance.evaluate, run),
+        partial(commit, run),
+    )
+    strategy = ParentStrategy.BEST if one_program else ParentStrategy(run.settings.parent)
+    return Optimizer(step, strategy, fresh_only=one_program)
 
 
 async def run_phases(run: RunContext) -> None:
     """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
     if run.state.phase in (RunPhase.NEW, RunPhase.CHECKED):
-        await calibrate_run(run)
+        await acceptance.calibrate_run(run)
     if run.state.phase in (RunPhase.CALIBRATED, RunPhase.SEARCHING):
         await run_search(run)
     if run.state.phase is RunPhase.SEARCHED:
@@ -79,9 +67,8 @@ async def run_phases(run: RunContext) -> None:
 
 
 async def run_search(run: RunContext) -> None:
-    """Propose and evaluates until a budget, a plateau or the target is reached. Raises as `run_phases`."""
-    optimizer = reflection_optimizer(run) if run.settings.optimizer == "reflection" else evoskill_optimizer(run)
-    why = ""
+    """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
+    optimizer, why = make_optimizer(run), ""
     while not why:
         why = "" if run.state.step else _stop_reason(run)
         if not why:
@@ -100,33 +87,31 @@ async def run_iteration(run: RunContext, optimizer: Optimizer) -> None:
     parent = run.program(record["parent"])
     try:
         if record.get("merge"):
-            merged = await Improve(RunMerger(run), run.mask)(parent, run.merged)
+            merged = await Improve(partial(optimizers.merge_runs, run), run.mask)(parent, run.merged)
             committed = optimizer.step.commit(await optimizer.step.evaluate(merged, parent))
         else:
-            evidence = await gather_evidence(run, parent, record)
+            evidence = await optimizers.gather_evidence(run, parent, record)
             if all(one.passed for one in evidence):
-                record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
+                acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await optimizer.step(evidence, parent)
     except (BudgetSpent, RunStopped, NeedsAnswer, NeedsPerson, NoAnswer, TrialsFailing, RunTampered, LedgerError):
         raise
     except EvolvableError as error:  # what was proposed cannot be built; the history tells the next proposal
         built = run.state.step.get("built")
-        record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
+        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
         return
     if run.state.step:  # the round ended before anything was committed
-        record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
+        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
 
 
 def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
-    state, settings = run.state, run.settings
-    number = state.iteration + 1
-    members = list(map(to_member, state.members))
+    state, number = run.state, run.state.iteration + 1
     merge = number == 1 and bool(run.merged)
-    parent = selection.select_parent(members, optimizer.strategy, number, settings.seed)
+    parent = optimizers.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
-    run.note("selected", iteration=number, parent=parent.program, batch=batch, merge=merge)
+    run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)
 
 
 def _stop_reason(run: RunContext) -> str:

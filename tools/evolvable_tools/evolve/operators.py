@@ -4,22 +4,17 @@ An optimizer is a composition of them. What cannot be composed is a way around t
 found and nothing else, and Improve is always masked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from evolvable_store.errors import Refused
-from evolvable_store.frontmatter import is_frozen
-from evolvable_store.resource import Kind, main_file
-from evolvable_tools.evolve.candidates.programs import Program, ProgramPart, changed_parts
+from evolvable_store.resource import Kind
+from evolvable_tools.evolve.candidates.programs import Program, changed_parts
 
-Traces = TypeVar("Traces", contravariant=True)
+Traces = TypeVar("Traces")
 Hypothesis = TypeVar("Hypothesis")
 Change = TypeVar("Change")
-Found_co = TypeVar("Found_co", covariant=True)
-Found_contra = TypeVar("Found_contra", contravariant=True)
-Thought_co = TypeVar("Thought_co", covariant=True)
-Thought_contra = TypeVar("Thought_contra", contravariant=True)
 
 MODES: dict[str, frozenset[Kind]] = {
     "skill_only": frozenset({Kind.SKILL}),
@@ -43,8 +38,8 @@ class Mask:
     fixed: frozenset[str] = frozenset()
 
     def check(self, before: Program, after: Program) -> None:
-        """Raise Masked when `after` differs from `before` where nothing may."""
-        parts = {part.ref: part for program in (before, after) for part in program.parts}
+        """Raise MaskViolation when `after` differs from `before` where nothing may."""
+        parts = before.by_ref | after.by_ref
         for ref in changed_parts(before, after):
             if parts[ref].kind not in self.kinds:
                 allowed = ", ".join(sorted(self.kinds)) or "nothing"
@@ -55,13 +50,7 @@ class Mask:
 
 def make_mask(mode: str, program: Program) -> Mask:
     """Return the mask of a mode: frozen parts, and memory:SOUL, are left alone in every one. Raises KeyError."""
-    fixed = frozenset(part.ref for part in program.parts if _is_fixed(part))
-    return Mask(MODES[mode], fixed | {"memory:SOUL"})
-
-
-def _is_fixed(part: ProgramPart) -> bool:
-    main = part.files.get(main_file(part.kind, part.name))
-    return main is not None and is_frozen(main)
+    return Mask(MODES[mode], frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +58,7 @@ class EvaluationResult:
     """What Evaluate found of a candidate, measured in pairs with `against`.
 
     safe: every gate before the measurement let it through. delta: the mean paired difference, None when too little
-    was measured to say. why: in words.
+    was measured to say. why: in words. decision: what became of it, where that is not for Commit to decide.
     """
 
     candidate: Program
@@ -77,6 +66,7 @@ class EvaluationResult:
     safe: bool
     delta: float | None
     why: str = ""
+    decision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +78,20 @@ class CommitResult:
     why: str
 
 
-class Reflect(Protocol[Traces, Thought_co]):
-    """Reads traces of a program and says what may be wrong with it."""
+Reflect = Callable[[Traces, Program], Awaitable[Sequence[Hypothesis]]]
+"""Reads traces of a program and says what may be wrong with it."""
 
-    async def __call__(self, traces: Traces, program: Program) -> Sequence[Thought_co]: ...
+Select = Callable[[Program, Sequence[Hypothesis]], Awaitable[Sequence[Change]]]
+"""Turns hypotheses about a program into the changes that are worth trying, a bounded number of them."""
 
+Builder = Callable[[Program, Sequence[Change]], Awaitable[Program]]
+"""Makes a changed program. Improve checks whatever it returns against the mask."""
 
-class Select(Protocol[Thought_contra, Found_co]):
-    """Turns hypotheses into the changes that are worth trying, a bounded number of them."""
+Evaluate = Callable[[Program, Program], Awaitable[EvaluationResult]]
+"""Measures a candidate in pairs with the program that it would replace."""
 
-    async def __call__(self, program: Program, hypotheses: Sequence[Thought_contra]) -> Sequence[Found_co]: ...
-
-
-class Builder(Protocol[Found_contra]):
-    """Makes a changed program. Whatever it returns is held against the mask by Improve."""
-
-    async def __call__(self, program: Program, changes: Sequence[Found_contra]) -> Program: ...
-
-
-class Evaluate(Protocol):
-    """Measures a candidate in pairs with what it would replace."""
-
-    async def __call__(self, candidate: Program, against: Program) -> EvaluationResult: ...
-
-
-class Commit(Protocol):
-    """Accepts or refuses what was evaluated. It never sees a program that was not."""
-
-    def __call__(self, evaluated: EvaluationResult) -> CommitResult: ...
+Commit = Callable[[EvaluationResult], CommitResult]
+"""Accepts or refuses what was evaluated. It never sees a program that was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +102,7 @@ class Improve(Generic[Change]):
     mask: Mask
 
     async def __call__(self, program: Program, changes: Sequence[Change]) -> Program:
-        """Return the changed program. Raises Masked when something changed that may not."""
+        """Return the changed program. Raises MaskViolation when something changed that may not."""
         after = await self.builder(program, changes)
         self.mask.check(program, after)
         return after
@@ -140,13 +116,9 @@ def commit_if_better(evaluated: EvaluationResult) -> CommitResult:
         return CommitResult(evaluated.against, False, "too little was measured to say")
     if evaluated.delta > 0:
         return CommitResult(evaluated.candidate, True, f"better by {evaluated.delta:+.3f}")
-    if evaluated.delta == 0 and _program_bytes(evaluated.candidate) < _program_bytes(evaluated.against):
+    if evaluated.delta == 0 and evaluated.candidate.size < evaluated.against.size:
         return CommitResult(evaluated.candidate, True, "as good, and smaller")
     return CommitResult(evaluated.against, False, f"not better ({evaluated.delta:+.3f})")
-
-
-def _program_bytes(program: Program) -> int:
-    return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What a run is made from: its settings, and what the host offers. Equal settings and answers give equal runs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
@@ -19,8 +19,22 @@ from evolvable_tools.sandbox import Sandbox, SandboxChoice, sandbox_of
 EXECUTORS = ("command", "claude", "codex", "anthropic", "simulated")
 
 OPTIMIZERS = ("evoskill", "reflection")
-PARENT_STRATEGIES = ("round_robin", "best", "random", "pareto")
-ADMISSION_RULES = ("better-than-parent", "better-than-worst")
+
+
+class ParentStrategy(StrEnum):
+    """How a parent is chosen. Round robin is the algorithm of the paper and keeps the members different."""
+
+    ROUND_ROBIN = "round_robin"
+    BEST = "best"
+    RANDOM = "random"
+    PARETO = "pareto"
+
+
+class Admission(StrEnum):
+    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst, or find room."""
+
+    BETTER_THAN_PARENT = "better-than-parent"
+    BETTER_THAN_WORST = "better-than-worst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,45 +68,44 @@ class RunSettings:
     task_set_digest: str = ""
     test_digest: str = ""
     program: tuple[ProgramPin, ...] = ()
-    executor: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    executor: Mapping[str, Any] = field(default_factory=dict)
     brain: str = "handoff"
     judge: str = ""
-    mode: str = "skill_only"
-    optimizer: str = "evoskill"
-    iterations: int = 10
-    frontier: int = 3
-    parent: str = "round_robin"
-    admit: str = "better-than-parent"
-    batch: tuple[int, int] = (3, 2)
-    edits: tuple[int, int] = (4, 2)
-    repeats: int = 1
-    test_repeats: int = 0
-    fail_below: float = 1.0
-    coverage: float = 0.6
+    mode: str = field(default="skill_only", metadata={"among": tuple(MODES)})
+    optimizer: str = field(default="evoskill", metadata={"among": OPTIMIZERS})
+    iterations: int = field(default=10, metadata={"range": (0, 1000)})
+    frontier: int = field(default=3, metadata={"range": (1, 20)})
+    parent: str = field(default="round_robin", metadata={"among": tuple(ParentStrategy)})
+    admit: str = field(default="better-than-parent", metadata={"among": tuple(Admission)})
+    batch: tuple[int, int] = field(default=(3, 2), metadata={"range": (1, 100)})
+    edits: tuple[int, int] = field(default=(4, 2), metadata={"range": (1, 4)})
+    repeats: int = field(default=1, metadata={"range": (1, 20)})
+    test_repeats: int = field(default=0, metadata={"range": (0, 20)})
+    fail_below: float = field(default=1.0, metadata={"range": (0, 1)})
+    coverage: float = field(default=0.6, metadata={"range": (0, 1)})
     screen_above: int = 30
-    stalls: int = 5
-    target: float = 1.0
-    cost_rise: float = 0.25
-    concurrency: int = 4
+    stalls: int = field(default=5, metadata={"range": (1, 1000)})
+    target: float = field(default=1.0, metadata={"range": (0, 1)})
+    cost_rise: float = field(default=0.25, metadata={"range": (0, 100)})
+    concurrency: int = field(default=4, metadata={"range": (1, 64)})
     seed: int = 42
     limit: SpendLimit = SpendLimit()
-    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, tuple(MODES))
-        _check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        _check_choice("parent", self.parent, PARENT_STRATEGIES)
-        _check_choice("admit", self.admit, ADMISSION_RULES)
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            for number in value if isinstance(value, tuple) else (value,):
-                if not low <= number <= high:
-                    raise InvalidArgument(f"{name} is {number}.", f"It is {low:g} to {high:g}.")
+        for one in fields(self):
+            value, among = getattr(self, one.name), one.metadata.get("among")
+            if among and value not in among:
+                raise InvalidArgument(f"{one.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
+            if "range" in one.metadata:
+                low, high = one.metadata["range"]
+                for number in value if isinstance(value, tuple) else (value,):
+                    if not low <= number <= high:
+                        raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they stand in the ledger."""
-        plain = replace(self, executor=dict(self.executor), scorers=dict(self.scorers))  # asdict copies no proxy
-        return asdict(plain)
+        return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
@@ -104,27 +117,6 @@ class RunSettings:
         for pair in ("batch", "edits"):
             given[pair] = tuple(said[pair])
         return cls(**given)
-
-
-_RANGES = (
-    ("iterations", 0, 1000),
-    ("frontier", 1, 20),
-    ("batch", 1, 100),
-    ("edits", 1, 4),
-    ("repeats", 1, 20),
-    ("test_repeats", 0, 20),
-    ("fail_below", 0, 1),
-    ("coverage", 0, 1),
-    ("stalls", 1, 1000),
-    ("target", 0, 1),
-    ("cost_rise", 0, 100),
-    ("concurrency", 1, 64),
-)
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidArgument(f"{name} is {ascii(value[:40])}.", f"It is one of {', '.join(allowed)}.")
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ class HostContext:
     environment: Mapping[str, str]
     key: str | None = None
     address: str | None = None
-    credentials: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    credentials: Mapping[str, Path] = field(default_factory=dict)
     redactor: Redactor = field(default_factory=Redactor)
     sandbox: SandboxChoice = SandboxChoice()
     hidden: tuple[Path, ...] = ()

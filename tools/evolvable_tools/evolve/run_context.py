@@ -1,16 +1,15 @@
 """The context of a run while a process drives it: its ledger, tasks, runner, proposer model and budget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_reducer import Journal
-from evolvable_tools.evolve.ledger.run_state import RunState, StateRecord
+from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
+from evolvable_tools.evolve.ledger.run_state import Journal, RunState
 from evolvable_tools.evolve.operators import Mask, make_mask
-from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, NoAnswer, ProposerModel
+from evolvable_tools.evolve.proposers.proposer_model import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.task import ModelUsage, Task, Trial, TrialOutcome
 from evolvable_tools.evolve.tasks.holdout import HeldOutTest
@@ -44,10 +43,9 @@ class RunTampered(Refused):
 class RunContext:
     """The collaborators of all steps of a run. It holds no row of the test.
 
-    judge_texts: texts that scorers look for; no program may quote them. merged: finalists of other runs, by run, tried
-    as one before any proposal. stop: checked before every step. intact: checked before every measurement; returns why
-    tasks or scorers are not the recorded ones, or ''. sandboxed: whether trials run in a sandbox. plant_canary: stores
-    data in the library that no verb finds.
+    merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
+    checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
+    trials run in a sandbox. plant_canary: stores data in the library that no verb finds.
     """
 
     folder: RunDirectory
@@ -60,7 +58,6 @@ class RunContext:
     brain: ProposerModel
     budget: RunBudget
     redactor: Redactor
-    judge_texts: Sequence[str] = ()
     merged: Sequence[tuple[str, Program]] = ()
     stop: Callable[[], bool] = lambda: False
     intact: Callable[[], str] = str
@@ -89,7 +86,7 @@ class RunContext:
             self._programs[digest] = self.folder.program(digest)
         return self._programs[digest]
 
-    def note(self, type: str, **fields: Any) -> StateRecord:
+    def note(self, type: str, **fields: Any) -> LedgerRecord:
         """Append a record. Raises RunStopped instead when somebody asked the run to stop."""
         self.check()
         return self.journal.note(type, **fields)
@@ -121,37 +118,35 @@ class RunContext:
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent, RunStopped.
         """
-        known = self.state.packets.get(question.id)
+        known, role = self.state.packets.get(question.id), str(question.role)
         if known is not None and known.answer is not None:
             answer: Mapping[str, Any] = self.folder.kept_json(known.answer)
             return answer
-        role = str(question.role)
         if known is None:
             kept = self.folder.keep_json(question.packet())
             self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
-        with self.budget.reserving(ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)) as settle:
+        given = await self.ask_reserved(self.brain, question, (question.id, role), most_output=question.max_tokens)
+        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
+        return given.value
+
+    async def ask_reserved(
+        self, model: ProposerModel, question: ModelQuestion, packet_role: tuple[str, str], *, most_output: int
+    ) -> ModelAnswer:
+        """Return a model's answer within the budget. A failure that cost something is settled and recorded.
+
+        Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
+        """
+        with self.budget.reserving(ModelUsage(QUESTION_TOKENS, most_output, 1)) as settle:
             try:
-                given = await self.brain.ask(question)
+                given = await model.ask(question)
             except NoAnswer as error:
                 if error.usage.calls:
                     settle(error.usage)
-                    self.paid(question.id, role, error.usage, self.brain.name)
+                    self.paid(*packet_role, error.usage, model.name)
                 raise
             settle(given.usage)
-        kept = self.folder.keep_json(given.value)
-        self.paid(question.id, role, given.usage, given.by, kept)
-        return given.value
+        return given
 
     def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
         """Record what a question cost. Without an artifact there was no answer."""
-        self.journal.note(
-            "answered",
-            packet=packet,
-            role=role,
-            by=by,
-            artifact=artifact,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            calls=usage.calls,
-            cost=usage.cost,
-        )
+        self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))

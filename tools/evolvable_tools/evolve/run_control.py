@@ -1,23 +1,32 @@
 """The verbs around a run under way: status, pending, submit, stop, continue, and a person's permission."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.evolve.candidates.static_gate import review_change
+from evolvable_tools.evolve.candidates.static_gate import ChangeReview, review_change
 from evolvable_tools.evolve.ledger.run_directory import (
     Ledger,
     LedgerDamaged,
+    LedgerRecord,
     RunDirectory,
     find_run,
     read_ledger,
     translate_damage,
 )
-from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
-from evolvable_tools.evolve.ledger.run_state import RunPhase, RunState
+from evolvable_tools.evolve.ledger.run_state import (
+    AskedQuestion,
+    RunCandidate,
+    RunPhase,
+    RunState,
+    iter_run_states,
+    load_run,
+    load_run_state,
+)
 from evolvable_tools.evolve.proposers.proposer_model import ModelQuestion, ModelRole, check_answer
 from evolvable_tools.library import Caller
 
@@ -106,7 +115,7 @@ def get_status(home: Path, run: str | None = None, since: int = 0) -> RunStatus:
 def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
     """Return how far a run is. Raises LedgerDamaged."""
     state, records = load_run_state(folder), read_ledger(folder.ledger)
-    now, bill = run_condition(folder, state), asdict(state.bill) | {"tokens": state.bill.tokens}
+    now = run_condition(folder, state)
     events = [
         RunEvent(number, record["at"], said)
         for number, record in enumerate(records, 1)
@@ -120,8 +129,8 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         _status_line(state, now),
         state.iteration,
         [packet.id for packet in state.pending] if now == "waiting" else [],
-        [_frontier_entry(state, digest) for digest in state.frontier],
-        bill,
+        [_frontier_entry(one) for one in state.members],
+        state.bill.to_json(),
         {purpose: asdict(spent) for purpose, spent in sorted(state.spent.items())},
         dict(state.preflight.get("estimate", {})),
         str(state.verdict.get("verdict", "")),
@@ -134,10 +143,10 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
 def _last_log_line(folder: RunDirectory) -> str:
     """Return the last line that a driver wrote before it was gone."""
     try:
-        lines = folder.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = folder.log.read_text(encoding="utf-8", errors="replace").strip().split("\n")
     except OSError:
         return ""
-    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
+    return lines[-1].strip()[:500]
 
 
 def list_statuses(home: Path, limit: int = 20) -> list[RunStatus]:
@@ -159,19 +168,19 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
         return "running"
     if state.stopped or folder.is_stop_requested:
         return "stopped"
-    waits = [packet for packet in state.pending if folder.answer(packet.id) is None]
-    return "waiting" if waits or state.held_candidates else "interrupted"
+    return "waiting" if _unanswered(folder, state) or state.held_candidates else "interrupted"
+
+
+def _unanswered(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
+    return [packet for packet in state.pending if folder.answer(packet.id) is None]
 
 
 @translate_damage
 def list_pending(home: Path, run: str | None = None) -> PendingQuestions:
     """Return the questions that a run waits for. Raises NoSuchRun."""
-    folder = find_run(home, run)
-    state = load_run_state(folder)
-    waits = [packet for packet in state.pending if folder.answer(packet.id) is None]
-    packets = [
-        folder.kept_json(packet.artifact) | {"run": folder.id, "how_to_answer": HOW_TO_ANSWER} for packet in waits
-    ]
+    folder, state = load_run(home, run)
+    more = {"run": folder.id, "how_to_answer": HOW_TO_ANSWER}
+    packets = [folder.kept_json(packet.artifact) | more for packet in _unanswered(folder, state)]
     held = [{name: str(one[name]) for name in ("name", "candidate", "why")} for one in state.held_candidates]
     return PendingQuestions(folder.id, run_condition(folder, state), packets, held)
 
@@ -182,8 +191,7 @@ def submit_answer(home: Path, run: str | None, question_id: str, answer: Mapping
 
     Raises NoSuchRun, InvalidArgument for a question that does not wait, WrongAnswer for one that does not fit.
     """
-    folder = find_run(home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(home, run)
     packet = state.packets.get(question_id)
     if packet is None or packet.answer is not None:
         waits = ", ".join(one.id for one in state.pending) or "none"
@@ -197,9 +205,9 @@ def submit_answer(home: Path, run: str | None, question_id: str, answer: Mapping
 @translate_damage
 def stop_run(home: Path, run: str | None = None) -> ControlResult:
     """Ask a run to stop; what is under way is given up, what was measured stays. Raises NoSuchRun."""
-    folder = find_run(home, run)
+    folder, state = load_run(home, run)
     folder.request_stop(True)
-    now = run_condition(folder, load_run_state(folder))
+    now = run_condition(folder, state)
     line = "It stops now." if now == "running" else f"It is {now}; nothing drives it."
     return ControlResult(folder.id, now, line)
 
@@ -210,8 +218,7 @@ def resume_run(home: Path, run: str | None = None, limit: Mapping[str, float] | 
 
     Raises NoSuchRun, InvalidArgument for one that is finished, LedgerBusy.
     """
-    folder = find_run(home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(home, run)
     if state.phase is RunPhase.DECIDED:
         raise InvalidArgument(f"Run {folder.id} is finished: {state.verdict['verdict']}.", "Start a new one.")
     folder.request_stop(False)
@@ -221,9 +228,8 @@ def resume_run(home: Path, run: str | None = None, limit: Mapping[str, float] | 
     return ControlResult(folder.id, run_condition(folder, load_run_state(folder)), "It goes on.")
 
 
-def _frontier_entry(state: RunState, digest: str) -> dict[str, Any]:
-    one = state.candidates[digest]
-    return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": digest[:12]}
+def _frontier_entry(one: RunCandidate) -> dict[str, Any]:
+    return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": one.digest[:12]}
 
 
 def _status_line(state: RunState, now: str) -> str:
@@ -245,61 +251,41 @@ def _status_line(state: RunState, now: str) -> str:
     return "; ".join(parts)
 
 
-def _describe_record(state: RunState, record: Mapping[str, Any]) -> str:
+_EVENTS: dict[str, str] = json.loads(Path(__file__).with_name("run_events.json").read_text("utf-8"))
+"""Records in words, by their types; those of other types are too small to be told."""
+
+
+def _describe_record(state: RunState, record: LedgerRecord) -> str:
     """Return a record in words, '' for those that are too small to be told."""
     kind, names = record["type"], {digest: one.name for digest, one in state.candidates.items()}
-    name = names.get(record.get("candidate", ""), "nothing")
-    said: dict[str, Callable[[], str]] = {
-        "run": lambda: f"begun on {record['settings']['task_set']}",
-        "preflight": lambda: "; ".join([f"estimated at {_format_range(record)} evaluations", *record["warnings"]]),
-        "calibrated": lambda: f"base measured against itself: noise {record['noise']:.3f}",
-        "selected": lambda: f"iteration {record['iteration']} from {names.get(record['parent'], '?')}",
-        "asked": lambda: f"asked the {record['role']} ({record['packet']})",
-        "canary": lambda: "the canary passed: a skill reaches the model, and without it nothing does",
-        "judge": lambda: _describe_judge(record),
-        "broken": lambda: f"{record['batch']} was given up: {record['why'][:200]}",
-        "answered": lambda: (
-            f"the {record['role']} {'answered' if record['artifact'] else 'gave no answer'}" if record["packet"] else ""
-        ),
-        "built": lambda: f"{record['name']}: {'; '.join(record['operations'])}",
-        "decided": lambda: f"{name} {record['decision']}: {record['why']}",
-        "held": lambda: f"{record['name']} waits for a person: {record['why']}",
-        "allowed": lambda: f"a person {'allowed' if record['allowed'] else 'did not allow'} {record['name']} to run",
-        "searched": lambda: f"search ended: {record['why']}",
-        "look": lambda: f"the sealed test was opened, look {record['look']}",
-        "verdict": lambda: f"{record['verdict']}: {record['why']}",
-        "adopted": lambda: f"adopted as operation {record['operation']}",
-        "unadopted": lambda: f"adoption taken back by operation {record['operation']}",
-        "stopped": lambda: f"stopped: {record['why']}",
-        "continued": lambda: "continued",
-    }
-    return said[kind]() if kind in said else ""
-
-
-def _describe_judge(record: Mapping[str, Any]) -> str:
-    found = record["calibration"]
-    return (
-        f"the judge {record['by']} was right on {found['good_right']} of {found['good']} good and"
-        f" {found['bad_right']} of {found['bad']} bad answers"
-    )
-
-
-def _format_range(record: Mapping[str, Any]) -> str:
-    low, high = record["estimate"]["evaluations"]
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    more: dict[str, Any] = {}
+    match kind:
+        case "preflight":
+            ends = dict.fromkeys(f"{number:,}" for number in record["estimate"]["evaluations"])
+            more = {"estimated": " to ".join(ends), "warned": "".join(f"; {one}" for one in record["warnings"])}
+        case "selected":
+            more = {"parent_name": names.get(record["parent"], "?")}
+        case "answered" if not record["packet"]:
+            return ""
+        case "answered":
+            more = {"did": "answered" if record["artifact"] else "gave no answer"}
+        case "built":
+            more = {"operations": "; ".join(record["operations"])}
+        case "decided":
+            more = {"candidate_name": names.get(record["candidate"], "nothing")}
+        case "allowed":
+            more = {"did": "allowed" if record["allowed"] else "did not allow"}
+    return _EVENTS.get(kind, "").format_map({**record, **more})
 
 
 @dataclass(frozen=True)
-class HeldCandidate:
+class HeldCandidate(ChangeReview):
     """A candidate that a person has to see before it runs. diff: against the base, whole."""
 
     run: str
     candidate: str
     program: str
     why: str
-    diff: str
-    capabilities: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -314,19 +300,10 @@ class RunAllowance:
 @translate_damage
 def get_held_candidate(home: Path, run: str | None, candidate: str | None = None) -> HeldCandidate:
     """Return the candidate of a run that waits for a person. Raises NoSuchRun, InvalidArgument when none does."""
-    folder = find_run(home, run)
-    state = load_run_state(folder)
+    folder, state = load_run(home, run)
     record = _find_held(folder, state, candidate)
     review = review_change(folder.program(state.base), folder.program(record["candidate"]))
-    return HeldCandidate(
-        folder.id,
-        record["name"],
-        record["candidate"],
-        record["why"],
-        review.diff,
-        review.capabilities,
-        review.findings,
-    )
+    return HeldCandidate(folder.id, record["name"], record["candidate"], record["why"], **asdict(review))
 
 
 @translate_damage
@@ -340,12 +317,12 @@ def decide_held_candidate(caller: Caller, home: Path, what: HeldCandidate, *, al
     folder = find_run(home, what.run)
     with Ledger.open(folder.ledger) as ledger:
         record = _find_held(folder, load_run_state(folder), what.candidate)
-        fields: dict[str, Any] = {"candidate": record["candidate"], "name": record["name"], "allowed": allowed}
-        ledger.append("allowed", {**fields, "via": via})
+        known = {"candidate": record["candidate"], "name": record["name"]}
+        ledger.append("allowed", {**known, "allowed": allowed, "via": via})
     return RunAllowance(folder.id, what.candidate, allowed)
 
 
-def _find_held(folder: RunDirectory, state: RunState, candidate: str | None) -> Any:
+def _find_held(folder: RunDirectory, state: RunState, candidate: str | None) -> LedgerRecord:
     waits = state.held_candidates
     found = [one for one in waits if candidate in (None, one["name"], one["candidate"])]
     if len(found) != 1:

@@ -3,16 +3,16 @@
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import parse_document
 from evolvable_store.resource import Kind, Ref
-from evolvable_tools.evolve.candidates.programs import Program, load_program, program_size
+from evolvable_tools.evolve.candidates.programs import Program, load_program
 from evolvable_tools.evolve.factory import EXECUTOR_DIR, check_available, make_executor
-from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run, find_run
-from evolvable_tools.evolve.ledger.run_reducer import iter_run_states, load_run_state
+from evolvable_tools.evolve.ledger.run_directory import Ledger, RunDirectory, create_run
+from evolvable_tools.evolve.ledger.run_state import iter_run_states, load_run
 from evolvable_tools.evolve.operators import MODES
 from evolvable_tools.evolve.run_config import HostContext, RunSettings, SpendLimit, judge_name
 from evolvable_tools.evolve.scorers.external_scorers import family_warning
@@ -24,7 +24,7 @@ from evolvable_tools.evolve.tasks.locate import RegisteredScorer, load_taskset, 
 from evolvable_tools.evolve.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
 from evolvable_tools.evolve.tasks.scorer_calibration import IssueLevel
 from evolvable_tools.library import Caller, Library
-from evolvable_tools.outcomes.usage_report import ResourceStats, stats
+from evolvable_tools.outcomes.usage_report import stats
 
 FAILING_BELOW = 0.5
 """The upper bound of the share of successes under which a resource is named as failing."""
@@ -62,28 +62,17 @@ class Opportunities:
 
 def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
-    told = stats(library, caller, days=days)
+    told, tried = stats(library, caller, days=days), _runs_by_ref(library)
     known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
     harmed = {ref for ref, reason, _ in known if reason == "harms"}
-    known += [
-        (line.ref, "failing", _failing_numbers(line))
-        for line in told.resources
-        if line.ref not in harmed and _failing_numbers(line)
-    ]
+    for line in told.resources:
+        share = line.helped
+        if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
+            known.append((line.ref, "failing", str(share)))
     known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
-    tried = _runs_by_ref(library)
-    found = [
-        EvolutionOpportunity(ref, reason, numbers, tried.get(ref, [])[:3]) for ref, reason, numbers in known[:limit]
-    ]
+    found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
     sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
     return Opportunities(found, sets)
-
-
-def _failing_numbers(line: ResourceStats) -> str:
-    share = line.helped
-    if share.n >= 3 and share.high < FAILING_BELOW:
-        return f"{share.successes} of {share.n} ({share.low:.0%} to {share.high:.0%})"
-    return ""
 
 
 def _runs_by_ref(library: Library) -> dict[str, list[str]]:
@@ -121,7 +110,7 @@ def start_run(
     options: Mapping[str, Any],
     merge: Sequence[str] = (),
 ) -> StartedRun:
-    """Check the task set, takes the program as it is now, and makes the run; somebody has to drive it then.
+    """Check the task set, take the program as it is now, and make the run; somebody has to drive it then.
 
     executor: its kind and what that needs. options: settings of the run by name (see RunSettings). merge: runs whose
     finalists are tried as one. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
@@ -132,9 +121,10 @@ def start_run(
     checked = _check_taskset(library, host, taskset, registered)
     base, pins = load_program(library, caller, program)
     given = _make_settings(options)
+    head = library.store.head(task_set.at(None), caller.scopes)
     settings = replace(
         given,
-        task_set=str(library.store.head(task_set.at(None), caller.scopes).ref),
+        task_set=str(head.ref),
         task_set_version=version,
         task_set_digest=taskset.digest,
         test_digest=taskset.test_digest,
@@ -153,15 +143,11 @@ def start_run(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     sizes = {split.value: len(taskset.of(split)) for split in Split}
-    return StartedRun(
-        folder.id,
-        label,
-        settings.brain,
-        [f"{pin.ref}@{pin.version}" for pin in pins],
-        sizes,
-        [*_warnings(checked), *filter(None, [family_warning(settings.executor, settings.judge, label)])],
-        settings.judge,
-    )
+    warnings = [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    if about_judge := family_warning(settings.executor, settings.judge, label):
+        warnings.append(about_judge)
+    taken = [f"{pin.ref}@{pin.version}" for pin in pins]
+    return StartedRun(folder.id, label, settings.brain, taken, sizes, warnings, settings.judge)
 
 
 def _check_taskset(
@@ -188,15 +174,14 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
         return dict(executor)
     may = scorer_files(taskset)
     if not isinstance(said, list) or not all(isinstance(path, str) and path in may for path in said):
-        raise InvalidTaskSet(
-            taskset.name, [f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"]
-        )
+        problem = f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
+        raise InvalidTaskSet(taskset.name, [problem])
     return {**executor, "helpers": list(said)}
 
 
 def _make_settings(options: Mapping[str, Any]) -> RunSettings:
-    limit = SpendLimit(**{name: options[name] for name in ("cost", "tokens", "calls", "wall") if name in options})
-    rest = {name: value for name, value in options.items() if name not in ("cost", "tokens", "calls", "wall")}
+    rest = dict(options)
+    limit = SpendLimit(**{one.name: rest.pop(one.name) for one in fields(SpendLimit) if one.name in rest})
     try:
         return RunSettings("", limit=limit, **rest)
     except TypeError:
@@ -215,12 +200,10 @@ def _check_program(settings: RunSettings, base: Program) -> None:
 
 
 def _finalist(library: Library, run: str) -> tuple[str, Program, float]:
-    folder = find_run(library.store.home, run)
-    state = load_run_state(folder)
-    digest = state.verdict.get("candidate") or (state.best if state.best != state.base else "")
-    if not digest:
+    folder, state = load_run(library.store.home, run)
+    if not state.finalist:
         raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
-    return folder.id, folder.program(digest), state.candidates[digest].mean or 0.0
+    return folder.id, folder.program(state.finalist), state.candidates[state.finalist].mean or 0.0
 
 
 def _write_first_record(
@@ -249,12 +232,8 @@ def _write_first_record(
                 "test_tasks": len(taskset.of(Split.TEST)),
                 "exploratory": exploratory,
                 "base": base.digest,
-                "size": program_size(base),
+                "size": base.size,
                 "merged": [[run, program.digest] for run, program, _ in best_first],
             },
         )
     return executor.label
-
-
-def _warnings(checked: TaskSetCheck) -> list[str]:
-    return [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]

@@ -39,11 +39,9 @@ class LanguageModel(Protocol):
 
         Who has `beyond` may add so many tokens to a question; who has `tries` may send it so often before it fails.
         """
-        ...
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return an answer that fits the schema; waits for it a bounded time. Raises ProviderError."""
-        ...
 
 
 class ProviderError(EvolvableError):

@@ -9,7 +9,7 @@ from evolvable_tools.llm import ProviderError, Request, parse_answer, printable_
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, APIStatusError
-    from anthropic.types import Message
+    from anthropic.types import Message, TextBlockParam
     from httpx2 import Response
 
 MODEL = "claude-haiku-5-5"
@@ -63,11 +63,10 @@ class AnthropicModel:
         if request.spent is not None and (usage := getattr(message, "usage", None)) is not None:
             # What is put into the cache costs a quarter more; what is read from it costs less, and counts the same.
             cached = (usage.cache_creation_input_tokens or 0) * 5 // 4 + (usage.cache_read_input_tokens or 0)
-            request.spent(usage.input_tokens + cached, usage.output_tokens)
-            for _ in range(retries):  # what became of those before it is not known, so they cost the most
-                request.spent(usage.input_tokens + cached, request.max_tokens)
-        text = self._text(message)
-        return parse_answer([text], request.schema, self.name)
+            # What became of those before it is not known, so they cost the most.
+            for written in (usage.output_tokens, *[request.max_tokens] * retries):
+                request.spent(usage.input_tokens + cached, written)
+        return parse_answer([self._text(message)], request.schema, self.name)
 
     def close(self) -> None:
         """Close the connections. The next question opens new ones."""
@@ -82,7 +81,7 @@ class AnthropicModel:
             what = "has no API key" if not self._key else "was given something that is no API key"
             raise ProviderError(f"{self.name} {what}.", "Set ANTHROPIC_API_KEY, or choose another provider.")
         try:
-            from anthropic import Anthropic, DefaultHttpxClient
+            from anthropic import Anthropic, DefaultHttpxClient  # an optional extra that takes a second to import
             from httpx2 import InvalidURL
         except ImportError:
             hint = "Install it: pip install 'evolvable[anthropic]'."
@@ -92,14 +91,9 @@ class AnthropicModel:
             http = DefaultHttpxClient(event_hooks={"response": [_no_long_wait]}, trust_env=False, proxy=self._proxy)
         except (ValueError, InvalidURL):
             raise ProviderError(f"{self.name} was given a proxy that is none.", "Correct models.proxy.") from None
+        how: dict[str, Any] = {"timeout": self._timeout, "max_retries": self._retries, "http_client": http}
         try:
-            return Anthropic(
-                api_key=self._key,
-                base_url=self._address,
-                timeout=self._timeout,
-                max_retries=self._retries,
-                http_client=http,
-            )
+            return Anthropic(api_key=self._key, base_url=self._address, **how)
         except InvalidURL:
             http.close()
             hint = f"Give one such as {ADDRESS}; other signs in a password are written with %."
@@ -108,19 +102,14 @@ class AnthropicModel:
     def _ask(self, client: "Anthropic", request: Request) -> tuple["Message", int]:
         """Return the answer, and how often it was asked again before."""
         import anthropic  # an optional extra that takes a second to import
-        from anthropic.types import TextBlockParam
 
-        instructions: TextBlockParam = {
-            "type": "text",
-            "text": request.instructions,
-            "cache_control": {"type": "ephemeral"},
-        }
+        cached: TextBlockParam = {"type": "text", "text": request.instructions, "cache_control": {"type": "ephemeral"}}
         schema = anthropic.transform_schema(json.loads(json.dumps(request.schema)))
         try:
             answer = client.messages.with_raw_response.create(
                 model=self._model,
                 max_tokens=request.max_tokens,
-                system=[instructions],
+                system=[cached],
                 messages=[{"role": "user", "content": request.data.encode("utf-8", "replace").decode("utf-8")}],
                 output_config={"format": {"type": "json_schema", "schema": schema}},
             )
@@ -137,8 +126,7 @@ class AnthropicModel:
             raise ProviderError(f"{self.name} could not be asked: {self._safe(str(error))}.", _BUSY) from None
 
     def _refused(self, error: "APIStatusError") -> ProviderError:
-        code = error.status_code
-        said = self._safe(error.api_message or "")
+        code, said = error.status_code, self._safe(error.api_message or "")
         wait = self._safe(error.response.headers.get("retry-after", ""))
         asks = f" It asks to wait {wait} s." if wait else ""
         hint = _ADVICE.get(code, _BUSY if code >= 500 else _ADVICE[400])

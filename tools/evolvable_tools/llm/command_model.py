@@ -48,22 +48,18 @@ class _Reader(threading.Thread):
     def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
         super().__init__(daemon=True)
         self._descriptor, self._keep, self._last = descriptor, keep, last
-        self._kept = bytearray()
+        self.kept = bytearray()
         self.too_long = False
         self.start()
 
-    @property
-    def data(self) -> bytes:
-        return bytes(self._kept)
-
     def run(self) -> None:
         while part := os.read(self._descriptor, 65_536):
-            self._kept += part
-            if len(self._kept) > self._keep:
+            self.kept += part
+            if len(self.kept) > self._keep:
                 if not self._last:
                     self.too_long = True
                     break
-                del self._kept[: -self._keep]
+                del self.kept[: -self._keep]
         # Closed here and nowhere else: a writer that goes on gets an error, and no number is used twice.
         os.close(self._descriptor)
 
@@ -79,9 +75,9 @@ class ChildProcesses:
         command: Sequence[str],
         given: bytes,
         timeout: float,
-        *,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
         most: int = MAX_OUTPUT,
     ) -> ProcessResult:
         """Run a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
@@ -108,7 +104,7 @@ class ChildProcesses:
                 _kill(process)
         _ended(readers)
         out, err = readers
-        return ProcessResult(code, out.data, err.data, out.too_long)
+        return ProcessResult(code, bytes(out.kept), bytes(err.kept), out.too_long)
 
     def stop(self) -> None:
         """Kill what is running, each with its process group; its caller gets the exit code."""
@@ -243,79 +239,69 @@ class CommandModel:
         """Return the command's answer. Raises ProviderError."""
         if not self._called:
             raise ProviderError("The command that is to think is empty.", "Name one, such as: claude -p.")
-        given = (MARK + prompt_text(request)).encode("utf-8", "replace")
+        given, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
         try:
-            ran = self._children.run(
-                self._command, given, self._timeout, folder=self._folder, environment=self._environment
-            )
+            ran = self._children.run(self._command, given, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
             raise ProviderError(f"{self._called} cannot be started: {printable_line(why)}.", hint) from None
         out = ran.out.decode("utf-8", "replace")
-        _tell(request, out)
+        events = list(_events(out))
+        _tell(request, events)
         # What an envelope says of a failure is better than an exit code.
-        texts = list(_answers(out, self._called))
+        texts = [text for event in events if (text := _unwrapped(event, self._called)) is not None]
         self._check(ran)
-        return parse_answer(texts, request.schema, self._called)
+        return parse_answer(texts or [out], request.schema, self._called)
 
     def close(self) -> None:
         """Kill what is running. To be called when the process ends, which would leave it behind."""
         self._children.stop()
 
     def _check(self, ran: ProcessResult) -> None:
-        last = printable_line(ran.err.decode("utf-8", "replace")[-150:])
-        said = f" Its last words: {last.rstrip('.')}." if last else ""
-        by_hand = "Run it by hand and see what it says."
+        said, hint = _last_words(ran.err), "Run it by hand and see what it says."
         if ran.too_long:
-            raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", by_hand)
+            raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", hint)
         if ran.code is None:
             hint = "Allow it more time, or choose a faster model."
             raise ProviderError(f"{self._called} did not answer within {self._timeout:g} s.{said}", hint)
         if ran.code != 0:
-            out = printable_line(ran.out.decode("utf-8", "replace")[-150:])
-            said = said or (f" Its last words: {out.rstrip('.')}." if out else "")
-            raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", by_hand)
+            said = said or _last_words(ran.out)
+            raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", hint)
 
 
-def _answers(out: str, who: str) -> Iterator[str]:
-    """Yield the texts that may hold the answer, in order: what an envelope holds, or else all the output."""
-    events = list(_events(out))
-    texts = [text for event in events if (text := _unwrapped(event, who)) is not None]
-    yield from texts or [out]
+def _last_words(written: bytes) -> str:
+    last = printable_line(written.decode("utf-8", "replace")[-150:]).rstrip(".")
+    return f" Its last words: {last}." if last else ""
 
 
 def _events(out: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of the output: it is one, a list of them, or has one in each line."""
     whole = parse_json(out)
-    parts = (
-        [whole] if isinstance(whole, dict) else whole if isinstance(whole, list) else map(parse_json, out.split("\n"))
-    )
-    yield from (part for part in parts if isinstance(part, dict))
+    if not isinstance(whole, dict | list):
+        whole = map(parse_json, out.split("\n"))
+    yield from (part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict))
 
 
 def _unwrapped(event: Mapping[str, Any], who: str) -> str | None:
     """Return what an event of Claude Code or Codex says, None for any other. Raises ProviderError for a failure."""
     kind, item = event.get("type"), event.get("item")
+    if kind == "turn.failed" or (kind == "result" and event.get("is_error")):
+        error = event.get("error") if kind == "turn.failed" else event.get("result") or event.get("subtype")
+        why = error.get("message") if kind == "turn.failed" and isinstance(error, dict) else error
+        hint = "Run it by hand and see whether it is signed in."
+        raise ProviderError(f"{who} failed: {printable_line(str(why))}", hint)
     if kind == "result" and ("result" in event or "is_error" in event):
-        if event.get("is_error"):
-            raise ProviderError(
-                f"{who} failed: {printable_line(str(event.get('result') or event.get('subtype')))}", _SIGN_IN
-            )
         structured = event.get("structured_output")
         return json.dumps(structured) if isinstance(structured, dict) else str(event.get("result"))
-    if kind == "turn.failed":
-        error = event.get("error")
-        message = error.get("message") if isinstance(error, dict) else error
-        raise ProviderError(f"{who} failed: {printable_line(str(message))}", _SIGN_IN)
     if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
         return str(item.get("text"))
     return None
 
 
-def _tell(request: Request, out: str) -> None:
+def _tell(request: Request, events: Sequence[Mapping[str, Any]]) -> None:
     """Report the tokens and the money in the envelope of Claude Code or Codex, of a failure too."""
-    for event in _events(out):
+    for event in events:
         usage = event.get("usage")
         if event.get("type") not in ("result", "turn.completed") or not isinstance(usage, dict):
             continue
@@ -334,4 +320,3 @@ def _number(value: object) -> float:
 
 
 _CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
-_SIGN_IN = "Run it by hand and see whether it is signed in."

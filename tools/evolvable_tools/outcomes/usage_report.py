@@ -40,6 +40,9 @@ class Share:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.successes} of {self.n} ({self.low:.0%} to {self.high:.0%})"
+
 
 @dataclass(frozen=True, slots=True)
 class VersionShare:

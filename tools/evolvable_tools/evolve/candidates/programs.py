@@ -1,7 +1,6 @@
 """A program: versions of resources that are evaluated together, how it is stored, and bounded edits of it."""
 
 import base64
-import binascii
 import difflib
 import hashlib
 import json
@@ -9,15 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evolvable_store.errors import (
-    EditConflict,
-    EvolvableError,
-    InvalidArgument,
-    InvalidPath,
-    InvalidRef,
-    NoSuchFile,
-    TooLarge,
-)
+from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.frontmatter import is_frozen
 from evolvable_store.objects import File, make_manifest
 from evolvable_store.paths import check_path
@@ -41,6 +32,31 @@ class ProgramPart:
         """How the part is written, such as `skill:pdf`."""
         return f"{self.kind}:{self.name}"
 
+    @property
+    def main_path(self) -> str:
+        """The path of the main file, '' where there is none."""
+        return main_path(self.kind, self.name, self.files)
+
+    @property
+    def main(self) -> bytes | None:
+        """The main file, None where there is none."""
+        return self.files.get(self.main_path)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The files as text, by path."""
+        return {path: data.decode("utf-8", "replace") for path, data in self.files.items()}
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(map(len, self.files.values()))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether only a person may change the part."""
+        return self.main is not None and is_frozen(self.main)
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -53,6 +69,16 @@ class Program:
         """The sha256 that names the program: equal digests are equal bytes."""
         lines = "\n".join(f"{part.ref} {part.tree}" for part in self.parts)
         return hashlib.sha256(lines.encode()).hexdigest()
+
+    @property
+    def by_ref(self) -> dict[str, ProgramPart]:
+        """The parts by their refs."""
+        return {part.ref: part for part in self.parts}
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(part.size for part in self.parts)
 
 
 MAX_DIFF = 60_000
@@ -90,56 +116,40 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
     """
     parts, pins = [], []
     for ref in refs:
-        head = library.store.head(ref.at(None), caller.scopes)
-        library.take_in([head.ref])
+        library.take_in([library.store.head(ref.at(None), caller.scopes).ref])
         head = library.store.head(ref.at(None), caller.scopes)
         files = library.store.files(head, ref.version)
-        part = make_part(head.kind, head.name, {path: file.data for path, file in files.items()})
-        parts.append(part)
-        pins.append(
-            ProgramPin(str(head.ref), ref.version or head.version or 0, library.store.manifest(head, ref.version).tree)
-        )
+        parts.append(make_part(head.kind, head.name, {path: file.data for path, file in files.items()}))
+        tree = library.store.manifest(head, ref.version).tree
+        pins.append(ProgramPin(str(head.ref), ref.version or head.version or 0, tree))
     return make_program(parts), pins
 
 
 def program_to_json(program: Program) -> bytes:
     """Return a program as it is kept: equal programs are equal bytes."""
-    parts = [
-        {
-            "kind": part.kind.value,
-            "name": part.name,
-            "files": {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)},
-        }
-        for part in program.parts
-    ]
+    parts = []
+    for part in program.parts:
+        files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
+        parts.append({"kind": part.kind.value, "name": part.name, "files": files})
     return json.dumps({"parts": parts}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def program_from_json(data: bytes) -> Program:
     """Return the program that `to_json` wrote. Raises InvalidArgument for anything else."""
     try:
-        parts = json.loads(data)["parts"]
-        return make_program(
-            make_part(
-                Kind(part["kind"]),
-                part["name"],
-                {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()},
-            )
-            for part in parts
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        parts = []
+        for part in json.loads(data)["parts"]:
+            files = {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()}
+            parts.append(make_part(Kind(part["kind"]), part["name"], files))
+        return make_program(parts)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidArgument("This is no program.", "It was written by something else, or is damaged.") from None
-
-
-def program_size(program: Program) -> int:
-    """Return the bytes of all files."""
-    return sum(len(data) for part in program.parts for data in part.files.values())
 
 
 def changed_parts(before: Program, after: Program) -> list[str]:
     """Return the refs of the parts that are not the same in both."""
-    one, other = ({part.ref: part.tree for part in program.parts} for program in (before, after))
-    return sorted(ref for ref in {*one, *other} if one.get(ref) != other.get(ref))
+    one, other = ({(part.ref, part.tree) for part in program.parts} for program in (before, after))
+    return sorted({ref for ref, _ in one ^ other})
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:
@@ -207,7 +217,6 @@ class ProgramEdit:
     removed: tuple[str, ...] = ()
     other: str = ""
     other_files: Mapping[str, str] | None = None
-    summary: str = ""
 
 
 class InvalidEdit(EvolvableError):
@@ -219,58 +228,54 @@ def apply_edits(
 ) -> Program:
     """Return the program after the edits, in their order.
 
-    kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises BadEdit
-    for the first edit that cannot be made, with its number and why.
+    kinds: what may be changed; the rest of the program is passed on untouched, and so is what is frozen. Raises
+    InvalidEdit for the first edit that cannot be made, with its number and why.
     """
     if not 1 <= len(edits) <= max_edits:
         raise InvalidEdit(f"There are {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
-    parts = {part.ref: part for part in program.parts}
+    parts = program.by_ref
     for number, edit in enumerate(edits, 1):
         try:
             _apply(parts, edit, kinds)
-        except (InvalidPath, InvalidRef, TooLarge, InvalidArgument, EditConflict, NoSuchFile, InvalidEdit) as error:
+        except EvolvableError as error:
             raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error.text}", error.hint) from None
     return make_program(parts.values())
 
 
-def parse_part_ref(text: str) -> Ref:
-    """Return the ref of a part: a kind and a name, nothing else. Raises InvalidRef, BadEdit."""
+def parse_part_ref(text: str) -> tuple[Kind, str]:
+    """Return the kind and the ref of a part; `pdf` and `skill:pdf` are one part. Raises InvalidRef, InvalidEdit."""
     ref = Ref.parse(text)
+    name = f"{ref.kind}:{ref.name}"
     if ref.version is not None or ref.scope not in (None, USER_SCOPE):
-        raise InvalidEdit("A part is named without scope and version.", f"Write {ref.kind}:{ref.name}.")
-    return ref
+        raise InvalidEdit("A part is named without scope and version.", f"Write {name}.")
+    return ref.kind, name
 
 
 def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
-    ref = parse_part_ref(edit.ref)
-    _check_editable(parts, ref, kinds)
-    # Normalised, so that `pdf` and `skill:pdf` are one part.
-    name = f"{ref.kind}:{ref.name}"
-    if edit.op is EditOperation.CREATE:
-        _put_part(parts, ref, _new_files(parts, name, edit.files, there=False))
-    elif edit.op is EditOperation.RESTRUCTURE:
-        _put_part(parts, ref, _new_files(parts, name, edit.files, there=True))
-    elif edit.op is EditOperation.EDIT:
-        _put_part(parts, ref, _edited_files(parts, name, edit))
-    elif edit.op is EditOperation.PRUNE:
-        _prune_part(parts, ref, name, edit)
-    else:
-        _split_or_merge(parts, ref, name, edit, kinds)
+    kind, name = parse_part_ref(edit.ref)
+    _check_editable(parts, kind, name, kinds)
+    match edit.op:
+        case EditOperation.CREATE | EditOperation.RESTRUCTURE:
+            files = _new_files(parts, name, edit.files, there=edit.op is EditOperation.RESTRUCTURE)
+        case EditOperation.PRUNE if not edit.removed:
+            _existing_part(parts, name)
+            del parts[name]
+            return
+        case EditOperation.PRUNE:
+            files = _edited_files(parts, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed))
+        case _:
+            if edit.op is not EditOperation.EDIT:
+                _split_or_merge(parts, name, edit, kinds)
+            files = _edited_files(parts, name, edit)
+    _put_part(parts, name, files)
 
 
-def _check_editable(parts: Mapping[str, ProgramPart], ref: Ref, kinds: frozenset[Kind]) -> None:
-    if ref.kind not in kinds or ref.kind is Kind.ENVIRONMENT:
+def _check_editable(parts: Mapping[str, ProgramPart], kind: Kind, name: str, kinds: frozenset[Kind]) -> None:
+    if kind not in kinds or kind is Kind.ENVIRONMENT:
         allowed = ", ".join(sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT)) or "nothing"
-        raise InvalidEdit(f"A resource of the kind {ref.kind} may not be changed here.", f"What may be: {allowed}.")
-    part = parts.get(f"{ref.kind}:{ref.name}")
-    if part is not None and is_frozen_part(part):
+        raise InvalidEdit(f"A resource of the kind {kind} may not be changed here.", f"What may be: {allowed}.")
+    if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", 'Only a person may change it: its metadata says evolvable: "false".')
-
-
-def is_frozen_part(part: ProgramPart) -> bool:
-    """Return whether only a person may change a part."""
-    path = main_path(part.kind, part.name, part.files)
-    return bool(path) and is_frozen(part.files[path])
 
 
 def _new_files(
@@ -298,35 +303,19 @@ def _edited_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit
     return files
 
 
-def _prune_part(parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit) -> None:
-    part = _existing_part(parts, name)
-    if not edit.removed:
-        del parts[name]
-        return
-    _put_part(
-        parts, ref, _edited_files({name: part}, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed))
-    )
-
-
-def _split_or_merge(
-    parts: dict[str, ProgramPart], ref: Ref, name: str, edit: ProgramEdit, kinds: frozenset[Kind]
-) -> None:
+def _split_or_merge(parts: dict[str, ProgramPart], name: str, edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+    """Add the second resource of a split, or remove that of a merge."""
     if not edit.other:
         raise InvalidEdit("It names no other resource.", "Give the second one as other.")
-    other = parse_part_ref(edit.other)
-    second = f"{other.kind}:{other.name}"
-    if second == name:
+    kind, other = parse_part_ref(edit.other)
+    if other == name:
         raise InvalidEdit("Both resources are the same.", "Name two.")
-    _check_editable(parts, other, kinds)
+    _check_editable(parts, kind, other, kinds)
     if edit.op is EditOperation.SPLIT:
-        first = _edited_files(parts, name, edit)
-        _put_part(parts, other, _new_files(parts, second, edit.other_files, there=False))
-        _put_part(parts, ref, first)
+        _put_part(parts, other, _new_files(parts, other, edit.other_files, there=False))
     else:
-        _existing_part(parts, second)
-        first = _edited_files(parts, name, edit)
-        del parts[second]
-        _put_part(parts, ref, first)
+        _existing_part(parts, other)
+        del parts[other]
 
 
 def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
@@ -335,8 +324,8 @@ def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
     return parts[name]
 
 
-def _put_part(parts: dict[str, ProgramPart], ref: Ref, files: Mapping[str, bytes]) -> None:
-    part = make_part(ref.kind, ref.name, files)
-    if is_frozen_part(part):
+def _put_part(parts: dict[str, ProgramPart], name: str, files: Mapping[str, bytes]) -> None:
+    kind, _, own = name.partition(":")
+    parts[name] = make_part(Kind(kind), own, files)
+    if parts[name].is_frozen:
         raise InvalidEdit("It would freeze the resource.", "Only a person freezes one: leave out evolvable.")
-    parts[part.ref] = part

@@ -1,21 +1,21 @@
 """Checks of a candidate before anything is spent on it: shape, size, scan, task leaks, and what a person reviews."""
 
 import base64
-import binascii
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from evolvable_store.frontmatter import MAX_DESCRIPTION, parse_document
 from evolvable_store.objects import File
-from evolvable_store.validation import Problem, blocking_problems, find_problems, main_path
+from evolvable_store.validation import Problem, blocking_problems, find_problems
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program, ProgramPart
 from evolvable_tools.evolve.task import Split, Task
-from evolvable_tools.scan import FindingSeverity, capabilities
+from evolvable_tools.scan import FindingSeverity
+from evolvable_tools.scan.capabilities import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES
 from evolvable_tools.scan.scanner import scan
 
 RUN_LENGTH = 5
@@ -58,21 +58,20 @@ class TaskLeak:
 class LeakCorpus:
     """What no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
 
-    def __init__(self, tasks: Sequence[Task], judge_texts: Iterable[str] = (), n: int = RUN_LENGTH) -> None:
+    def __init__(self, tasks: Sequence[Task]) -> None:
         """Raise ValueError for a sealed task: nobody may look into it, this included."""
         sealed = [task.id for task in tasks if task.split is Split.TEST]
         if sealed:
             raise ValueError(f"{len(sealed)} sealed tasks were given, such as {sealed[0]}")
-        self._n = n
         self._runs: dict[tuple[str, ...], tuple[str, str]] = {}
         self._answers: set[tuple[str, ...]] = set()
-        shared = self._shared(tasks)
-        for source, task, text in _corpus_texts(tasks, judge_texts):
+        shared = _shared_runs(tasks)
+        for source, task, text in _corpus_texts(tasks):
             words = normalise_words(text)
-            for run in _word_runs(words, n):
+            for run in _word_runs(words):
                 if not (source in ("prompt", "val") and run in shared):
                     self._runs.setdefault(run, (source, task))
-            if source == "expected" and _is_distinctive(text, words) and len(words) < n:
+            if source == "expected" and _is_distinctive(text, words) and len(words) < RUN_LENGTH:
                 self._answers.add(tuple(words))
         self._lengths = sorted({len(words) for words in self._answers})
 
@@ -88,22 +87,17 @@ class LeakCorpus:
     def _hits(self, text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         for view in _decoded_views(text):
             words = normalise_words(view)
-            for run in _word_runs(words, self._n):
-                if run in self._runs:
-                    yield *self._runs[run], run
+            yield from ((*self._runs[run], run) for run in _word_runs(words) if run in self._runs)
             for length in self._lengths:
-                for run in _word_runs(words, length):
-                    if run in self._answers:
-                        yield "expected", "", run
+                yield from (("expected", "", run) for run in _word_runs(words, length) if run in self._answers)
 
-    def _shared(self, tasks: Sequence[Task]) -> set[tuple[str, ...]]:
-        """Return the runs of words that stand in more than half of the prompts: the set's own wording."""
-        if len(tasks) < SHARED_MIN_TASKS:
-            return set()
-        counts: Counter[tuple[str, ...]] = Counter()
-        for task in tasks:
-            counts.update(set(_word_runs(normalise_words(task.prompt), self._n)))
-        return {run for run, count in counts.items() if count > SHARED_SHARE * len(tasks)}
+
+def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
+    """Return the runs of words that stand in more than half of the prompts: the set's own wording."""
+    if len(tasks) < SHARED_MIN_TASKS:
+        return set()
+    counts = Counter(run for task in tasks for run in set(_word_runs(normalise_words(task.prompt))))
+    return {run for run, count in counts.items() if count > SHARED_SHARE * len(tasks)}
 
 
 def normalise_words(text: str) -> list[str]:
@@ -111,35 +105,26 @@ def normalise_words(text: str) -> list[str]:
     return _WORD.findall(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold())
 
 
-def _corpus_texts(tasks: Sequence[Task], judge_texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def _corpus_texts(tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
     for task in tasks:
-        if task.split is Split.TRAIN:
-            yield "prompt", task.id, task.prompt
-        else:
-            yield "val", "", task.prompt
+        yield ("prompt", task.id, task.prompt) if task.split is Split.TRAIN else ("val", "", task.prompt)
         if task.expected:
             yield "expected", "", task.expected
-        yield from (("judge", "", text) for text in _iter_strings(_nameless(task.scorer.args)))
-    yield from (("judge", "", text) for text in judge_texts)
+        # The name of a registered scorer tells no answer.
+        looked_for = [value for key, value in task.scorer.args.items() if key != "name"]
+        yield from (("judge", "", leaf) for leaf in iter_leaves(looked_for) if isinstance(leaf, str))
 
 
-def _nameless(args: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a scorer without the name of a registered one, which tells no answer."""
-    return {key: value for key, value in args.items() if key != "name"}
-
-
-def _iter_strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
+def iter_leaves(value: object) -> Iterator[object]:
+    """Yield what stands in a JSON value at any depth, without the lists and objects themselves."""
+    if isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from iter_leaves(each)
+    else:
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _iter_strings(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _iter_strings(each)
 
 
-def _word_runs(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+def _word_runs(words: Sequence[str], n: int = RUN_LENGTH) -> Iterator[tuple[str, ...]]:
     return (tuple(words[at : at + n]) for at in range(len(words) - n + 1))
 
 
@@ -166,22 +151,13 @@ def _decoded_views(text: str) -> Iterator[str]:
 def _try_decode(decode: Callable[[str], bytes], raw: str) -> Iterator[str]:
     try:
         plain = decode(raw).decode("utf-8")
-    except (ValueError, binascii.Error):
+    except ValueError:
         return
     if plain.isprintable() or "\n" in plain:
         yield plain
 
 
-_FOR_A_PERSON = frozenset(
-    f"capability.{kind}"
-    for kind in (
-        capabilities.NETWORK,
-        capabilities.RUNS,
-        capabilities.TOOL,
-        capabilities.WRITES,
-        capabilities.ENVIRONMENT,
-    )
-)
+_FOR_A_PERSON = frozenset(f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL, WRITES, ENVIRONMENT))
 """What only a person may approve and yet many good edits bring. All else that would be asked about ends a candidate:
 it is run before anybody can be asked."""
 
@@ -242,29 +218,25 @@ def check_candidate(
     candidate: Program,
     *,
     tasks: Sequence[Task],
-    judge_texts: Iterable[str] = (),
     known: Container[str] = (),
     limits: SizeLimits = SizeLimits(),
 ) -> GateReport:
     """Return what is found in a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: what it was made of; what stood there already is not found again. tasks: of train and val; ValueError for a
-    sealed one. judge_texts: what judges are told besides. known: digests of all programs of the run.
+    sealed one. known: digests of all programs of the run.
     """
-    corpus = LeakCorpus(tasks, judge_texts)
+    corpus = LeakCorpus(tasks)
     if candidate.digest == parent.digest or candidate.digest in known:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
         return GateReport((GateFinding("duplicate", "", "", what),))
-    before = {part.ref: part for part in parent.parts}
     found: list[GateFinding] = []
     if len(candidate.parts) > max(limits.parts, len(parent.parts)):
         found.append(GateFinding("size", "", "", f"it has {len(candidate.parts)} parts, the limit is {limits.parts}"))
     # What moved from one part to another was there before too.
-    texts = "\n".join(text for part in parent.parts for text in _decoded_files(part).values())
-    for part in candidate.parts:
-        old = before.get(part.ref)
-        if old is None or old.tree != part.tree:
-            found += _check_part(part, old, texts, corpus, limits)
+    texts = "\n".join(text for part in parent.parts for text in part.texts.values())
+    for part, old in _changed_parts(parent, candidate):
+        found += _check_part(part, old, texts, corpus, limits)
     return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
 
 
@@ -292,54 +264,43 @@ def _part_problems(part: ProgramPart) -> list[Problem]:
 
 
 def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) -> Iterator[GateFinding]:
-    path = main_path(part.kind, part.name, part.files)
-    if path:
-        document = parse_document(part.files[path])
-        lines = part.files[path].count(b"\n") + 1
-        if lines > limits.lines and lines > _line_count(old, path):
-            yield GateFinding("size", part.ref, path, f"it has {lines:,} lines, the limit is {limits.lines}")
-        description = document.fields.get("description")
+    if part.main is not None:
+        lines = _line_count(part)
+        if lines > limits.lines and lines > _line_count(old):
+            text = f"it has {lines:,} lines, the limit is {limits.lines}"
+            yield GateFinding("size", part.ref, part.main_path, text)
+        description = parse_document(part.main).fields.get("description")
         if isinstance(description, str) and len(description) > limits.description:
             text = f"its description has {len(description):,} characters, the limit is {limits.description:,}"
-            yield GateFinding("size", part.ref, path, text)
+            yield GateFinding("size", part.ref, part.main_path, text)
     if old is not None:
-        was, now = _byte_count(old), _byte_count(part)
-        most = max(was * (1 + limits.growth), was + limits.slack)
-        if now > most:
-            text = f"it grew from {was:,} to {now:,} bytes; {int(most):,} are allowed at once"
+        most = max(old.size * (1 + limits.growth), old.size + limits.slack)
+        if part.size > most:
+            text = f"it grew from {old.size:,} to {part.size:,} bytes; {int(most):,} are allowed at once"
             yield GateFinding("size", part.ref, "", text)
+
+
+def _line_count(part: ProgramPart | None) -> int:
+    return part.main.count(b"\n") + 1 if part is not None and part.main is not None else 0
 
 
 def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[GateFinding]:
     # Names are read by models as well.
-    for leak in corpus.leaks(f"{part.name.replace('-', ' ')}\n" + " ".join(part.files), texts):
-        yield GateFinding("leak", part.ref, "", str(leak))
-    for path, text in _decoded_files(part).items():
+    names = f"{part.name.replace('-', ' ')}\n" + " ".join(part.files)
+    for path, text in [("", names), *part.texts.items()]:
         for leak in corpus.leaks(text, texts):
             yield GateFinding("leak", part.ref, path, str(leak))
-
-
-def _decoded_files(part: ProgramPart) -> Mapping[str, str]:
-    return {path: data.decode("utf-8", "replace") for path, data in part.files.items()}
-
-
-def _line_count(part: ProgramPart | None, path: str) -> int:
-    return part.files[path].count(b"\n") + 1 if part is not None and path in part.files else 0
-
-
-def _byte_count(part: ProgramPart) -> int:
-    return sum(map(len, part.files.values()))
 
 
 _MODEL_TOOLS = ("claude", "codex", "anthropic")
 _INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeReview:
     """A change of a program for a person. diff: all of it. capabilities: what it adds. findings: of the scan."""
 
-    diff: str
+    diff: str = ""
     capabilities: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
@@ -349,13 +310,13 @@ def review_change(before: Program, after: Program) -> ChangeReview:
 
     Pure: runs no code, calls no model.
     """
-    gained: dict[str, None] = {}
-    found: dict[str, None] = {}
+    gained, found = dict[str, None](), dict[str, None]()
     for part, old in _changed_parts(before, after):
         result = scan(old.files if old is not None else None, part.files, part.kind)
         gained |= dict.fromkeys(f"{part.ref}: {one}" for one in result.capabilities.added)
         found |= dict.fromkeys(f"{one.severity}: {part.ref}: {one}" for one in result.findings)
-    return ChangeReview(programs.diff_programs(before, after, most=None), list(gained), list(found))
+    diff = programs.diff_programs(before, after, most=None)
+    return ChangeReview(diff=diff, capabilities=list(gained), findings=list(found))
 
 
 def find_executable_change(before: Program, after: Program, executor: str) -> str:
@@ -378,7 +339,7 @@ def find_executable_change(before: Program, after: Program, executor: str) -> st
 
 
 def _changed_parts(before: Program, after: Program) -> Iterator[tuple[ProgramPart, ProgramPart | None]]:
-    old = {part.ref: part for part in before.parts}
+    old = before.by_ref
     for part in after.parts:
         known = old.get(part.ref)
         if known is None or known.tree != part.tree:

@@ -5,6 +5,7 @@ length in bytes. The hash covers the hash of the line before and the record, so 
 found.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -14,13 +15,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound
+from evolvable_store.workingcopy.staging_dir import sync_folder
 from evolvable_tools.evolve.candidates import programs
 from evolvable_tools.evolve.candidates.programs import Program
 
@@ -57,23 +59,19 @@ class Ledger:
             raise LedgerBusy(
                 f"Another process writes {path}.", "Wait until that run has stopped, or stop it, and try again."
             ) from None
-        try:
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self._lock.release)
             new = not path.exists()
             self._descriptor = os.open(path, _FLAGS, 0o600)
-        except BaseException:
-            self._lock.release()
-            raise
-        try:
+            on_error.callback(os.close, self._descriptor)
             self.records, self._last, self._end = _parse_lines(path, path.read_bytes())
             if os.fstat(self._descriptor).st_size > self._end:
                 os.ftruncate(self._descriptor, self._end)
                 self._sync()
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
             if new and durable:
-                _sync_directory(path.parent)
-        except BaseException:
-            self.close()
-            raise
+                sync_folder(path.parent)
+            on_error.pop_all()
 
     @classmethod
     def open(cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> Self:
@@ -82,7 +80,7 @@ class Ledger:
         A last line that was not written whole is dropped. durable: whether every record waits for the disk; without
         it a record survives a kill, but not a power cut. Raises LedgerBusy and LedgerDamaged.
         """
-        return cls(path, clock or _now, durable)
+        return cls(path, clock or functools.partial(datetime.now, UTC), durable)
 
     def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
         """Write one record and return it. Raises LedgerError when it could not be kept, TypeError for no JSON."""
@@ -134,9 +132,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -156,13 +152,12 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
     """Return the records, the last hash, and where the last whole record ends."""
     records: list[LedgerRecord] = []
     last, end = _START, 0
-    lines = data.split(b"\n")
-    whole = len(lines) - 1  # what follows the last line break is no line
-    for number in range(whole):
-        line = lines[number]
+    lines = data.split(b"\n")[:-1]  # what follows the last line break is no line
+    for number, line in enumerate(lines):
         found = _parse_line(line, last)
         if found is None:
-            if any(_parse_line(after, _hash_of(before)) for before, after in _adjacent(lines[number:whole])):
+            heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
+            if any(_parse_line(after, head[2] if head else b"") for head, after in heads):
                 raise LedgerDamaged(
                     f"Line {number + 1} of {path} is damaged, and there are good lines after it.",
                     f"Restore the file from a backup, or keep only its first {number} lines.",
@@ -187,29 +182,6 @@ def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
         return None
     known = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
     return (record, head[2]) if known else None
-
-
-def _hash_of(line: bytes) -> bytes:
-    head = _HEAD.match(line)
-    return head[2] if head else b""
-
-
-def _adjacent(lines: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
-    return zip(lines, lines[1:], strict=False)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _sync_directory(folder: Path) -> None:
-    if os.name == "nt":  # a folder cannot be opened there
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 P = ParamSpec("P")
@@ -286,9 +258,9 @@ class RunDirectory:
             lines = (self.path / "purged.jsonl").read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
             return False
+        wanted = (file, hashlib.sha256(data).hexdigest())
         try:
-            notes = [json.loads(line) for line in lines]
-            return any((one["file"], one["after"]) == (file, hashlib.sha256(data).hexdigest()) for one in notes)
+            return any((one["file"], one["after"]) == wanted for one in [json.loads(line) for line in lines])
         except (ValueError, TypeError, LookupError, RecursionError):
             raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
 
@@ -325,7 +297,7 @@ class RunDirectory:
             raise InvalidArgument(
                 f"{ascii(question[:80])} is no id of a question.", "evolve_pending names those that wait."
             )
-        _write_durably(self.path / "answers" / f"{question}.json", json.dumps(answer).encode("ascii"))
+        self.leave(f"answers/{question}.json", json.dumps(answer).encode("ascii"))
 
     def leave(self, path: str, data: bytes) -> None:
         """Write a file of the run, below its folder."""
@@ -345,18 +317,18 @@ class RunDirectory:
         return (self.path / "stop").exists()
 
     def request_stop(self, wanted: bool) -> None:
-        """Ask the driver to stop at the next record, or takes that back."""
-        if wanted:
-            _write_durably(self.path / "stop", b"")
-        else:
-            (self.path / "stop").unlink(missing_ok=True)
+        """Ask the driver to stop at the next record, or take that back."""
+        self._set_flag("stop", wanted)
 
     def mark_driver_starting(self, expected: bool) -> None:
         """Note that a driver was started which does not drive yet, or that it does now, or never will."""
-        if expected:
-            _write_durably(self.path / "starting", b"")
+        self._set_flag("starting", expected)
+
+    def _set_flag(self, name: str, on: bool) -> None:
+        if on:
+            self.leave(name, b"")
         else:
-            (self.path / "starting").unlink(missing_ok=True)
+            (self.path / name).unlink(missing_ok=True)
 
     def driver_lock(self) -> FileLock:
         """Return the lock that the process which drives the run holds."""
@@ -365,13 +337,11 @@ class RunDirectory:
     @property
     def is_driven(self) -> bool:
         """Whether a process drives the run now."""
-        lock = self.driver_lock()
         try:
-            lock.acquire(timeout=0)
+            with self.driver_lock().acquire(timeout=0):
+                return False
         except Timeout:
             return True
-        lock.release()
-        return False
 
     @property
     def is_driver_starting(self) -> bool:
@@ -410,17 +380,16 @@ def find_run(home: Path, run: str | None) -> RunDirectory:
     ids = [folder.id for folder in iter_runs(home)]
     found = [one for one in ids if one.startswith(run)] if run else ids[:1]
     if len(found) != 1:
-        what = f"{ascii(run[:40])} is no run" if run else "There is no run yet"
-        listed = f"The newest are {', '.join(ids[:3])}." if ids else "evolve_start makes one."
-        raise NoSuchRun(f"{what}.", listed)
+        what = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
+        raise NoSuchRun(what, f"The newest are {', '.join(ids[:3])}." if ids else "evolve_start makes one.")
     return RunDirectory(home / EVOLVE_DIR / found[0])
 
 
 def iter_runs(home: Path) -> Iterator[RunDirectory]:
     """Yield every run that was begun, the newest first."""
     folder = home / EVOLVE_DIR
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    yield from (RunDirectory(folder / name) for name in sorted(names, reverse=True) if _has_begun(folder / name))
+    paths = sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []
+    yield from (RunDirectory(path) for path in paths if _has_begun(path))
 
 
 def _has_begun(path: Path) -> bool:

@@ -1,12 +1,29 @@
-"""What a run has come to: a fold over the records of its ledger, and nothing that is kept beside it."""
+"""The state of a run: a fold over the records of its ledger, and nothing that is kept beside it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
-StateRecord = Mapping[str, Any]
-"""One record of a ledger: its `type`, `at`, and the fields of that type."""
+from evolvable_tools.evolve.ledger.run_directory import (
+    Ledger,
+    LedgerDamaged,
+    LedgerRecord,
+    RunDirectory,
+    find_run,
+    iter_runs,
+    read_ledger,
+    translate_damage,
+)
+from evolvable_tools.evolve.task import ModelUsage, TrialOutcome
+
+JUDGE_PURPOSE = "role:judge"
+"""What a judge spends is on this part of the bill, in calibration as in trials."""
+
+ITERATION_RECORDS = ("selected", "rolled", "proposed", "built", "checked", "screened", "measured")
+"""The records of one iteration, in order; `decided` ends it."""
 
 
 class RunPhase(StrEnum):
@@ -61,6 +78,21 @@ class RunSpending:
     def __add__(self, other: "RunSpending") -> "RunSpending":
         return RunSpending(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it with the sum of the tokens."""
+        return asdict(self) | {"tokens": self.tokens}
+
+
+def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
+    priced = {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)}
+    return RunSpending(**asdict(usage) | priced | more)
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Return the mean, None of nothing."""
+    given = list(values)
+    return sum(given) / len(given) if given else None
+
 
 @dataclass(frozen=True, slots=True)
 class RunCandidate:
@@ -94,13 +126,17 @@ class RunCandidate:
     @property
     def mean(self) -> float | None:
         """The mean validation score, None while nothing is measured."""
-        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+        return mean(self.scores.values())
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """What candidates are compared by: the mean, and of equals the smaller size."""
+        return self.mean or 0.0, -self.size
 
     @property
     def delta(self) -> float | None:
         """The mean paired difference to the first parent, None without a pair."""
-        pairs = [self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores]
-        return sum(pairs) / len(pairs) if pairs else None
+        return mean(self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +185,7 @@ class RunState:
     canary: str = ""
     merged: tuple[tuple[str, str], ...] = ()
     phase: RunPhase = RunPhase.NEW
-    settings: StateRecord = field(default_factory=dict)
+    settings: LedgerRecord = field(default_factory=dict)
     tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
     exploratory: bool = False
     pilots: int = 0
@@ -159,31 +195,36 @@ class RunState:
     frontier: tuple[str, ...] = ()
     best: str = ""
     iteration: int = 0
-    step: dict[str, StateRecord] = field(default_factory=dict)
+    step: dict[str, LedgerRecord] = field(default_factory=dict)
     stalls: int = 0
-    preflight: StateRecord = field(default_factory=dict)
-    calibration: StateRecord = field(default_factory=dict)
-    confirmed: StateRecord = field(default_factory=dict)
-    verdict: StateRecord = field(default_factory=dict)
-    adoption: StateRecord = field(default_factory=dict)
-    watched: StateRecord = field(default_factory=dict)
+    preflight: LedgerRecord = field(default_factory=dict)
+    calibration: LedgerRecord = field(default_factory=dict)
+    confirmed: LedgerRecord = field(default_factory=dict)
+    verdict: LedgerRecord = field(default_factory=dict)
+    adoption: LedgerRecord = field(default_factory=dict)
+    watched: LedgerRecord = field(default_factory=dict)
     packets: dict[str, AskedQuestion] = field(default_factory=dict)
     gates: list[GateEntry] = field(default_factory=list)
     spent: dict[str, RunSpending] = field(default_factory=dict)
     stopped: str = ""
     ended: str = ""
     looks: int = 0
-    iterations: list[StateRecord] = field(default_factory=list)
-    judges: list[StateRecord] = field(default_factory=list)
-    held: dict[str, StateRecord] = field(default_factory=dict)
-    allowed: dict[str, StateRecord] = field(default_factory=dict)
+    iterations: list[LedgerRecord] = field(default_factory=list)
+    judges: list[LedgerRecord] = field(default_factory=list)
+    held: dict[str, LedgerRecord] = field(default_factory=dict)
+    allowed: dict[str, LedgerRecord] = field(default_factory=dict)
 
     @property
-    def held_candidates(self) -> list[StateRecord]:
+    def held_candidates(self) -> list[LedgerRecord]:
         """The candidates that a person has to see before they run, oldest first."""
         if self.phase is RunPhase.DECIDED:
             return []
         return [record for digest, record in self.held.items() if digest not in self.allowed]
+
+    @property
+    def finalist(self) -> str:
+        """The digest of the finalist, or of the best so far; '' while that is the base."""
+        return str(self.verdict.get("candidate") or (self.best if self.best != self.base else ""))
 
     @property
     def bill(self) -> RunSpending:
@@ -211,6 +252,190 @@ class RunState:
         """Add to the bill under one purpose."""
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
+    def pass_gate(self, gate: str, record: LedgerRecord) -> None:
+        """Add what a gate decided."""
+        entry = (record["iteration"], record["candidate"], gate, record["passed"], record["why"])
+        self.gates.append(GateEntry(*entry))
+
     def update(self, digest: str, **fields: Any) -> None:
         """Replace fields of a candidate."""
         self.candidates[digest] = replace(self.candidates[digest], **fields)
+
+
+_WHOLE = ""  # the record itself, and none of its fields
+
+_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "preflight": {"preflight": _WHOLE},
+    "canary": {"canary": "fingerprint"},
+    "calibrated": {"calibration": _WHOLE},
+    "selected": {"iteration": "iteration"},
+    "decided": {"best": "best", "stalls": "stalls"},
+    "searched": {"ended": "why"},
+    "confirmed": {"confirmed": _WHOLE},
+    "look": {"looks": "look"},
+    "verdict": {"verdict": _WHOLE, "looks": "look"},
+    "adopted": {"adoption": _WHOLE},
+    "watched": {"watched": _WHOLE},
+    "stopped": {"stopped": "why"},
+}
+"""By the type of a record: the fields of the state that it sets, and the field of the record that each is."""
+
+_PHASES = {
+    "preflight": RunPhase.CHECKED,
+    "calibrated": RunPhase.CALIBRATED,
+    "selected": RunPhase.SEARCHING,
+    "searched": RunPhase.SEARCHED,
+    "verdict": RunPhase.DECIDED,
+}
+
+
+def apply_record(state: RunState, record: LedgerRecord) -> None:
+    """Change the state by one record. One of an unknown type changes nothing."""
+    kind = record["type"]
+    if kind in ITERATION_RECORDS:
+        state.step[kind] = record
+    state.phase = _PHASES.get(kind, state.phase)
+    for name, key in _FIELDS.get(kind, {}).items():
+        setattr(state, name, record[key] if key else record)
+    match kind:
+        case "run":
+            _begin(state, record)
+        case "trial":
+            _spend_on_trial(state, record)
+        case "pilot":
+            state.pilots += 1
+        case "calibrated":
+            state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
+            state.frontier = (state.base,)
+        case "asked":
+            known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
+            state.packets[record["packet"]] = AskedQuestion(*known)
+        case "answered":
+            asked = state.packets.get(record["packet"])
+            if asked is not None and record["artifact"]:  # else it was paid for, and there is no answer
+                state.packets[asked.id] = replace(asked, answer=record["artifact"])
+            usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
+            state.spend(f"role:{record['role']}", _spending(usage))
+        case "judge":
+            state.judges.append(record)
+        case "selected":
+            state.step = {"selected": record}
+        case "built":
+            _add_candidate(state, record)
+        case "checked":
+            state.pass_gate("static", record)
+            if record["candidate"] in state.candidates:
+                state.update(record["candidate"], findings=tuple(record["findings"]))
+        case "screened":
+            state.pass_gate("screen", record)
+        case "measured":
+            found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
+            scores = {name: record[name] for name in ("scores", "parent_scores")}
+            state.update(record["candidate"], **scores, **found)
+        case "decided":
+            _decide(state, record)
+        case "held" | "allowed":
+            (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
+        case "verdict":
+            promoted = record["verdict"] == "PROMOTE"
+            state.pass_gate("promotion", {**record, "iteration": state.iteration, "passed": promoted})
+        case "unadopted":
+            state.adoption = {**state.adoption, "undone": record["operation"]}
+        case "continued":
+            state.stopped = ""
+            if "limit" in record:
+                state.settings = {**state.settings, "limit": record["limit"]}
+
+
+def _begin(state: RunState, record: LedgerRecord) -> None:
+    state.run, state.label, state.settings = record["run"], record["label"], record["settings"]
+    state.tasks = {task: (split, category) for task, split, category in record["tasks"]}
+    state.fingerprint = record.get("fingerprint", "")
+    state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
+    state.exploratory = record.get("exploratory", False)
+    base = state.base = state.best = record["base"]
+    state.candidates[base] = RunCandidate(base, "base", 0, decision=CandidateDecision.BASE, size=record["size"])
+
+
+def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
+    """Add a trial that ended: newly run, found in the cache, or failed for want of infrastructure."""
+    trial: Any = record["trial"]
+    purpose = str(record.get("batch", "")).partition("/")[0]
+    if trial.get("cached"):
+        state.spend(purpose, RunSpending(cached=1))
+        return
+    if "judging" in trial:
+        state.spend(JUDGE_PURPOSE, _spending(ModelUsage(**trial["judging"])))
+    outcome = TrialOutcome(trial["outcome"])
+    ended = {"trials": int(outcome.counts), "trouble": int(outcome is TrialOutcome.INFRA_ERROR), "wall": trial["wall"]}
+    state.spend(purpose, _spending(ModelUsage(**trial["usage"]), **ended))
+
+
+def _add_candidate(state: RunState, record: LedgerRecord) -> None:
+    digest = record["candidate"]
+    if digest and digest not in state.candidates:
+        made: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
+        made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
+        state.candidates[digest] = RunCandidate(digest, **made)
+
+
+def _decide(state: RunState, record: LedgerRecord) -> None:
+    decision, digest = CandidateDecision(record["decision"]), record["candidate"]
+    state.iterations.append(record)
+    state.frontier, state.step = tuple(record["frontier"]), {}
+    state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
+    if digest and state.candidates[digest].decision is None:  # a duplicate keeps what was decided first
+        bill = state.bill
+        state.update(digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost)
+        state.history.append(digest)
+
+
+def fold_records(records: Iterable[LedgerRecord]) -> RunState:
+    """Return the state after these records, in their order."""
+    state = RunState()
+    for record in records:
+        apply_record(state, record)
+    return state
+
+
+def read_records(folder: RunDirectory) -> list[LedgerRecord]:
+    """Return the records of both ledgers of a run, also while a process drives it. Raises LedgerDamaged."""
+    return [*read_ledger(folder.ledger), *read_ledger(folder.test_ledger)]
+
+
+@translate_damage
+def load_run_state(folder: RunDirectory) -> RunState:
+    """Return the state of a run, also while a process drives it. Raises LedgerDamaged."""
+    return fold_records(read_records(folder))
+
+
+def load_run(home: Path, run: str | None) -> tuple[RunDirectory, RunState]:
+    """Return a run, by default the newest, and its state. Raises NoSuchRun, LedgerDamaged."""
+    folder = find_run(home, run)
+    return folder, load_run_state(folder)
+
+
+def iter_run_states(home: Path) -> Iterator[tuple[RunDirectory, RunState]]:
+    """Yield every readable run with its state, the newest first."""
+    for folder in iter_runs(home):
+        with contextlib.suppress(LedgerDamaged, OSError):
+            yield folder, load_run_state(folder)
+
+
+class Journal:
+    """The ledger of a run together with the state after its records."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._state, self._seen = ledger, RunState(), 0
+
+    @property
+    def state(self) -> RunState:
+        """Return the state after all records so far."""
+        for record in self._ledger.records[self._seen :]:
+            apply_record(self._state, record)
+        self._seen = len(self._ledger.records)
+        return self._state
+
+    def note(self, type: str, **fields: Any) -> LedgerRecord:
+        """Append a record and return it."""
+        return self._ledger.append(type, fields)

@@ -1,21 +1,30 @@
 """A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidRef
 from evolvable_store.resource import Kind
 from evolvable_tools.evolve.candidates.programs import (
+    ALL_KINDS,
+    MAX_EDITS,
     EditOperation,
     InvalidEdit,
     Program,
-    is_frozen_part,
+    ProgramEdit,
     parse_part_ref,
 )
 from evolvable_tools.evolve.candidates.static_gate import LeakCorpus
-from evolvable_tools.evolve.proposers.proposer_model import enum_schema, list_schema, object_schema, text_properties
+from evolvable_tools.evolve.proposers.proposer_model import (
+    ModelQuestion,
+    enum_schema,
+    list_schema,
+    object_schema,
+    text_properties,
+)
+from evolvable_tools.file_edits import TextEdit
 
 
 class FailureCause(StrEnum):
@@ -67,7 +76,7 @@ class Diagnosis:
         return self.unique and self.tag is not RepairTag.HANDOFF
 
 
-def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
+def _parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> tuple[Diagnosis, ...]:
     """Return what was diagnosed, one for each trial at most. texts: what was shown of each task, in one text.
 
     Who quotes nothing that was shown has not found the one cause; neither has who names two for one trial. A repair
@@ -76,22 +85,19 @@ def parse_diagnoses(given: Sequence[Mapping[str, Any]], texts: Mapping[str, str]
     found: dict[str, Diagnosis] = {}
     for one in given:
         task, cause = str(one["task"]), FailureCause(one["cause"])
-        if task not in texts:
-            continue
-        shown = " ".join(texts[task].split())
-        quotes = tuple(quote for quote in map(_one_line, one.get("quotes", ())) if quote and quote in shown)
-        tag = RepairTag(one["repair"]) if one.get("repair") else REPAIRS[cause][0]
-        tag = tag if tag in REPAIRS[cause] else REPAIRS[cause][0]
-        twice = task in found and found[task].cause is not cause
-        first = found.get(task)
-        if first is not None and twice:
-            found[task] = Diagnosis(task, first.cause, False, first.tag, first.quotes)
-        elif first is None:
+        if task in found:
+            if found[task].cause is not cause:
+                found[task] = replace(found[task], unique=False)
+        elif task in texts:
+            shown = one_line(texts[task])
+            quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
+            tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
             found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes)
     return tuple(found.values())
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
+    """Return a text on one line, with single spaces."""
     return " ".join(str(text).split())
 
 
@@ -119,17 +125,7 @@ class EditIntent:
 
     def spoken(self) -> dict[str, str]:
         """Return what a builder is told of it: nothing of the evidence, and no reasons."""
-        said = {
-            "op": str(self.op),
-            "ref": self.ref,
-            "other": self.other,
-            "capability": self.capability,
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "problem": self.problem,
-            "modification": self.modification,
-        }
-        return {key: value for key, value in said.items() if value}
+        return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,6 @@ class EditPlan:
     diagnoses: tuple[Diagnosis, ...]
     summary: str
     why: str
-    related: tuple[int, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
@@ -182,25 +177,34 @@ PLAN_SCHEMA: dict[str, Any] = object_schema(
 """JSON schema of a proposer's answer."""
 
 
-def parse_intents(
-    given: Mapping[str, Any],
+def parse_plan(
+    answer: Mapping[str, Any],
     program: Program,
-    known: frozenset[str],
-    found: tuple[Diagnosis, ...],
-    kinds: frozenset[Kind],
-    max_edits: int,
-) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Return the intents that may be built, and of each other one why not.
+    asked: ModelQuestion,
+    *,
+    kinds: frozenset[Kind] = ALL_KINDS,
+    max_edits: int = MAX_EDITS,
+    corpus: LeakCorpus | None = None,
+) -> EditPlan:
+    """Return what a proposer wants, with what may not be built left out.
 
-    known: tasks that were shown. An intent answers at least one of them, and not only failures whose cause is unclear
-    or asks for another structure. Of one resource the first intent is taken; so are the first `max_edits`.
+    An intent answers at least one task that was shown, and not only failures whose cause is unclear or asks for another
+    structure. Of one resource the first intent is taken; so are the first `max_edits`. Left out is also what repeats
+    words of a task that the program does not say itself: what a builder is not told it cannot write down.
+
+    asked: the question that was answered. corpus: of the open tasks. A plan without intents is one when the answer had
+    none; InvalidPlan is raised when it had some and none may be built.
     """
-    taken: dict[str, EditIntent] = {}
-    dropped: list[str] = []
+    spoken: dict[str, str] = {}
+    for one in asked.data["evidence"]:  # a task that was run twice stands there twice
+        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        spoken[one["task"]] = "\n".join([spoken.get(one["task"], ""), *shown])
+    found = _parse_diagnoses(answer["diagnoses"], spoken)
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
-    for one in given["intents"]:
+    taken, dropped = dict[str, EditIntent](), list[str]()
+    for one in answer["intents"]:
         try:
-            intent = _parse_intent(one, program, known, unclear, kinds)
+            intent = _parse_intent(one, program, spoken.keys(), unclear, kinds)
         except (InvalidEdit, InvalidRef) as error:
             dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
             continue
@@ -210,43 +214,32 @@ def parse_intents(
             dropped.append(f"{intent.op} {intent.ref}: more than {max_edits} edits.")
         else:
             taken[intent.ref] = intent
-    return tuple(taken.values()), tuple(dropped)
-
-
-def drop_leaking_intents(
-    intents: tuple[EditIntent, ...], program: Program, corpus: LeakCorpus
-) -> tuple[tuple[EditIntent, ...], tuple[str, ...]]:
-    """Return the intents that repeat nothing of a task which the program does not say itself, and why not the others.
-
-    What a builder is not told it cannot write down.
-    """
-    before = "\n".join(data.decode("utf-8", "replace") for part in program.parts for data in part.files.values())
-    kept, dropped = [], []
-    for intent in intents:
-        leaks = corpus.leaks("\n".join(intent.spoken().values()), before)
-        if leaks:
-            dropped.append(f"{intent.op} {intent.ref}: {leaks[0]}.")
-        else:
-            kept.append(intent)
-    return tuple(kept), tuple(dropped)
+    if corpus is not None:
+        before = "\n".join(text for part in program.parts for text in part.texts.values())
+        for ref, intent in list(taken.items()):
+            if leaks := corpus.leaks("\n".join(intent.spoken().values()), before):
+                dropped.append(f"{intent.op} {ref}: {leaks[0]}.")
+                del taken[ref]
+    if answer["intents"] and not taken:
+        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
+    summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
+    return EditPlan(tuple(taken.values()), found, summary, why, tuple(dropped))
 
 
 def _parse_intent(
-    one: Mapping[str, Any], program: Program, known: frozenset[str], unclear: set[str], kinds: frozenset[Kind]
+    one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
-    op, ref = EditOperation(one["op"]), parse_part_ref(str(one["ref"]))
-    name, parts = f"{ref.kind}:{ref.name}", {part.ref: part for part in program.parts}
-    if ref.kind not in kinds or ref.kind is Kind.ENVIRONMENT:
-        raise InvalidEdit(f"A {ref.kind} may not be changed in this run.", "")
+    op, parts, other = EditOperation(one["op"]), program.by_ref, ""
+    kind, name = parse_part_ref(str(one["ref"]))
+    if kind not in kinds or kind is Kind.ENVIRONMENT:
+        raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     if (op is EditOperation.CREATE) is (name in parts):
         raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
-    if name in parts and is_frozen_part(parts[name]):
+    if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
-    other = ""
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
-        second = parse_part_ref(str(one.get("other", "")))
-        other = f"{second.kind}:{second.name}"
-        if second.kind not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
+        second, other = parse_part_ref(str(one.get("other", "")))
+        if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
     tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
     if not tasks:
@@ -254,7 +247,58 @@ def _parse_intent(
     if all(task in unclear for task in tasks):
         raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
     fields = ("capability", "inputs", "outputs", "problem", "modification")
-    said = {field: " ".join(str(one.get(field, "")).split())[:MAX_FIELD] for field in fields}
+    said = {field: one_line(one.get(field, ""))[:MAX_FIELD] for field in fields}
     if not any(said.values()):
         raise InvalidEdit("It does not say what to write.", "")
     return EditIntent(op, name, tasks, other, **said)
+
+
+_FILE_SCHEMA = object_schema(text_properties("path", "text"))
+_EDIT_SCHEMA = object_schema(
+    {
+        "op": enum_schema(EditOperation),
+        **text_properties("ref", "other", "summary"),
+        "changes": list_schema(object_schema(text_properties("path", "old", "new"))),
+        "files": list_schema(_FILE_SCHEMA),
+        "removed": list_schema({"type": "string"}),
+        "other_files": list_schema(_FILE_SCHEMA),
+    },
+    *("op", "ref"),
+)
+BUILDER_SCHEMA: dict[str, Any] = object_schema({"edits": list_schema(_EDIT_SCHEMA)})
+"""JSON schema of a builder's answer."""
+
+
+def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
+    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those that were asked for."""
+    edits = tuple(_parse_edit(one) for one in answer["edits"])
+    wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
+    for edit in edits:
+        other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
+        if (edit.op, edit.ref, other) not in wanted:
+            hint = "One edit for each intent, with its op and its ref."
+            raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
+    if not 1 <= len(edits) <= max_edits:
+        raise InvalidEdit(f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+    return edits
+
+
+def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
+    return ProgramEdit(
+        EditOperation(one["op"]),
+        str(one["ref"]),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
+        _parse_files(one.get("files", ())) or None,
+        tuple(one.get("removed", ())),
+        str(one.get("other", "")),
+        _parse_files(one.get("other_files", ())) or None,
+    )
+
+
+def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for one in given:
+        if one["path"] in files:
+            raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
+        files[one["path"]] = one["text"]
+    return files

@@ -4,12 +4,11 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -85,16 +84,10 @@ class ModelQuestion:
         whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
         return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
-    def packet(self, how_to_answer: str = "") -> dict[str, Any]:
-        """Return the question as JSON for a caller that thinks by itself, with how it hands its answer back."""
-        return {
-            "question_id": self.id,
-            "role": str(self.role),
-            "instructions": self.instructions,
-            "data": self.data,
-            "answer_schema": self.schema,
-            "how_to_answer": how_to_answer,
-        }
+    def packet(self) -> dict[str, Any]:
+        """Return the question as JSON for a caller that thinks by itself."""
+        shown = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
+        return {"question_id": self.id, "role": str(self.role), **shown, "how_to_answer": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +105,13 @@ class ProposerModel(Protocol):
     @property
     def name(self) -> str:
         """Who it is; another model has another name."""
-        ...
 
     @property
     def label(self) -> str:
         """What stands beside every figure that came of it."""
-        ...
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NeedsAnswer when somebody outside must give it first, NoAnswer when none came."""
-        ...
 
 
 class NeedsAnswer(EvolvableError):
@@ -143,7 +133,7 @@ class NoAnswer(ProviderError):
 
 def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
     """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
-    answer = to_json_value(value)
+    answer = _to_json_value(value)
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
@@ -151,18 +141,12 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
     return answer
 
 
-def to_json_value(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     """Return a value as JSON has it: mappings as dicts, tuples as lists. Raises WrongAnswer for any other."""
     try:
-        return json.loads(json.dumps(value, default=_json_default))
+        return json.loads(json.dumps(value, default=dict))
     except (TypeError, ValueError, RecursionError):
         raise WrongAnswer("The answer is no JSON.", "Answer with one JSON object.", {}) from None
-
-
-def _json_default(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError
 
 
 class HandOffModel:
@@ -239,56 +223,39 @@ class PromptedModel:
             close()
 
     def _asked(self, question: ModelQuestion) -> ModelAnswer:
-        meter = _UsageMeter(self._price)
+        usages: list[ModelUsage] = []
         try:
             try:
-                value = self._think(question, meter)
+                value = self._think(question, usages)
             except WrongAnswer as error:
-                value = self._think(question, meter, _AGAIN.format(error.text))
+                value = self._think(question, usages, _AGAIN.format(error.text))
         except ProviderError as error:
-            raise NoAnswer(str(error), error.hint, meter.usage) from None
-        return ModelAnswer(value, meter.usage, self.name)
+            raise NoAnswer(str(error), error.hint, reduce(add_usage, usages, ModelUsage())) from None
+        return ModelAnswer(value, reduce(add_usage, usages, ModelUsage()), self.name)
 
-    def _think(self, question: ModelQuestion, meter: "_UsageMeter", more: str = "") -> dict[str, Any]:
+    def _think(self, question: ModelQuestion, usages: list[ModelUsage], more: str = "") -> dict[str, Any]:
+        """Return the answer of one call, and append what it cost; a call of which nothing is told counts too."""
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
-        request = Request(instructions, text, question.schema, question.max_tokens, spent=meter.spent, paid=meter.paid)
-        with meter.call():
+        tokens, dollars = list[tuple[int, int]](), list[float]()
+
+        def spent(given: int, got: int) -> None:
+            tokens.append((given, got))
+
+        request = Request(instructions, text, question.schema, question.max_tokens, spent=spent, paid=dollars.append)
+        try:
             return self._model.think(request)
+        finally:
+            given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+            price, paid = self._price if tokens else None, sum(dollars) if dollars else None
+            usages.append(make_usage(given, got, max(1, len(tokens)), price, paid))
 
 
 def _retrieve_error(ended: "asyncio.Future[ModelAnswer]") -> None:
     """Retrieve an error that is no longer awaited, so that asyncio does not report it."""
     if not ended.cancelled():
         ended.exception()
-
-
-class _UsageMeter:
-    """Adds up what the calls for one question cost. A call of which nothing is told counts, at an unknown cost."""
-
-    def __init__(self, price: Price | None) -> None:
-        self.usage = ModelUsage()
-        self._price = price
-        self._tokens: list[tuple[int, int]] = []
-        self._told: float | None = None
-
-    def spent(self, given: int, got: int) -> None:
-        self._tokens.append((given, got))
-
-    def paid(self, dollars: float) -> None:
-        self._told = (self._told or 0.0) + dollars
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        self._tokens, self._told = [], None
-        try:
-            yield
-        finally:
-            given, got = (sum(numbers) for numbers in zip(*self._tokens, strict=True)) if self._tokens else (0, 0)
-            price = self._price if self._tokens else None
-            one = make_usage(given, got, max(1, len(self._tokens)), price, self._told)
-            self.usage = add_usage(self.usage, one)
 
 
 ANSWER_TIMEOUT = 600.0
@@ -323,16 +290,18 @@ class ModelSpec:
 
         Raises InvalidArgument, Refused.
         """
+        model = model_name(who)
         made = cls(
             who,
             folder.path.parents[1],
             host.key,
             host.address,
             tuple(sorted(host.environment.items())),
-            _model_price(settings.executor, model_name(who)),
+            # The executor's price holds for this model alone; which model a command asks nobody knows.
+            parse_price(settings.executor) if model and settings.executor.get("model", model) == model else None,
             bool(settings.executor.get("scripted")),
             host.redactor,
-            () if who.partition(":")[0] == "anthropic" else command_words(who, roles, host),
+            () if model else command_words(who, roles, host),
             host.proxy,
         )
         if not made.name:  # a command that cannot be read is found now
@@ -357,27 +326,19 @@ class ModelSpec:
 @lru_cache(maxsize=4)
 def _open_model(opening: ModelSpec) -> PromptedModel:
     """Return what was opened, once in a process: its connections are used again. Raises InvalidArgument."""
-    kind, _, model = opening.who.partition(":")
-    how: dict[str, Any] = {"redactor": opening.redactor, "price": opening.price, "scripted": opening.scripted}
-    if kind == "anthropic":
-        return PromptedModel(
-            AnthropicModel(opening.key, model or MODEL, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy), **how
-        )
-    return PromptedModel(
-        CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment)),
-        **how,
-    )
+    name, environment = model_name(opening.who), dict(opening.environment)
+    model: LanguageModel
+    if name:
+        model = AnthropicModel(opening.key, name, opening.address, ANSWER_TIMEOUT, proxy=opening.proxy)
+    else:
+        model = CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=environment)
+    return PromptedModel(model, redactor=opening.redactor, price=opening.price, scripted=opening.scripted)
 
 
 def model_name(who: str) -> str:
     """Return the model that a text names, '' for a command, whose model nobody knows."""
     kind, _, model = who.partition(":")
     return (model or MODEL) if kind == "anthropic" else ""
-
-
-def _model_price(spec: Mapping[str, Any], model: str) -> Price | None:
-    """Return the price that an executor's spec gives, where it is the price of this model ('': an unknown model)."""
-    return parse_price(spec) if model and spec.get("model", model) == model else None
 
 
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":

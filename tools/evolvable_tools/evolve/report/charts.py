@@ -52,14 +52,15 @@ def ticks(high: float, count: int = 5) -> list[float]:
 def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
     """Return a mark with a tooltip. shape: dot, ring, cross, square, star."""
     body: Node
-    if shape == "cross":
-        body = path(d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}", class_="stroke")
-    elif shape == "square":
-        body = rect(x=x - 5, y=y - 5, width=10, height=10)
-    elif shape == "star":
-        body = path(d=_star_path(x, y), class_="star")
-    else:
-        body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
+    match shape:
+        case "cross":
+            body = path(d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}", class_="stroke")
+        case "square":
+            body = rect(x=x - 5, y=y - 5, width=10, height=10)
+        case "star":
+            body = path(d=_STAR, transform=f"translate({x},{y})", class_="star")
+        case _:
+            body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
     return g(class_=f"mark {kind}")[title()[said], body]
 
 
@@ -77,24 +78,10 @@ def step_path(points: Sequence[tuple[float, float]]) -> str:
     return "".join(f"M{x},{y}" if not at else f"H{x}V{y}" for at, (x, y) in enumerate(points))
 
 
-def _star_path(x: float, y: float) -> str:
-    points = (
-        (0, -8),
-        (2.4, -2.8),
-        (8, -2.4),
-        (3.6, 1.2),
-        (5, 7),
-        (0, 3.8),
-        (-5, 7),
-        (-3.6, 1.2),
-        (-8, -2.4),
-        (-2.4, -2.8),
-    )
-    return "M" + "L".join(f"{round(x + dx, 1)},{round(y + dy, 1)}" for dx, dy in points) + "Z"
-
+_STAR = "M0,-8L2.4,-2.8L8,-2.4L3.6,1.2L5,7L0,3.8L-5,7L-3.6,1.2L-8,-2.4L-2.4,-2.8Z"
 
 CURVE_WIDTH, CURVE_HEIGHT = 860, 320
-_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 48, 140, 16, 44
+_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 48, CURVE_WIDTH - 128, 16, CURVE_HEIGHT - 44
 
 MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisive": "ring"}
 """How a decision is drawn; whatever was not kept is a cross."""
@@ -115,8 +102,8 @@ def draw_curve(facts: RunFacts, over: str) -> Node:
     """Return the picture over one axis. The score goes from 0 to 1, always."""
     where = curve_axes(facts)[over]
     furthest = max([where(one) for one in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
-    x = Scale(0, furthest, _CURVE_LEFT + 12, CURVE_WIDTH - _CURVE_RIGHT)
-    y = Scale(0, 1, CURVE_HEIGHT - _CURVE_BOTTOM, _CURVE_TOP)
+    x = Scale(0, furthest, _CURVE_LEFT + 12, _CURVE_RIGHT - 12)
+    y = Scale(0, 1, _CURVE_BOTTOM, _CURVE_TOP)
     return svg(viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}", role="img", aria_label=f"validation over {over}")[
         _draw_frame(x, y, furthest, over),
         _draw_noise(facts, y),
@@ -127,18 +114,15 @@ def draw_curve(facts: RunFacts, over: str) -> Node:
 
 
 def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
-    right, bottom = CURVE_WIDTH - _CURVE_RIGHT + 12, CURVE_HEIGHT - _CURVE_BOTTOM
     rows = [0.0, 0.25, 0.5, 0.75, 1.0]
     whole = over != "dollars"
+    columns = [value for value in ticks(furthest) if not whole or value == int(value)]
+    said = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
     return [
-        [line(x1=_CURVE_LEFT, x2=right, y1=y(value), y2=y(value), class_="grid") for value in rows],
+        [line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid") for value in rows],
         [label(_CURVE_LEFT - 6, y(value) + 4, f"{value:.2f}", "end", "tick") for value in rows],
-        [
-            label(x(value), bottom + 18, f"{value:,.0f}" if whole else f"${value:g}", class_="tick")
-            for value in ticks(furthest)
-            if not whole or value == int(value)
-        ],
-        label((_CURVE_LEFT + right) / 2, CURVE_HEIGHT - 6, over),
+        [label(x(at), _CURVE_BOTTOM + 18, text, class_="tick") for at, text in zip(columns, said, strict=True)],
+        label((_CURVE_LEFT + _CURVE_RIGHT) / 2, CURVE_HEIGHT - 6, over),
     ]
 
 
@@ -146,11 +130,9 @@ def _draw_noise(facts: RunFacts, y: Scale) -> Node:
     base = next((one.validation for one in facts.tried if one.decision == "base"), None)
     if base is None or facts.base_again is None:
         return None
-    high, low = max(base.mean, facts.base_again.mean), min(base.mean, facts.base_again.mean)
-    band = max(2.0, y(low) - y(high))
-    return rect(
-        x=_CURVE_LEFT, y=y(high), width=CURVE_WIDTH - _CURVE_RIGHT + 12 - _CURVE_LEFT, height=band, class_="noise"
-    )
+    low, high = sorted((base.mean, facts.base_again.mean))
+    height = max(2.0, y(low) - y(high))
+    return rect(x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise")
 
 
 def _best_points(
@@ -162,7 +144,7 @@ def _best_points(
             best = one.validation.mean
             points.append((x(where(one)), y(best)))
     if points:
-        points.append((CURVE_WIDTH - _CURVE_RIGHT + 12.0, points[-1][1]))
+        points.append((float(_CURVE_RIGHT), points[-1][1]))
     return points
 
 
@@ -179,24 +161,18 @@ def _draw_candidate(one: CandidateFacts, x: float, y: Scale) -> Node:
 
 
 def _draw_test(facts: RunFacts, y: Scale) -> Node:
-    right = CURVE_WIDTH - _CURVE_RIGHT + 12
-    rule = line(x1=right, x2=right, y1=_CURVE_TOP, y2=CURVE_HEIGHT - _CURVE_BOTTOM, class_="grid")
+    rule = line(x1=_CURVE_RIGHT, x2=_CURVE_RIGHT, y1=_CURVE_TOP, y2=_CURVE_BOTTOM, class_="grid")
     if not facts.test:
-        return [rule, label(right + 8, _CURVE_TOP + 12, "test sealed", "start")]
-    drawn: list[Node] = [rule, label(right + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
-    for at, (name, kind) in enumerate((("base", "base"), ("finalist", "admitted"), ("no_skill", "rejected"))):
+        return [rule, label(_CURVE_RIGHT + 8, _CURVE_TOP + 12, "test sealed", "start")]
+    drawn: list[Node] = [rule, label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
+    arms = (("base", "base", "base"), ("finalist", "admitted", "new"), ("no_skill", "rejected", "none"))
+    for at, (name, kind, shown) in enumerate(arms):
         its = facts.test.get(name)
         if its is not None:
-            x = right + 26 + 40 * at
-            drawn += [whiskers(x, y(its.low), y(its.high)), mark("star", x, y(its.mean), kind, _arm_tooltip(name, its))]
-            drawn.append(
-                label(x, CURVE_HEIGHT - _CURVE_BOTTOM + 18, {"no_skill": "none", "finalist": "new"}.get(name, name))
-            )
+            x, said = _CURVE_RIGHT + 26 + 40 * at, f"{name.replace('_', '-')} on the test: {format_mean(its)}"
+            drawn += [whiskers(x, y(its.low), y(its.high)), mark("star", x, y(its.mean), kind, said)]
+            drawn.append(label(x, _CURVE_BOTTOM + 18, shown))
     return drawn
-
-
-def _arm_tooltip(name: str, its: MeanInterval) -> str:
-    return f"{name.replace('_', '-')} on the test: {format_mean(its)}"
 
 
 def format_mean(its: MeanInterval) -> str:
@@ -212,47 +188,39 @@ def draw_lineage(facts: RunFacts) -> Node:
     """Return the tree from left to right, one column for each iteration; a node leads to its diff below."""
     places = _node_places(facts.tried)
     width = _LEFT * 2 + _STEP * max((one.iteration for one in facts.tried), default=0) + 60
-    height = _TOP * 2 + _ROW * max(row for _, row in places.values())
+    height = _TOP + max(y for _, y in places.values())
     return svg(viewBox=f"0 0 {width} {height}", style=f"max-width:{width}px", role="img", aria_label="lineage")[
         [_draw_edges(one, places) for one in facts.tried],
         [_draw_node(one, places) for one in facts.tried],
     ]
 
 
-def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[float, int]]:
-    """Return a column and a row for each: a first child stays in its parent's row, the next opens one."""
-    places: dict[str, tuple[float, int]] = {}
+def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
+    """Return where each stands: a first child in its parent's row, the next opens one."""
+    places: dict[str, tuple[int, int]] = {}
     taken: set[str] = set()
-    rows = 0
     for one in tried:
         parent = one.parents[0] if one.parents else ""
         if parent in places and parent not in taken:
-            row = places[parent][1]
+            y = places[parent][1]
             taken.add(parent)
         else:
-            row, rows = (0, rows) if not places else (rows + 1, rows + 1)
-        places[one.name] = (_LEFT + _STEP * one.iteration, row)
+            y = max((y + _ROW for _, y in places.values()), default=_TOP)
+        places[one.name] = (_LEFT + _STEP * one.iteration, y)
     return places
 
 
-def _node_position(one: str, places: dict[str, tuple[float, int]]) -> tuple[float, float]:
-    x, row = places[one]
-    return x, _TOP + _ROW * row
-
-
-def _draw_edges(one: CandidateFacts, places: dict[str, tuple[float, int]]) -> Node:
-    x, y = _node_position(one.name, places)
+def _draw_edges(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[one.name]
     drawn = []
-    for parent in one.parents:
-        if parent in places:
-            x0, y0 = _node_position(parent, places)
-            middle = (x0 + x) / 2
-            drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
+    for x0, y0 in (places[parent] for parent in one.parents if parent in places):
+        middle = (x0 + x) / 2
+        drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
     return drawn
 
 
-def _draw_node(one: CandidateFacts, places: dict[str, tuple[float, int]]) -> Node:
-    x, y = _node_position(one.name, places)
+def _draw_node(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[one.name]
     gained = "" if one.delta is None else f"{100 * one.delta:+.1f}"
     said = f"{one.name}: {one.decision}. {'; '.join(one.operations)[:_MAX_TOOLTIP] or one.summary[:_MAX_TOOLTIP]}"
     return link(href=f"#{one.name}")[
@@ -271,17 +239,13 @@ def gain_class(delta: float | None) -> str:
 
 _WIDTH, _BAR, _WATERFALL_LEFT, _RIGHT = 860, 26, 150, 130
 
-
-def bill_unit(facts: RunFacts) -> tuple[str, str]:
-    """Return by what the bill is drawn, and how it is written: dollars if any, else tokens, else trials."""
-    if facts.bill["cost"]:
-        return "cost", "${:,.4f}"
-    return ("tokens", "{:,.0f} tokens") if facts.bill["tokens"] else ("trials", "{:,.0f} trials")
+_UNITS = {"cost": "${:,.4f}", "tokens": "{:,.0f} tokens", "trials": "{:,.0f} trials"}
+"""By what the bill is drawn, the first of which there is any, and how it is written."""
 
 
 def draw_waterfall(facts: RunFacts) -> Node:
     """Return one bar for each purpose, where the one before ended, and the sum."""
-    by, written = bill_unit(facts)
+    by = next((unit for unit in _UNITS if facts.bill[unit]), "trials")
     whole = facts.bill[by] or 1
     rows = [(name.replace("role:", ""), spent[by]) for name, spent in facts.spent.items()]
     x = Scale(0, whole, _WATERFALL_LEFT, _WIDTH - _RIGHT)
@@ -294,7 +258,7 @@ def draw_waterfall(facts: RunFacts) -> Node:
         drawn += [
             label(_WATERFALL_LEFT - 8, top + 14, name, "end"),
             rect(x=x(start), y=top, width=width, height=_BAR - 9, class_="bar all" if name == "all" else "bar"),
-            label(x(start) + width + 6, top + 14, written.format(value), "start"),
+            label(x(start) + width + 6, top + 14, _UNITS[by].format(value), "start"),
         ]
         reached += value
     height = 12 + _BAR * (len(rows) + 1)

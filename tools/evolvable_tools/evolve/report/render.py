@@ -5,101 +5,17 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from htpy import (
-    Node,
-    a,
-    body,
-    code,
-    details,
-    div,
-    h1,
-    h2,
-    head,
-    html,
-    label,
-    meta,
-    p,
-    pre,
-    section,
-    span,
-    strong,
-    style,
-    summary,
-    table,
-    tbody,
-    td,
-    th,
-    thead,
-    title,
-    tr,
-)
-from htpy import (
-    input as switch,
-)
+import htpy as h
+from htpy import Node, code, details, p, section, span, summary, td, th, tr
 from markupsafe import Markup
 
-from evolvable_tools.evolve.ledger import run_directory
 from evolvable_tools.evolve.ledger.run_directory import RunDirectory, translate_damage
-from evolvable_tools.evolve.ledger.run_reducer import fold_records
-from evolvable_tools.evolve.report.charts import (
-    curve_axes,
-    draw_curve,
-    draw_lineage,
-    draw_waterfall,
-    format_mean,
-    gain_class,
-)
+from evolvable_tools.evolve.ledger.run_state import fold_records, read_records
+from evolvable_tools.evolve.report import charts
 from evolvable_tools.evolve.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2329; --soft: #5d6873; --paper: #ffffff; --line: #d9dee3;
-  --better: #1a7f4b; --worse: #b3372f; --equal: #7a8590; --accent: #2f5fb3; --fill: #f3f5f7; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --soft: #9aa5b0; --paper: #15191d; --line: #333b43;
-  --better: #4cc38a; --worse: #f0776c; --equal: #8b96a1; --accent: #82a8ee; --fill: #1e242a; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 60rem; color: var(--ink); background: var(--paper);
-  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .4rem; }
-code, pre { font: 13px/1.45 ui-monospace, monospace; }
-.said { color: var(--soft); margin: .2rem 0 .8rem; } .warning { color: var(--worse); }
-.label { font-size: .8rem; padding: .15rem .5rem; border: 1px solid var(--line);
-  border-radius: 1rem; color: var(--soft); }
-.verdict { font-size: 1.05rem; padding: .9rem 1.1rem; border-left: 4px solid var(--equal); background: var(--fill); }
-.verdict.promote { border-color: var(--better); } .verdict.harmful { border-color: var(--worse); }
-svg { width: 100%; height: auto; display: block; overflow: visible; }
-svg text { font: 12px system-ui, sans-serif; fill: var(--soft); } svg .in-node { fill: var(--paper); font-size: 11px; }
-svg .grid { stroke: var(--line); } svg .noise { fill: var(--equal); opacity: .22; }
-svg .best { fill: none; stroke: var(--accent); stroke-width: 1.5; } svg .whisker { fill: none; stroke: var(--equal); }
-svg .mark { fill: var(--accent); stroke: var(--paper); } svg .mark.base { fill: var(--ink); }
-svg .mark .stroke { fill: none; stroke: var(--worse); stroke-width: 2; }
-svg .mark .ring { fill: var(--paper); stroke: var(--equal); stroke-width: 2; }
-svg .mark.unmeasured .stroke { stroke: var(--equal); } svg .mark.admitted { fill: var(--better); }
-svg .mark.rejected .star { fill: var(--equal); }
-svg .edge { fill: none; stroke: var(--line); stroke-width: 2; } svg .node { fill: var(--equal); stroke: var(--paper); }
-svg .node.better { fill: var(--better); } svg .node.worse { fill: var(--worse); } svg .node.base { fill: var(--ink); }
-svg .bar { fill: var(--accent); } svg .bar.all { fill: var(--ink); }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; overflow-wrap: normal; padding: .35rem .6rem;
-  border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 500; } .numbers td { font-variant-numeric: tabular-nums; }
-.heat { background: color-mix(in srgb, var(--better) calc(var(--heat) * 45%), var(--paper)); text-align: center; }
-details { border-bottom: 1px solid var(--line); padding: .45rem 0; } td details { border: 0; padding: 0; }
-summary { cursor: pointer; } .output { margin: .3rem 0; color: var(--soft); font-size: .85rem; }
-.tag { font-size: .8rem; color: var(--soft); } .tag.better { color: var(--better); } .tag.worse { color: var(--worse); }
-.diff { overflow-x: auto; background: var(--fill); padding: .7rem; }
-.diff .added { color: var(--better); } .diff .taken { color: var(--worse); } .diff .place { color: var(--accent); }
-.switch input { position: absolute; opacity: 0; }
-.switch label { display: inline-block; margin: 0 .8rem .6rem 0; cursor: pointer;
-  color: var(--soft); }
-.switch input:checked + label { color: var(--ink); border-bottom: 2px solid var(--accent); }
-.switch input:focus-visible + label { outline: 2px solid var(--accent); }
-.over { display: none; } #over-iterations:checked ~ .over-iterations, #over-evaluations:checked ~ .over-evaluations,
-#over-dollars:checked ~ .over-dollars { display: block; }
-"""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MAX_TASKS = 12
@@ -109,31 +25,26 @@ def render_text(facts: RunFacts) -> str:
     """Return the report as lines for people."""
     lines = [f"Evolution {facts.run} [{facts.label}]", facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
-    lines += _curve_lines(facts)
-    lines += [_candidate_line(one) for one in facts.tried]
-    lines += [
-        "",
-        *_noise_lines(facts),
-        *_test_lines(facts),
-        *_change_lines(facts),
-        *_bill_lines(facts),
-        *_gate_lines(facts),
-    ]
+    measured = [one.validation.mean for one in facts.tried if one.validation is not None]
+    if measured:
+        bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
+        lines.append(f"Validation, from 0 to 1: {bars}")
+    lines += [*map(_candidate_line, facts.tried), "", *_noise_lines(facts)]
+    tested = (facts.test or {}).items()
+    lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in tested]
+    lines += [] if facts.test else ["The test is sealed."]
+    lines += _change_lines(facts)
+    bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
+    took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
+    lines.append(f"Took {took}.")
+    if refused:
+        lines += ["", "Refused by a gate:"]
+        lines += [f"  {one['candidate'] or '-'} {one['gate']}: {one['why']}" for one in refused]
     return "\n".join(lines)
 
 
-def sparkline(values: list[float]) -> str:
-    """Return values from 0 to 1 as a row of bars."""
-    return "".join(_BARS[min(7, int(value * 8))] for value in values)
-
-
-def _curve_lines(facts: RunFacts) -> list[str]:
-    measured = [one.validation.mean for one in facts.tried if one.validation is not None]
-    return [f"Validation, from 0 to 1: {sparkline(measured)}"] if measured else []
-
-
 def _candidate_line(one: CandidateFacts) -> str:
-    at = format_mean(one.validation) if one.validation else "not measured"
+    at = charts.format_mean(one.validation) if one.validation else "not measured"
     gained = "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} against {one.parents[0]}"
     what = f": {one.summary}" if one.summary else ""
     return f"  {one.name:<5} {one.decision:<12} {at}{gained}{what}"
@@ -142,18 +53,12 @@ def _candidate_line(one: CandidateFacts) -> str:
 def _noise_lines(facts: RunFacts) -> list[str]:
     found = []
     if facts.base_again is not None:
-        found.append(f"The base measured again: {format_mean(facts.base_again)}")
+        found.append(f"The base measured again: {charts.format_mean(facts.base_again)}")
     if facts.no_skill is not None:
-        found.append(f"Without anything: {format_mean(facts.no_skill)}")
+        found.append(f"Without anything: {charts.format_mean(facts.no_skill)}")
     if facts.mde is not None:
         found.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     return found
-
-
-def _test_lines(facts: RunFacts) -> list[str]:
-    if not facts.test:
-        return ["The test is sealed."]
-    return [f"Sealed test, {name.replace('_', '-')}: {format_mean(its)}" for name, its in facts.test.items()]
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
@@ -167,28 +72,12 @@ def _change_lines(facts: RunFacts) -> list[str]:
     return found
 
 
-def _bill_lines(facts: RunFacts) -> list[str]:
-    bill = facts.bill
-    return [
-        f"Took {bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}."
-    ]
-
-
 def format_price(bill: Mapping[str, Any]) -> str:
     """Return what was paid; what has no known price is never called free."""
     if not bill["unpriced"]:
         return f"${bill['cost']:.4f}"
     unknown = f"{bill['unpriced']:,} without a known price"
     return f"${bill['cost']:.4f} and {unknown}" if bill["cost"] else unknown
-
-
-def _gate_lines(facts: RunFacts) -> list[str]:
-    refused = [one for one in facts.gates if not one["passed"]]
-    return (
-        ["", "Refused by a gate:", *(f"  {g['candidate'] or '-'} {g['gate']}: {g['why']}" for g in refused)]
-        if refused
-        else []
-    )
 
 
 MAX_TASK_ROWS = 300
@@ -199,27 +88,23 @@ _UNFOLDED = 30  # tasks
 
 def render_page(facts: RunFacts) -> str:
     """Return the page."""
-    said = html(lang="en")[
-        head[
-            meta(charset="utf-8"),
-            meta(name="viewport", content="width=device-width, initial-scale=1"),
-            title[f"Evolution {facts.run}"],
-            style[Markup(STYLE)],
+    about_lineage = "An edge is a change, its number what it gained on validation, in points."
+    said = h.html(lang="en")[
+        h.head[
+            h.meta(charset="utf-8"),
+            h.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            h.title[f"Evolution {facts.run}"],
+            h.style[Markup(Path(__file__).with_name("style.css").read_text("utf-8"))],
         ],
-        body[
+        h.body[
             _header(facts),
             _learning(facts),
-            _section(
-                "lineage",
-                "Lineage",
-                "An edge is a change, its number what it gained on validation, in points.",
-                draw_lineage(facts),
-            ),
-            _candidates(facts),
+            _section("lineage", "Lineage", about_lineage, charts.draw_lineage(facts)),
+            _section("candidates", "Candidates", "", *map(_candidate_section, facts.tried)),
             _categories(facts),
             _tasks(facts),
             _resources(facts),
-            _section("bill", "What it took", "", draw_waterfall(facts), _bill_table(facts)),
+            _section("bill", "What it took", "", charts.draw_waterfall(facts), _bill_table(facts)),
             _gates_section(facts),
             _provenance(facts),
         ],
@@ -228,13 +113,13 @@ def render_page(facts: RunFacts) -> str:
 
 
 def _section(name: str, head: str, said: str, *what: Node) -> Node:
-    return section(id=name)[h2[head], p(class_="said")[said] if said else None, what]
+    return section(id=name)[h.h2[head], p(class_="said")[said] if said else None, what]
 
 
 def _header(facts: RunFacts) -> Node:
     sizes = ", ".join(f"{count} {split}" for split, count in facts.tasks.items())
     return [
-        h1["Evolution ", code[facts.run], " ", span(class_="label")[facts.label]],
+        h.h1["Evolution ", code[facts.run], " ", span(class_="label")[facts.label]],
         p(class_=f"verdict {(facts.ruling or 'open').lower().replace(' ', '-')}")[facts.headline],
         p(class_="said")[
             f"Tasks: {sizes}. Every figure here is {facts.label}. Validation chose among candidates and overstates;"
@@ -254,9 +139,9 @@ def _adopted(facts: RunFacts) -> Node:
 
 
 def _learning(facts: RunFacts) -> Node:
-    names = list(curve_axes(facts))
+    names = list(charts.curve_axes(facts))
     switches = [
-        [switch(type="radio", name="over", id=f"over-{name}", checked=at == 0), label(for_=f"over-{name}")[name]]
+        [h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0), h.label(for_=f"over-{name}")[name]]
         for at, name in enumerate(names)
     ]
     base = next((one.validation for one in facts.tried if one.decision == "base"), None)
@@ -264,37 +149,28 @@ def _learning(facts: RunFacts) -> Node:
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
     keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
-    pictures = [div(class_=f"over over-{name}")[draw_curve(facts, name)] for name in names]
-    return section(id="curve")[
-        h2["Learning curve"], p(class_="said")[keys + noise], div(class_="switch")[switches, pictures]
-    ]
+    pictures = [h.div(class_=f"over over-{name}")[charts.draw_curve(facts, name)] for name in names]
+    return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
 
 
 def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "") -> Node:
-    return div(class_="wide")[
-        table(class_=class_)[
-            thead[tr[(th[one] for one in heads)]], tbody[(tr[(td[cell] for cell in row)] for row in rows)]
-        ]
-    ]
-
-
-def _candidates(facts: RunFacts) -> Node:
-    return section(id="candidates")[h2["Candidates"], [_candidate_section(one) for one in facts.tried]]
+    head, body = tr[(th[one] for one in heads)], (tr[(td[cell] for cell in row)] for row in rows)
+    return h.div(class_="wide")[h.table(class_=class_)[h.thead[head], h.tbody[body]]]
 
 
 def _candidate_section(one: CandidateFacts) -> Node:
     gained = "" if one.delta is None else f" {100 * one.delta:+.1f} points against {', '.join(one.parents)}"
-    at = format_mean(one.validation) if one.validation else "not measured"
+    at = charts.format_mean(one.validation) if one.validation else "not measured"
+    tag, changes = span(class_=f"tag {charts.gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
+    fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
     return details(id=one.name)[
-        summary[strong[one.name], " ", span(class_=f"tag {gain_class(one.delta)}")[one.decision], f" {at}{gained}"],
+        summary[h.strong[one.name], " ", tag, f" {at}{gained}"],
         p[one.summary] if one.summary else None,
         [p[code[operation]] for operation in one.operations],
         p(class_="said")[one.reason] if one.reason else None,
         [p(class_="warning")[finding] for finding in one.findings],
-        p[f"Fixed: {', '.join(one.fixed) or 'none'}. Broken: {', '.join(one.broken) or 'none'}."]
-        if one.parents
-        else None,
-        pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
+        p[f"Fixed: {fixed}. Broken: {broken}."] if one.parents else None,
+        h.pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
     ]
 
 
@@ -305,30 +181,27 @@ def _diff_lines(text: str) -> Node:
 
 def _categories(facts: RunFacts) -> Node:
     names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+
+    def cell(mean: float | None) -> Node:
+        return td["-"] if mean is None else td(class_="heat", style=f"--heat:{mean:.2f}")[f"{mean:.2f}"]
+
+    # Lists: htpy reads a generator when the page is made, after the loop: all rows would be the last.
     rows = [
-        tr[
-            th[f"{row.category or '(none)'} (n = {row.n})"],
-            # A list: htpy reads a generator when the page is made, after the loop: all rows would be the last.
-            [
-                td(class_="heat", style=f"--heat:{row.means[name]:.2f}")[f"{row.means[name]:.2f}"]
-                if name in row.means
-                else td["-"]
-                for name in names
-            ],
-        ]
+        tr[th[f"{row.category or '(none)'} (n = {row.n})"], [cell(row.means.get(name)) for name in names]]
         for row in facts.heat
     ]
-    heads = tr[th["category"], (th[a(href=f"#{name}")[name]] for name in names)]
-    grid = div(class_="wide")[table(class_="grid")[thead[heads], tbody[rows]]]
+    heads = tr[th["category"], (th[h.a(href=f"#{name}")[name]] for name in names)]
+    grid = h.div(class_="wide")[h.table(class_="grid")[h.thead[heads], h.tbody[rows]]]
     return _section("categories", "Categories", "Mean validation score of each candidate.", grid)
 
 
 def _tasks(facts: RunFacts) -> Node:
     counted = [_count_changes(facts, split) for split in ("test", "val")]
     said = " ".join(filter(None, (f"The base against {facts.best}.", *counted)))
-    shown = list(islice((flip for flip in facts.flips if flip.change != "same"), MAX_TASK_ROWS))
+    shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
-        [_task_cell(flip), flip.split, flip.category, _score_cell(flip), _change_tag(flip)] for flip in shown
+        [_task_cell(flip), flip.split, flip.category, f"{flip.before:.2f} to {flip.after:.2f}", _change_tag(flip)]
+        for flip in shown
     ]
     note = " Unstable: the base does not agree with itself. A task that came out worse is no veto."
     grid = _table(("task", "split", "category", "score", ""), rows)
@@ -348,33 +221,19 @@ def _task_cell(flip: TaskChange) -> Node:
     return details[summary[code[flip.task]], [p(class_="output")[output] for output in flip.outputs]]
 
 
-def _score_cell(flip: TaskChange) -> str:
-    return f"{flip.before:.2f} to {flip.after:.2f}"
-
-
 def _change_tag(flip: TaskChange) -> Node:
-    return span(class_=f"tag {'better' if flip.change == 'fixed' else 'worse' if flip.change == 'broken' else 'none'}")[
-        flip.change
-    ]
+    kind = {"fixed": "better", "broken": "worse"}.get(flip.change, "none")
+    return span(class_=f"tag {kind}")[flip.change]
 
 
 def _resources(facts: RunFacts) -> Node:
-    def share(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}"
+    def shown(value: float | None, form: str = ".2f") -> str:
+        return "-" if value is None else f"{value:{form}}"
 
-    rows: list[list[Node]] = [
-        [
-            code[one.ref],
-            one.candidate,
-            f"{one.bytes:,}",
-            str(one.trials),
-            f"{one.read:.0%}",
-            share(one.score_read),
-            share(one.score_unread),
-            "-" if one.tokens_read is None else f"{one.tokens_read:,.0f}",
-        ]
-        for one in facts.resources
-    ]
+    rows: list[list[Node]] = []
+    for one in facts.resources:
+        about = (code[one.ref], one.candidate, f"{one.bytes:,}", str(one.trials), f"{one.read:.0%}")
+        rows.append([*about, shown(one.score_read), shown(one.score_unread), shown(one.tokens_read, ",.0f")])
     heads = ("resource", "candidate", "bytes", "trials", "read in", "score read", "not read", "tokens a trial")
     said = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
     return _section("resources", "Resources", said, _table(heads, rows, "numbers"))
@@ -395,9 +254,8 @@ def _gates_section(facts: RunFacts) -> Node:
         [str(one["iteration"]), one["candidate"] or "-", one["gate"], "passed" if one["passed"] else "no", one["why"]]
         for one in facts.gates
     ]
-    return _section(
-        "gates", "Gates", "Every decision and why.", _table(("iteration", "candidate", "gate", "", "why"), rows)
-    )
+    grid = _table(("iteration", "candidate", "gate", "", "why"), rows)
+    return _section("gates", "Gates", "Every decision and why.", grid)
 
 
 def _provenance(facts: RunFacts) -> Node:
@@ -426,7 +284,7 @@ def write_report(folder: RunDirectory, out: Path | None = None) -> WrittenReport
 
     Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
-    records = [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
+    records = read_records(folder)
     known = collect_facts(folder, fold_records(records), records)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)

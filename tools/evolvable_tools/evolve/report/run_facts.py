@@ -1,32 +1,23 @@
 """The facts of a run that a report shows, as plain values: judges, provenance, resources, candidates, verdict."""
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib.metadata import version
 from typing import Any
 
 from evolvable_tools.evolve.candidates.programs import Program
-from evolvable_tools.evolve.ledger.run_directory import RunDirectory
-from evolvable_tools.evolve.ledger.run_state import GateEntry, RunCandidate, RunSpending, RunState, StateRecord
+from evolvable_tools.evolve.ledger.run_directory import LedgerRecord, RunDirectory
+from evolvable_tools.evolve.ledger.run_state import RunCandidate, RunState, mean
 from evolvable_tools.evolve.run_config import RunSettings
 from evolvable_tools.evolve.statistics.paired_tests import paired_interval
 from evolvable_tools.evolve.task import Split, TrialOutcome
 from evolvable_tools.metrics import wilson_interval
 
 
-def describe_judges(state: RunState) -> list[str]:
-    """Return a sentence for each rubric: who judged by it, and how it did in calibration."""
-    return [_describe_calibration(one) for one in state.judges]
-
-
-def judge_warnings(state: RunState) -> list[str]:
-    """Return what is to be said of a judge besides, each once."""
-    return list(dict.fromkeys(one["warning"] for one in state.judges if one["warning"]))
-
-
-def _describe_calibration(record: StateRecord) -> str:
+def _describe_calibration(record: LedgerRecord) -> str:
+    """Return by whom a rubric was judged, and how right they were in calibration."""
     known = record["calibration"]
     return (
         f"{record['by']} ({record['label']}): right on {known['good_right']} of {known['good']} good and"
@@ -34,21 +25,11 @@ def _describe_calibration(record: StateRecord) -> str:
     )
 
 
-_OPTIONS = {
-    "brain": "--brain",
-    "mode": "--mode",
-    "optimizer": "--optimizer",
-    "iterations": "--iterations",
-    "judge": "--judge",
-    "parent": "--parent",
-    "admit": "--admit",
-    "frontier": "--frontier",
-    "repeats": "--repeats",
-    "test_repeats": "--test-repeats",
-    "fail_below": "--pass-at",
-    "concurrency": "--concurrency",
-}
-_LIMITS = {"cost": "--max-cost", "tokens": "--max-tokens", "calls": "--max-calls"}
+_OPTIONS = (
+    *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
+    *("repeats", "test_repeats", "fail_below", "concurrency"),
+)
+"""Settings that an option of their name gives, but for `fail_below`."""
 
 
 def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
@@ -61,7 +42,7 @@ def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
         "test_digest": said.get("test_digest", ""),
         "executor": state.fingerprint,
         "brain": said.get("brain", ""),
-        **({"judge": "; ".join(describe_judges(state))} if state.judges else {}),
+        **({"judge": "; ".join(map(_describe_calibration, state.judges))} if state.judges else {}),
         "seed": said.get("seed"),
         "base_digest": state.base,
         "finalist_digest": finalist,
@@ -79,13 +60,13 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     for pin in settings.get("program", ()):
         words += ["--program", str(pin["ref"])]
     words += ["--executor", _executor_option(settings["executor"]), "--seed", str(settings["seed"])]
-    for name, option in _OPTIONS.items():
+    for name in _OPTIONS:
         if settings.get(name, usual.get(name)) != usual.get(name):
-            words += [option, str(settings[name])]
+            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", str(settings[name])]
     limits = settings.get("limit", {})
-    for name, option in _LIMITS.items():
+    for name in ("cost", "tokens", "calls"):
         if limits.get(name) is not None:
-            words += [option, f"{limits[name]:g}"]
+            words += [f"--max-{name}", f"{limits[name]:g}"]
     return shlex.join(words)
 
 
@@ -115,41 +96,28 @@ class ResourceUse:
 
 
 def collect_resource_use(
-    records: Iterable[StateRecord], programs: Mapping[str, Program], names: Mapping[str, str]
+    records: Iterable[LedgerRecord], programs: Mapping[str, Program], names: Mapping[str, str]
 ) -> list[ResourceUse]:
     """Return every resource of every candidate that was run, in the order of the candidates."""
-    trials: dict[str, list[StateRecord]] = defaultdict(list)
+    trials: dict[str, list[LedgerRecord]] = defaultdict(list)
     for record in records:
         if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
             trials[record["trial"]["program"]].append(record["trial"])
-    found = []
-    for digest, program in programs.items():
-        for part in program.parts:
-            its = trials[digest]
-            if its:
-                size = sum(len(data) for data in part.files.values())
-                found.append(_resource_use(part.ref, names.get(digest, digest[:12]), size, its))
-    return found
+    return [
+        _resource_use(part.ref, names.get(digest, digest[:12]), part.size, trials[digest])
+        for digest, program in programs.items()
+        for part in program.parts
+        if trials[digest]
+    ]
 
 
-def _resource_use(ref: str, candidate: str, size: int, trials: list[StateRecord]) -> ResourceUse:
+def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord]) -> ResourceUse:
     read = [trial for trial in trials if ref in trial["read"]]
     unread = [trial for trial in trials if ref not in trial["read"]]
     tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
-    return ResourceUse(
-        ref,
-        candidate,
-        size,
-        len(trials),
-        len(read) / len(trials),
-        _mean([trial["score"] for trial in read if trial["score"] is not None]),
-        _mean([trial["score"] for trial in unread if trial["score"] is not None]),
-        _mean([float(number) for number in tokens]) if any(tokens) else None,
-    )
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    with_it, without = (mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread))
+    told = mean(tokens) if any(tokens) else None
+    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
 
 
 MAX_OUTPUT_SHOWN = 400
@@ -173,17 +141,17 @@ class CandidateFacts:
     name: str
     digest: str
     iteration: int
-    parents: list[str]
-    operations: list[str]
+    parents: tuple[str, ...]
+    operations: tuple[str, ...]
     summary: str
-    changed: list[str]
+    changed: tuple[str, ...]
     decision: str
     reason: str
     validation: MeanInterval | None
     delta: float | None
-    fixed: list[str]
-    broken: list[str]
-    findings: list[str]
+    fixed: tuple[str, ...]
+    broken: tuple[str, ...]
+    findings: tuple[str, ...]
     size: int
     evaluations: int
     cost: float
@@ -250,11 +218,16 @@ class RunFacts:
     notes: list[str] = field(default_factory=list)
 
 
-def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[StateRecord]) -> RunFacts:
+def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord]) -> RunFacts:
     """Return what there is to say of a run, at any time of it. records: of both of its ledgers."""
     names = {digest: one.name for digest, one in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
+    sizes = dict(Counter(split for split, _ in state.tasks.values()))
+    if sealed := len(state.verdict.get("base", {})):
+        sizes[str(Split.TEST)] = sealed
+    arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
+    of_judges = [one["warning"] for one in state.judges if one["warning"]]
     return RunFacts(
         run=state.run,
         label=state.label,
@@ -263,21 +236,21 @@ def collect_facts(folder: RunDirectory, state: RunState, records: Sequence[State
         ruling=str(state.verdict.get("verdict", "")),
         best=names.get(finalist, ""),
         exploratory=state.exploratory,
-        warnings=[*state.preflight.get("warnings", ()), *judge_warnings(state)],
-        tasks=_split_sizes(state),
+        warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
+        tasks=sizes,
         tried=[_candidate_facts(folder, one, names, diffs.get(one.digest)) for one in state.candidates.values()],
         frontier=[names[digest] for digest in state.frontier],
         base_again=mean_interval(state.calibration.get("again")),
         no_skill=mean_interval(state.calibration.get("no_skill")),
         mde=state.calibration.get("mde"),
-        test=_test_arms(state.verdict),
+        test={name: its for name, its in arms.items() if its is not None} or None,
         verdict={key: value for key, value in state.verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records),
         resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
-        spent={purpose: _spending(spent) for purpose, spent in sorted(state.spent.items())},
-        bill=_spending(state.bill),
-        gates=[_gate(one, names) for one in state.gates],
+        spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
+        bill=state.bill.to_json(),
+        gates=[asdict(one) | {"candidate": names.get(one.candidate, "")} for one in state.gates],
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
     )
@@ -318,43 +291,17 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
     return MeanInterval(sum(values) / len(values), low, high, len(values))
 
 
-def _split_sizes(state: RunState) -> dict[str, int]:
-    sizes: dict[str, int] = defaultdict(int)
-    for split, _ in state.tasks.values():
-        sizes[split] += 1
-    sealed = len(state.verdict.get("base", {}))
-    return dict(sizes) | ({str(Split.TEST): sealed} if sealed else {})
-
-
 def _candidate_facts(
     folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None
 ) -> CandidateFacts:
-    return CandidateFacts(
-        name=one.name,
-        digest=one.digest,
-        iteration=one.iteration,
-        parents=[names.get(parent, parent[:12]) for parent in one.parents],
-        operations=list(one.operations),
-        summary=one.summary,
-        changed=list(one.changed),
-        decision=str(one.decision or "under way"),
-        reason=one.reason,
-        validation=mean_interval(one.scores),
-        delta=one.delta,
-        fixed=list(one.fixed),
-        broken=list(one.broken),
-        findings=list(one.findings),
-        size=one.size,
-        evaluations=one.evaluations,
-        cost=one.cost,
-        diff=folder.kept(diff).decode("utf-8", "replace") if diff else "",
-    )
-
-
-def _test_arms(verdict: StateRecord) -> dict[str, MeanInterval] | None:
-    arms = {name: mean_interval(verdict.get(name)) for name in ("base", "finalist", "no_skill")}
-    found = {name: one for name, one in arms.items() if one is not None}
-    return found or None
+    copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
+    shown = {
+        "parents": tuple(names.get(parent, parent[:12]) for parent in one.parents),
+        "decision": str(one.decision or "under way"),
+        "validation": mean_interval(one.scores),
+        "diff": folder.kept(diff).decode("utf-8", "replace") if diff else "",
+    }
+    return CandidateFacts(**copied | shown)
 
 
 def _category_scores(state: RunState) -> list[CategoryScores]:
@@ -362,29 +309,24 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
     for task, (split, category) in state.tasks.items():
         if split == Split.VAL:
             by_category[category].append(task)
-    rows = []
+    rows, candidates = [], state.candidates.values()
     for category, tasks in sorted(by_category.items()):
-        means = {}
-        for one in state.candidates.values():
-            scores = [one.scores[task] for task in tasks if task in one.scores]
-            if scores:
-                means[one.name] = sum(scores) / len(scores)
+        scores = {one.name: [one.scores[task] for task in tasks if task in one.scores] for one in candidates}
+        means = {name: sum(its) / len(its) for name, its in scores.items() if its}
         rows.append(CategoryScores(category, len(tasks), means))
     return rows
 
 
-def _task_changes(state: RunState, finalist: str, records: Iterable[StateRecord]) -> list[TaskChange]:
+def _task_changes(state: RunState, finalist: str, records: Iterable[LedgerRecord]) -> list[TaskChange]:
     """Return the tasks of validation, and of the test once it was looked at; those that changed first."""
     base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
     again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist))
     if base is not None and best is not None:
         for task in base.scores.keys() & best.scores.keys():
             before, after = base.scores[task], best.scores[task]
-            shaky = task in again and again[task] != before
+            change = _change_kind(before, after, task in again and again[task] != before)
             split, category = state.tasks.get(task, (str(Split.VAL), ""))
-            found.append(
-                TaskChange(task, category, split, before, after, _change_kind(before, after, shaky), outputs[task])
-            )
+            found.append(TaskChange(task, category, split, before, after, change, outputs[task]))
     tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
     for task in tested.keys() & reached.keys():
         change = _change_kind(tested[task], reached[task], False)
@@ -399,7 +341,7 @@ def _change_kind(before: float, after: float, shaky: bool) -> str:
     return "unstable" if shaky else "fixed" if after > before else "broken"
 
 
-def _last_outputs(records: Iterable[StateRecord], arms: tuple[str, str]) -> dict[str, list[str]]:
+def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str]) -> dict[str, list[str]]:
     """Return by task what the base and the best gave last in validation."""
     last: dict[str, dict[str, str]] = defaultdict(dict)
     for record in records:
@@ -410,17 +352,3 @@ def _last_outputs(records: Iterable[StateRecord], arms: tuple[str, str]) -> dict
                 said = " ".join(str(trial["output"]).split())[:MAX_OUTPUT_SHOWN]
                 last[trial["task"]][who] = f"{who}, {trial['outcome']}: {said or '(no output)'}"
     return defaultdict(list, {task: [its[who] for who in ("base", "best") if who in its] for task, its in last.items()})
-
-
-def _spending(spent: RunSpending) -> dict[str, Any]:
-    return {name: getattr(spent, name) for name in RunSpending.__slots__} | {"tokens": spent.tokens}
-
-
-def _gate(entry: GateEntry, names: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "iteration": entry.iteration,
-        "candidate": names.get(entry.candidate, ""),
-        "gate": entry.gate,
-        "passed": entry.passed,
-        "why": entry.why,
-    }

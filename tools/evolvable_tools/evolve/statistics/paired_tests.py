@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, comb, exp, lgamma, log, pi, sqrt
+from math import comb, exp, lgamma, log, pi, sqrt
 from statistics import NormalDist, fmean
 from typing import TypeVar
 
@@ -59,11 +59,6 @@ def mcnemar_one_sided(gained: int, lost: int) -> float:
         tail += ways
         ways = ways * (pairs - count) // (count + 1)
     return tail / (1 << pairs)
-
-
-def mcnemar_two_sided(gained: int, lost: int) -> float:
-    """Return twice the smaller tail, at most 1."""
-    return min(1.0, 2 * min(mcnemar_one_sided(gained, lost), mcnemar_one_sided(lost, gained)))
 
 
 _EXACT_SIGNS = 20
@@ -143,11 +138,11 @@ _BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400
 _Drawn = TypeVar("_Drawn")
 
 
-def paired_interval(differences: Sequence[float], seed: int = 0, *, resamples: int = RESAMPLES) -> tuple[float, float]:
+def paired_interval(differences: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return both ends of the 95 % percentile interval for the mean of paired `differences`, one for each task.
 
-    One task gives an interval without width, none gives (-1, 1): everything is possible. `seed` and `resamples` matter
-    only where resamples are drawn.
+    One task gives an interval without width, none gives (-1, 1): everything is possible. `seed` matters only where
+    resamples are drawn.
     """
     if not differences:
         return -1.0, 1.0
@@ -158,12 +153,10 @@ def paired_interval(differences: Sequence[float], seed: int = 0, *, resamples: i
         if counted is not None:
             low, high = (float(step * total / len(whole)) for total in counted)
             return low, high
-    return _drawn_interval(list(differences), fmean, seed, resamples)
+    return _drawn_interval(list(differences), fmean, seed)
 
 
-def ratio_interval(
-    pairs: Sequence[tuple[float, float]], seed: int = 0, *, resamples: int = RESAMPLES
-) -> tuple[float, float] | None:
+def ratio_interval(pairs: Sequence[tuple[float, float]], seed: int = 0) -> tuple[float, float] | None:
     """Return both ends for the ratio of the sums, second to first, over paired values; None without a first sum."""
     if not pairs or sum(first for first, _ in pairs) <= 0:
         return None
@@ -172,7 +165,7 @@ def ratio_interval(
         below = sum(first for first, _ in drawn)
         return sum(second for _, second in drawn) / below if below > 0 else float("inf")
 
-    return _drawn_interval(list(pairs), ratio, seed, resamples)
+    return _drawn_interval(list(pairs), ratio, seed)
 
 
 def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
@@ -206,11 +199,9 @@ def _tail_ends(counts: Iterator[int], every: int) -> tuple[int, int]:
     raise AssertionError("all resamples are more than most of them")
 
 
-def _drawn_interval(
-    values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float], seed: int, resamples: int
-) -> tuple[float, float]:
+def _drawn_interval(values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float], seed: int) -> tuple[float, float]:
     chance = random.Random(seed)
-    resamples = min(resamples, max(_MIN_RESAMPLES, _BOOTSTRAP_DRAWS // len(values)))
+    resamples = min(RESAMPLES, max(_MIN_RESAMPLES, _BOOTSTRAP_DRAWS // len(values)))
     drawn = sorted(of(chance.choices(values, k=len(values))) for _ in range(resamples))
     tail = (1 - LEVEL) / 2
     last = len(drawn) - 1
@@ -247,13 +238,6 @@ def detectable_gain(
         else:
             high = middle
     return round(high, 3)
-
-
-def needed_tasks(gain: float, *, look: int = 1, power: float = POWER, noise: float = NOISE) -> int:
-    """Return about how many test tasks a true `gain` needs to be found with chance `power` (normal approximation)."""
-    away = NormalDist().inv_cdf(1 - alpha_for_look(look)) * sqrt(noise + gain)
-    back = NormalDist().inv_cdf(power) * sqrt(max(0.0, noise + gain - gain * gain))
-    return ceil(((away + back) / gain) ** 2)
 
 
 def _power(n: int, gain: float, noise: float, alpha: float) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from statistics import fmean
 
 from evolvable_store.errors import InvalidArgument
@@ -41,11 +42,6 @@ class PairedScores:
         return len(self.tasks) / every if every else 0.0
 
     @property
-    def decisive(self) -> bool:
-        """Whether enough of the tasks were measured to say anything."""
-        return self.coverage >= MIN_COVERAGE
-
-    @property
     def binary(self) -> bool:
         """Whether every task passed or failed outright, so that gains and losses can be counted."""
         return all(score in (0.0, 1.0) for score in (*self.before, *self.after))
@@ -53,12 +49,12 @@ class PairedScores:
     @property
     def fixed(self) -> tuple[str, ...]:
         """The tasks that came out better."""
-        return tuple(task for task, change in zip(self.tasks, self.differences, strict=True) if change > 0)
+        return tuple(compress(self.tasks, (change > 0 for change in self.differences)))
 
     @property
     def broken(self) -> tuple[str, ...]:
         """The tasks that came out worse."""
-        return tuple(task for task, change in zip(self.tasks, self.differences, strict=True) if change < 0)
+        return tuple(compress(self.tasks, (change < 0 for change in self.differences)))
 
 
 def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = None) -> PairedScores:
@@ -68,13 +64,9 @@ def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = N
     0 to 1.
     """
     every = sorted(set(tasks) if tasks is not None else {*before, *after})
-    both = [task for task in every if before.get(task) and after.get(task)]
-    return PairedScores(
-        tasks=tuple(both),
-        before=tuple(_mean_repeats(task, before[task]) for task in both),
-        after=tuple(_mean_repeats(task, after[task]) for task in both),
-        missing=tuple(task for task in every if not (before.get(task) and after.get(task))),
-    )
+    both = tuple(task for task in every if before.get(task) and after.get(task))
+    first, second = (tuple(_mean_repeats(task, scores[task]) for task in both) for scores in (before, after))
+    return PairedScores(both, first, second, missing=tuple(sorted(set(every) - set(both))))
 
 
 def _mean_repeats(task: str, scores: Sequence[float]) -> float:
@@ -90,13 +82,12 @@ MAX_COST_RISE = 0.25
 class TokenCosts:
     """Tokens for each task (mean over repeats) under both programs, and how much more is borne.
 
-    `limit` is a share: .25 bears a quarter more. `worth_it` says that the person bears whatever it costs.
+    `limit` is a share: .25 bears a quarter more.
     """
 
     base: Mapping[str, float]
     finalist: Mapping[str, float]
     limit: float = MAX_COST_RISE
-    worth_it: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +106,19 @@ class CostChange:
     per_extra_solved: float | None
 
 
-def compare_costs(costs: TokenCosts, gain: float, tasks: int, seed: int, resamples: int) -> CostChange | None:
+def compare_costs(costs: TokenCosts, gain: float, tasks: int, seed: int) -> CostChange | None:
     """Return the change of cost; None where it is unknown: for under 60 % of the `tasks`, or for no tokens.
 
     `gain` is the mean gain of a task. The change is `within` when the upper end of the ratio is at most 1 + limit.
     """
     both = sorted(set(costs.base) & set(costs.finalist))
     pairs = [(costs.base[task], costs.finalist[task]) for task in both]
-    interval = paired_tests.ratio_interval(pairs, seed, resamples=resamples)
+    interval = paired_tests.ratio_interval(pairs, seed)
     if interval is None or len(both) < MIN_COVERAGE * tasks:
         return None
-    before = sum(first for first, _ in pairs) / len(pairs)
-    after = sum(second for _, second in pairs) / len(pairs)
-    return CostChange(
-        n=len(both),
-        before=before,
-        after=after,
-        ratio=after / before,
-        interval=interval,
-        within=costs.worth_it or interval[1] <= 1 + costs.limit,
-        per_extra_solved=(after - before) / gain if gain > 0 else None,
-    )
+    before, after = (sum(tokens) / len(pairs) for tokens in zip(*pairs, strict=True))
+    more = (after - before) / gain if gain > 0 else None
+    return CostChange(len(both), before, after, after / before, interval, interval[1] <= 1 + costs.limit, more)
 
 
 class Ruling(StrEnum):
@@ -206,7 +189,6 @@ def decide_verdict(
     tasks: Collection[str] | None = None,
     costs: TokenCosts | None = None,
     seed: int = 0,
-    resamples: int = paired_tests.RESAMPLES,
 ) -> RunVerdict:
     """Return the verdict on `finalist` from its scores on the sealed test and those of the other arms.
 
@@ -216,32 +198,22 @@ def decide_verdict(
     skill, and does not cost too much more. A task that came out worse is told and is no veto.
     """
     every = set(tasks) if tasks is not None else {*base, *finalist, *(no_skill or {})}
-    pairs = pair_scores(base, finalist, every)
-    empty = None if no_skill is None else pair_scores(no_skill, finalist, every)
-    first = _compare_pairs(pairs, seed, resamples)
-    second = None if empty is None else _compare_pairs(empty, seed, resamples)
-    change = None if costs is None else compare_costs(costs, first.gain, first.n, seed, resamples)
+    first = _compare_pairs(pair_scores(base, finalist, every), seed)
+    second = None if no_skill is None else _compare_pairs(pair_scores(no_skill, finalist, every), seed)
+    change = None if costs is None else compare_costs(costs, first.gain, first.n, seed)
     alpha = alpha_for_look(look)
-    decisive = pairs.decisive and (empty is None or empty.decisive)
-    ruling, why = _choose_ruling(first, second, change, alpha, decisive)
+    ruling, why = _choose_ruling(first, second, change, alpha)
     return RunVerdict(ruling, why, look, alpha, first, second, change)
 
 
-def _compare_pairs(pairs: PairedScores, seed: int, resamples: int) -> Comparison:
+def _compare_pairs(pairs: PairedScores, seed: int) -> Comparison:
     changes = pairs.differences
     gained, lost = len(pairs.fixed), len(pairs.broken)
     if pairs.binary:
-        p, p_worse, test = (
-            paired_tests.mcnemar_one_sided(gained, lost),
-            paired_tests.mcnemar_one_sided(lost, gained),
-            "mcnemar",
-        )
+        p, p_worse = (paired_tests.mcnemar_one_sided(*tally) for tally in ((gained, lost), (lost, gained)))
     else:
-        p, p_worse = (
-            paired_tests.sign_flip_p_value(changes, seed),
-            paired_tests.sign_flip_p_value([-change for change in changes], seed),
-        )
-        test = "sign_flip"
+        either_way = (changes, [-change for change in changes])
+        p, p_worse = (paired_tests.sign_flip_p_value(each, seed) for each in either_way)
     return Comparison(
         n=len(pairs.tasks),
         missing=len(pairs.missing),
@@ -249,25 +221,23 @@ def _compare_pairs(pairs: PairedScores, seed: int, resamples: int) -> Comparison
         before=fmean(pairs.before) if pairs.tasks else 0.0,
         after=fmean(pairs.after) if pairs.tasks else 0.0,
         gain=pairs.gain,
-        interval=paired_tests.paired_interval(changes, seed, resamples=resamples),
+        interval=paired_tests.paired_interval(changes, seed),
         gained=gained,
         lost=lost,
         p=p,
         p_worse=p_worse,
-        test=test,
+        test="mcnemar" if pairs.binary else "sign_flip",
     )
 
 
 def _choose_ruling(
-    base: Comparison, empty: Comparison | None, change: CostChange | None, alpha: float, decisive: bool
+    base: Comparison, empty: Comparison | None, change: CostChange | None, alpha: float
 ) -> tuple[Ruling, str]:
     tally = f"{base.gained} of {base.n} tasks came out better and {base.lost} worse"
-    if not decisive:
-        measured = min(base.coverage, empty.coverage if empty else 1.0)
-        return (
-            Ruling.INDECISIVE,
-            f"Only {measured:.0%} of the test was measured under every arm; at least 60 % must be.",
-        )
+    measured = min(base.coverage, empty.coverage if empty else 1.0)
+    if measured < MIN_COVERAGE:
+        why = f"Only {measured:.0%} of the test was measured under every arm; at least 60 % must be."
+        return Ruling.INDECISIVE, why
     if base.p_worse <= alpha:
         return Ruling.HARMFUL, f"It is worse than the base: {tally} (p = {base.p_worse:.2g} for worse)."
     if empty is not None and empty.p_worse <= alpha:
@@ -277,8 +247,6 @@ def _choose_ruling(
     if empty is not None and empty.gain < 0:
         return Ruling.NOT_SUPPORTED, f"{tally}, but no skill at all did better still, by {-empty.gain:.1%}."
     if change is not None and not change.within:
-        return (
-            Ruling.NOT_SUPPORTED,
-            f"{tally}, but it may cost {change.interval[1] - 1:.0%} more tokens a task, above the limit.",
-        )
+        why = f"{tally}, but it may cost {change.interval[1] - 1:.0%} more tokens a task, above the limit."
+        return Ruling.NOT_SUPPORTED, why
     return Ruling.PROMOTE, f"{tally} (p = {base.p:.2g}, needed {alpha:.2g})."

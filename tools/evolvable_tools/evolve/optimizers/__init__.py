@@ -1,1 +1,0 @@
-"""Optimizers: the frontier, the selection of parents and tasks, and the model-backed operators."""
