@@ -3,15 +3,19 @@
 Landlock, which this kernel may have, is no sandbox for a trial by itself.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+if sys.platform != "win32":
+    import pwd
 
 PROPERTIES: Mapping[str, str] = {
     "reads": "it cannot read files outside",
@@ -41,10 +45,6 @@ class ResourceLimits:
     processes: int = 1024
     files: int = 4096
     cpu: int = 3600
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the limits by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Sandbox(Protocol):
 
 def init_arguments(what: Confinement, seeds: Mapping[str, str], back: str) -> list[str]:
     """Return the arguments of `inside.py`: seeds maps each writable folder to where its first contents are."""
-    limits = ",".join(f"{name}={value}" for name, value in what.limits.as_dict().items())
+    limits = ",".join(f"{name}={value}" for name, value in asdict(what.limits).items())
     model = MODEL_PORT if what.model_socket is not None else 0
     words = [str(what.workspace), back if what.returns else "", str(what.seconds), str(model), limits, str(len(seeds))]
     return [*words, *(word for pair in seeds.items() for word in pair)]
@@ -142,12 +142,9 @@ def shown_folders(what: Confinement) -> list[Path]:
 def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
-    try:
-        import pwd  # not on Windows
-
-        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    except (ImportError, KeyError):
-        pass
+    if sys.platform != "win32":
+        with contextlib.suppress(KeyError):
+            found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return tuple(dict.fromkeys(found))
 
 
