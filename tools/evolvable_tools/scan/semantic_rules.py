@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.scan.code_flows import WELL_KNOWN
-from evolvable_tools.scan.lexicon import DESCRIBING, ENGLISH, ORDERING, QUALIFIES
 from evolvable_tools.scan.text_analysis import (
     CLAUSE,
+    LEXICON,
     MAX_EXCERPT,
     Sentence,
     TextPart,
@@ -23,6 +23,10 @@ from evolvable_tools.scan.text_analysis import (
 )
 
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
+
+ORDERING, DESCRIBING, ENGLISH, QUALIFIES = (
+    frozenset(LEXICON["order"][name].split()) for name in ("ordering", "describing", "english", "qualifies")
+)
 
 _URL = re.compile(r"(?:https?|wss?|ftp|ssh|sftp)://(?!localhost|127\.|0\.0\.0\.0|\[::1)[\w\[{$<]")
 _EMAIL = re.compile(r"(?<![\w@])[\w.+-]{1,40}@[\w-]{1,40}(?:\.[\w-]{1,40})+\b")
