@@ -10,14 +10,13 @@ from functools import lru_cache
 
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.scan.code_flows import WELL_KNOWN
+from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import (
     CLAUSE,
     LEXICON,
-    MAX_EXCERPT,
     Sentence,
     TextPart,
     concepts,
-    escape_unprintable,
     windows,
     words_with_places,
 )
@@ -375,10 +374,7 @@ def find_by_meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> It
                 continue
             if rule.matches(spoken):
                 severity = _M if rule.always or not is_new else _L
-                excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
-                yield Finding(
-                    rule.name, severity, path, sentence.line, excerpt, rule.why, "Approve it if it should be so."
-                )
+                yield report(path, sentence, rule.name, severity, rule.why)
 
 
 _MARK = re.compile(
@@ -416,14 +412,5 @@ def find_unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> It
             continue
         unshown = one.part is TextPart.UNSHOWN
         severity = FindingSeverity.MEDIUM if not is_new or addressed or unshown or steers >= 2 else FindingSeverity.LOW
-        excerpt = escape_unprintable(one.text[:MAX_EXCERPT])
         why = "hides text that can instruct from whoever reads the page"
-        yield Finding(
-            "hidden.comment",
-            severity,
-            path,
-            one.line,
-            excerpt,
-            why,
-            "Write it where a person sees it, or leave it out.",
-        )
+        yield report(path, one, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out.")

@@ -29,6 +29,18 @@ _MOVED = 0.6
 _HINT = "Approve it if the rule is no longer wanted; otherwise keep the line."
 
 
+def report(
+    path: str,
+    sentence: Sentence,
+    rule: str,
+    severity: FindingSeverity,
+    why: str,
+    hint: str = "Approve it if it should be so.",
+) -> Finding:
+    """Return the finding of a rule in a sentence of a file."""
+    return Finding(rule, severity, path, sentence.line, escape_unprintable(sentence.text[:MAX_EXCERPT]), why, hint)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     sentence: Sentence
@@ -139,12 +151,4 @@ def find_wordings(path: str, sentences: list[Sentence]) -> Iterator[Finding]:
     for sentence in (piece for whole in sentences if whole.part is not TextPart.CODE for piece in windows(whole)):
         for rule in WORDINGS:
             if rule.pattern.search(sentence.text):
-                yield Finding(
-                    rule.name,
-                    FindingSeverity.MEDIUM,
-                    path,
-                    sentence.line,
-                    escape_unprintable(sentence.text[:MAX_EXCERPT]),
-                    rule.why,
-                    "Approve it if it should be so.",
-                )
+                yield report(path, sentence, rule.name, FindingSeverity.MEDIUM, rule.why)
