@@ -2,7 +2,7 @@
 
 It fills the writable folders, and starts the command under resource limits and a system-call filter. It passes requests
 to the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its arguments are
-those of `mechanisms.instructions`, then the command. It does without json, which takes longer to import than the rest.
+those that `mechanisms` makes, then the command. It does without json, which takes longer to import than the rest.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # signal itself takes long to import
