@@ -1,6 +1,6 @@
 """Secrets that a name or a place marks: an assignment, an option, a header, an address, a cookie, a command.
 
-A value that is a reference, a placeholder, the name of a type or a mask is no secret. The words and the commands are
+A value that is a reference, a placeholder, the name of a type or a mask is no secret. The words and the places are
 data, in `named_secrets.toml`.
 """
 
@@ -9,6 +9,8 @@ import binascii
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 _TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
@@ -239,72 +241,49 @@ def names_credential(name: str) -> str | None:
         kind = _kind(word, name[max(0, at - 40) : at], name[at + len(word) :])
         if kind is not None:
             return kind
-    return (
-        "authorization"
-        if lower in ("authorization", "proxy-authorization")
-        else "cookie"
-        if "cookie" in lower
-        else None
-    )
+    if lower in ("authorization", "proxy-authorization"):
+        return "authorization"
+    return "cookie" if "cookie" in lower else None
 
-
-_SCHEME = r"(?:[a-z][a-z0-9-]{1,24}[ \t]+)?"
-
-_AUTHORIZATION = re.compile(
-    rf"authorization(?:{OPEN}?[ \t]*[:=]|{OPEN}[ \t]*,)[ \t]*(?:{OPEN})?[ \t]*{_SCHEME}"
-    r"(?P<s>[^\s\"'`\\<>,]{6,3000})",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"bearer[ \t]+(?P<s>[A-Za-z0-9._~+/=-]{12,3000})", re.IGNORECASE)
-_BASIC = re.compile(r"basic[ \t]+(?P<s>[A-Za-z0-9+/]{8,400}={0,2})", re.IGNORECASE)
-
-_COOKIE = re.compile(
-    rf"(?:set-)?cookie2?{OPEN}?[ \t]*[:=][ \t]*(?:{OPEN})?(?P<s>[^\n\"'`\\<>]{{0,40}}=[^\n\"'`\\<>]{{6,6000}})",
-    re.IGNORECASE,
-)
-
-_HEADER = re.compile(
-    rf"x-(?:[a-z-]{{0,30}}(?:key|token|secret|auth|signature)[a-z-]{{0,10}}|honeycomb-team){OPEN}?[ \t]*:[ \t]*"
-    rf"(?:{OPEN})?(?P<s>[^\s\"'`\\<>]{{8,3000}})",
-    re.IGNORECASE,
-)
-_USERINFO = re.compile(r"://(?P<user>[^\s/:@\"'`<>\\]{0,100}):(?P<s>[^\s/\"'`<>\\]{1,300})@(?=[\w\[$])")
-_LOGIN = re.compile(r"login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<s>[^\s\"'\\]{1,300})", re.IGNORECASE)
 
 _PGPASS = re.compile(
     r"(?:^|(?<=\n)|(?<=\\n))[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*.-]{1,80}:[\w*.-]{1,80}:(?P<s>[^\s\"'\\:]{4,200})(?=\s|\\|$)"
 )
 
-_PASSWORD = r"(?P<s>[^\s\"'\\]{3,200})"
+_FITS = {"credential": is_credential, "opaque": is_opaque, "pair": is_pair, "password": is_password}
 
-_RULES: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
-    ("authorization", _AUTHORIZATION, "authorization", is_credential),
-    ("bearer", _BEARER, "token", is_opaque),
-    ("basic", _BASIC, "authorization", is_pair),
-    ("set-cookie", _COOKIE, "cookie", is_password),
-    ("cookie", _COOKIE, "cookie", is_password),
-    ("x-", _HEADER, "api-key", is_opaque),
-    ("://", _USERINFO, "url-password", is_password),
-    ("login", _LOGIN, "password", is_password),
-    *(
-        (row["name"], re.compile(row["pattern"].replace("{password}", _PASSWORD)), "password", is_password)
-        for row in _TABLE["commands"]
-    ),
+
+@dataclass(frozen=True)
+class _Place:
+    """A row of [places] in named_secrets.toml, for one of its anchors."""
+
+    anchor: str
+    source: str
+    kind: str
+    fits: Callable[[str], bool]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.source.replace("{open}", OPEN).replace("{password}", r"(?P<s>[^\s\"'\\]{3,200})"))
+
+
+_PLACES = tuple(
+    _Place(anchor, row["pattern"], row["kind"], _FITS[row["fits"]])
+    for row in _TABLE["places"]
+    for anchor in row["anchors"]
 )
 
 
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
     """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
-    for anchor, pattern, kind, fits in _RULES:
-        if anchor not in lower:
-            continue
-        at = lower.find(anchor)
+    for place in _PLACES:
+        at = lower.find(place.anchor)
         while at >= 0:
-            found = pattern.match(text, at)
-            if found is not None and fits(found["s"]):
-                yield found.start("s"), found.end("s"), kind
-            at = lower.find(anchor, found.end() if found else at + len(anchor))
+            found = place.pattern.match(text, at)
+            if found is not None and place.fits(found["s"]):
+                yield *found.span("s"), place.kind
+            at = lower.find(place.anchor, found.end() if found else at + len(place.anchor))
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
         for found in _PGPASS.finditer(text):
             if is_password(found["s"]):
-                yield found.start("s"), found.end("s"), "password"
+                yield *found.span("s"), "password"
