@@ -31,7 +31,7 @@ from processes import poll
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind
 from evolvable_store.search.vector_store import FILE, TextRole, Vectors, embedding_progress
-from evolvable_tools.embedding import SimilarResources, ipc, open_embedder
+from evolvable_tools.embedding import Embedder, SimilarResources, ipc, parse_spec
 from evolvable_tools.embedding.embedder_client import LOG, MAX_TASK, SharedEmbedder, truncate_task
 
 Connect = Callable[..., SharedEmbedder]
@@ -59,6 +59,13 @@ def connect(home: Path) -> Iterator[Connect]:
 # The embedders
 
 
+def open_embedder(spec: str) -> Embedder:
+    pytest.importorskip("numpy")
+    from evolvable_tools.embedding import local_models  # needs numpy, which is not installed everywhere
+
+    return local_models.open_embedder(spec)
+
+
 def test_both_embedders_give_nearly_the_same_vectors(model: str) -> None:
     pytest.importorskip("sentence_transformers")
     light, heavy = open_embedder(model), open_embedder("sentence-transformers")
@@ -83,7 +90,7 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
 
 def test_what_is_no_embedder_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        open_embedder("word2vec:x")
+        parse_spec("word2vec:x")
     assert "onnx" in caught.value.hint
 
 

@@ -9,8 +9,8 @@ import uuid
 
 import pytest
 from provider_secrets import PROVIDED, Provided, is_hidden
+from secret_rules.convert import SOURCE, TARGET, convert
 
-from evolvable_tools.redaction.convert import SOURCE, TARGET, convert
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.redaction.token_detection import load_rules
 from evolvable_tools.scan.content_rules import find_secret_forms
@@ -148,7 +148,7 @@ def test_no_text_of_anchors_makes_it_slow() -> None:
 
 def test_the_rules_are_those_of_the_configuration_beside_them() -> None:
     assert json.loads(TARGET.read_text(encoding="utf-8")) == convert(SOURCE.read_text(encoding="utf-8"))
-    assert "MIT License" in SOURCE.with_name("gitleaks.LICENSE").read_text(encoding="utf-8")
+    assert "MIT License" in TARGET.with_name("gitleaks.LICENSE").read_text(encoding="utf-8")
     assert len(load_rules()) > 200
     for rule in load_rules():
         assert min(map(len, rule.anchors)) >= 3

@@ -76,8 +76,8 @@ def _may_hold(data: bytes) -> bool:
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Return the places of the certain secrets of a text, with their kinds; none twice."""
-    from evolvable_tools.redaction.secret_patterns import blocks  # late, as the next
-    from evolvable_tools.redaction.token_detection import find_certain  # late: its patterns take a while to compile
+    from evolvable_tools.redaction.secret_patterns import blocks  # start time: patterns take a while to compile
+    from evolvable_tools.redaction.token_detection import find_certain  # start time, as above
 
     keys = [(start, end, "private-key") for start, end, _ in blocks(text, ())] if "PRIVATE KEY" in text else []
     found: list[tuple[int, int, str]] = []
@@ -109,10 +109,6 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
             yield LeakedSecret(env_id(sha256), ENV_FILE, str(ref), version, path, 0, newest)
 
 
-def _is_purged(library: Library, sha256: str) -> bool:
-    return library.store.backend.purges.tombstone(sha256) is not None
-
-
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
     """Return a warning for each secret, with one place of it and how many more there are; never the secret."""
     by_id: dict[str, list[LeakedSecret]] = {}
@@ -142,7 +138,8 @@ def check_may_leave(library: Library, what: str, refs: Collection[Ref] | None = 
 
 def is_released(library: Library, sha256: str) -> bool:
     """Return whether an environment file may be shown: a person accepted or purged it."""
-    return env_id(sha256) in found_secrets(library).accepted() or _is_purged(library, sha256)
+    purged = library.store.backend.purges.tombstone(sha256) is not None
+    return purged or env_id(sha256) in found_secrets(library).accepted()
 
 
 def check_served(library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str) -> None:

@@ -152,9 +152,7 @@ def version_notice(library: Library, head: Head, number: int) -> str:
     if any(one.tree == version.tree for one in _vouchers(library, [head.id])):
         return ""
     made = library.store.operation(version.operation)
-    evidence = made.intent.evidence
-    proposed = any(text.startswith("proposal ") for text in evidence)
-    author = Author(made.actor, number, made.session, proposed, made.principal, made.id, made.intent.via)
+    author = _author(made, number)
     return SAID.get(_by_author(author, _vouched(library, {head.id: [author]})), "")
 
 
@@ -163,10 +161,15 @@ def operation_said(library: Library, made: Operation) -> str:
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
-    proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
-    author = Author(made.actor, 0, made.session, proposed, made.principal, made.id, made.intent.via)
+    author = _author(made, 0)
     status = _status(_by_author(author, _vouched(library, {0: [author]})), author)
     return status.notice if status.marked else ""
+
+
+def _author(made: Operation, version: int) -> Author:
+    """Return the author of a version that an operation made."""
+    proposed = any(text.startswith("proposal ") for text in made.intent.evidence)
+    return Author(made.actor, version, made.session, proposed, made.principal, made.id, made.intent.via)
 
 
 _BY_PRINCIPAL = {
@@ -254,11 +257,8 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, trust, proven = (
-        backend.evidence.count_successes(heads),
-        trust_levels(library, heads),
-        _proven_before(library, rows),
-    )
+    now, trust = backend.evidence.count_successes(heads), trust_levels(library, heads)
+    proven = _proven_before(library, rows)
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]

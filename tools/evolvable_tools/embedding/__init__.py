@@ -48,7 +48,6 @@ _NEEDS = {
     "onnx": ("onnxruntime", "tokenizers", "numpy", "huggingface_hub"),
     "sentence-transformers": ("sentence_transformers", "numpy"),
 }
-_EXTRAS = {"onnx": "onnx", "sentence-transformers": "sentence-transformers"}
 
 
 class EmbedderUnavailable(EvolvableError):
@@ -93,29 +92,9 @@ def absolute_spec(spec: str) -> str:
 
 def installed_spec() -> str | None:
     """Return the spec of the embedder whose packages are installed, the light one first; None without any."""
-    return next((kind for kind in _NEEDS if not _missing(kind)), None)
+    return next((kind for kind in _NEEDS if not missing_packages(kind)), None)
 
 
-def open_embedder(spec: str) -> Embedder:
-    """Return the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
-
-    Raises InvalidArgument, EmbedderUnavailable.
-    """
-    kind, model = parse_spec(spec)
-    missing = _missing(kind)
-    if missing:
-        raise EmbedderUnavailable(
-            f"The embedder {kind} needs {', '.join(missing)}, which is not installed.",
-            f"Run: pip install 'evolvable[{_EXTRAS[kind]}]'.",
-        )
-    if kind == "onnx":
-        from evolvable_tools.embedding.local_models import OnnxEmbedder
-
-        return OnnxEmbedder.open(model)
-    from evolvable_tools.embedding.local_models import TorchEmbedder
-
-    return TorchEmbedder.open(model)
-
-
-def _missing(kind: str) -> list[str]:
+def missing_packages(kind: str) -> list[str]:
+    """Return the packages that a kind of embedder needs and that are not installed."""
     return [package for package in _NEEDS[kind] if find_spec(package) is None]

@@ -103,25 +103,23 @@ class SharedEmbedder:
     def give_back(self, line: "EmbedderConnection") -> None:
         """Return a connection to the pool: for the next task, or until its pending answer arrives."""
         with self._changed:
-            if self._closed or line.is_lost:
-                self._drop(line)
-            else:
-                (self._late if line.owes else self._idle).append(line)
-                self._changed.notify()
+            self._keep(line)
+            self._changed.notify()
 
     def _look_after(self) -> None:
         """Sort out which lines can be used: one that was late may have answered, an idle one may be lost."""
         lines, self._idle, self._late = self._idle + self._late, [], []
         for line in lines:
             line.drain()
-            if line.is_lost:
-                self._drop(line)
-            else:
-                (self._late if line.owes else self._idle).append(line)
+            self._keep(line)
 
-    def _drop(self, line: "EmbedderConnection") -> None:
-        line.close()
-        self._count -= 1
+    def _keep(self, line: "EmbedderConnection") -> None:
+        """Put a connection where it belongs; close it where it cannot be used again."""
+        if self._closed or line.is_lost:
+            line.close()
+            self._count -= 1
+        else:
+            (self._late if line.owes else self._idle).append(line)
 
     # Connecting, in a thread of its own
 
@@ -152,7 +150,6 @@ class SharedEmbedder:
     def _connected(self) -> "tuple[EmbedderConnection | None, bool]":
         """Return a line if there is one to be had, and whether a process should be started."""
         from evolvable_tools.embedding import ipc  # start time: only this thread needs multiprocessing
-        from evolvable_tools.embedding.ipc import EmbedderConnection
 
         serving = ipc.read_announcement(self._home)
         connection = ipc.dial(self._home, serving) if serving is not None else None
@@ -163,7 +160,7 @@ class SharedEmbedder:
         # Proposed once only: the last one started decides, so two servers that differ do not alternate endlessly.
         differs = self._propose and not serving.offers(self._spec) and not self._proposed
         self._trouble, self._pause, self._proposed = _WARMING_UP, _START_AGAIN[0], True
-        return EmbedderConnection(connection), differs
+        return ipc.EmbedderConnection(connection), differs
 
     def _start_process(self) -> None:
         import subprocess  # start time: the process mostly runs already

@@ -26,8 +26,8 @@ from evolvable_store.search.vector_store import (
 )
 from evolvable_store.store import Store
 from evolvable_store.validation import main_path
-from evolvable_tools.embedding import Embedder, SimilarResources, open_embedder
-from evolvable_tools.embedding.local_models import Floats
+from evolvable_tools.embedding import Embedder, SimilarResources
+from evolvable_tools.embedding.local_models import Floats, open_embedder
 
 _VIEWS = 32  # combinations of kind and scopes that are remembered
 

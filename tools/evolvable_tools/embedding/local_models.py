@@ -13,7 +13,14 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from evolvable_tools.embedding import DEFAULT_MODEL, MAX_TOKENS, EmbedderUnavailable
+from evolvable_tools.embedding import (
+    DEFAULT_MODEL,
+    MAX_TOKENS,
+    Embedder,
+    EmbedderUnavailable,
+    missing_packages,
+    parse_spec,
+)
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -247,3 +254,17 @@ def _named(folder: Path) -> str:
         with weights.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return f"{folder.name}@{digest.hexdigest()[:16]}"
+
+
+def open_embedder(spec: str) -> Embedder:
+    """Return the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
+
+    Raises InvalidArgument, EmbedderUnavailable.
+    """
+    kind, model = parse_spec(spec)
+    if missing := missing_packages(kind):
+        raise EmbedderUnavailable(
+            f"The embedder {kind} needs {', '.join(missing)}, which is not installed.",
+            f"Run: pip install 'evolvable[{kind}]'.",
+        )
+    return OnnxEmbedder.open(model) if kind == "onnx" else TorchEmbedder.open(model)

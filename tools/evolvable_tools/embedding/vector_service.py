@@ -23,10 +23,10 @@ from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import vector_store
 from evolvable_store.search.vector_store import TextRole, Vectors
 from evolvable_store.store import Store
-from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc, open_embedder
+from evolvable_tools.embedding import Embedder, NearestDescription, SimilarResources, ipc
 from evolvable_tools.embedding.indexer import IndexingState, Product, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
-from evolvable_tools.embedding.local_models import Floats
+from evolvable_tools.embedding.local_models import Floats, open_embedder
 
 _REMEMBERED = 256  # tasks whose vectors are kept
 _MOST_NEAREST = 1_000

@@ -1,32 +1,26 @@
 """Secrets that a name or a place marks: an assignment, an option, a header, an address, a cookie, a command.
 
-A value that is a reference, a placeholder, the name of a type or a mask is no secret.
+A value that is a reference, a placeholder, the name of a type or a mask is no secret. The words and the places are
+data, in `named_secrets.toml`.
 """
 
 import base64
 import binascii
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
-
-def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text, as a set."""
-    return frozenset(text.split())
-
-
+_TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
 _REFERENCE = re.compile(
     r"(?:\$|%[A-Za-z_]+%|\{|<|@|&|\*|!|\(|\[|os\.|process\.|env[.\[(]|ENV\[|config[.\[]|settings[.\[]|self\.|this\.|args\.|"
     r"options\.|req\.|request\.|secrets?\.|vault[:/]|op://|arn:|ssm:|file:|https?://|\./|~/|/(?:[\w.-]+/)|\\[nrt]|\.\.\.)"
 )
 _IDENTIFIER_PATH = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+(?:\(.*)?")
 
-_PLACEHOLDERS = words_of(
-    "your my our the some any new old user db enter insert change changeme replace put add set use test example "
-    "sample dummy fake placeholder redacted secret password passwd pass pwd token key api access value here me this "
-    "it with actual real x xx xxx xxxx xxxxx xxxxxx string str bytes int bool true false none null nil undefined "
-    "required optional default hidden passwort name of and or in to for is id type text basic bearer oauth auth "
-    "client app env var file goes variable secrets tokens keys passwords mypassword mysecret yourpassword yoursecret"
-)
+_PLACEHOLDERS = frozenset(_TABLE["placeholders"].split())
 _WORD = re.compile(r"[A-Za-z]+|\d+")
 _NAME_OF_ONE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|0x[0-9a-fA-F]{40}|\d{4}-\d\d-\d\dT[\d:.]+Z?")
 _MASKED = re.compile(r"(.)\1*|[*•x.…#-]+|.{0,8}(?:\*{3,}|•{3,}|\.{3}|…).{0,8}", re.IGNORECASE)
@@ -120,13 +114,7 @@ _ASSIGNS = re.compile(r"[:=,>]")
 _NAME = re.compile(r"[\w.-]{0,40}")
 _BEFORE = re.compile(r"[\w.$-]{0,40}\Z")
 
-_HARMLESS = words_of(
-    "name names file files filename path paths dir url urls uri type types count counts limit limits length len size "
-    "ttl expiry expires expiration field fields policy env prefix pattern regex label hint placeholder input form "
-    "reset manager min max budget usage used version rotation store provider ref refs rule rules error errors "
-    "required enabled kind mode ize izer ized ization izers ary ly ed ing less endpoint algorithm strategy scheme "
-    "bucket arn region time at date var address addresses contract symbol"
-)
+_HARMLESS = frozenset(_TABLE["harmless"].split())
 """Words at the end of a name that make it the name of something beside the credential."""
 _LAST_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)\Z")
 
@@ -253,98 +241,49 @@ def names_credential(name: str) -> str | None:
         kind = _kind(word, name[max(0, at - 40) : at], name[at + len(word) :])
         if kind is not None:
             return kind
-    return (
-        "authorization"
-        if lower in ("authorization", "proxy-authorization")
-        else "cookie"
-        if "cookie" in lower
-        else None
-    )
+    if lower in ("authorization", "proxy-authorization"):
+        return "authorization"
+    return "cookie" if "cookie" in lower else None
 
-
-_SCHEME = r"(?:[a-z][a-z0-9-]{1,24}[ \t]+)?"
-
-_AUTHORIZATION = re.compile(
-    rf"authorization(?:{OPEN}?[ \t]*[:=]|{OPEN}[ \t]*,)[ \t]*(?:{OPEN})?[ \t]*{_SCHEME}"
-    r"(?P<s>[^\s\"'`\\<>,]{6,3000})",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"bearer[ \t]+(?P<s>[A-Za-z0-9._~+/=-]{12,3000})", re.IGNORECASE)
-_BASIC = re.compile(r"basic[ \t]+(?P<s>[A-Za-z0-9+/]{8,400}={0,2})", re.IGNORECASE)
-
-_COOKIE = re.compile(
-    rf"(?:set-)?cookie2?{OPEN}?[ \t]*[:=][ \t]*(?:{OPEN})?(?P<s>[^\n\"'`\\<>]{{0,40}}=[^\n\"'`\\<>]{{6,6000}})",
-    re.IGNORECASE,
-)
-
-_HEADER = re.compile(
-    rf"x-(?:[a-z-]{{0,30}}(?:key|token|secret|auth|signature)[a-z-]{{0,10}}|honeycomb-team){OPEN}?[ \t]*:[ \t]*"
-    rf"(?:{OPEN})?(?P<s>[^\s\"'`\\<>]{{8,3000}})",
-    re.IGNORECASE,
-)
-_USERINFO = re.compile(r"://(?P<user>[^\s/:@\"'`<>\\]{0,100}):(?P<s>[^\s/\"'`<>\\]{1,300})@(?=[\w\[$])")
-_LOGIN = re.compile(r"login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<s>[^\s\"'\\]{1,300})", re.IGNORECASE)
 
 _PGPASS = re.compile(
     r"(?:^|(?<=\n)|(?<=\\n))[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w*.-]{1,80}:[\w*.-]{1,80}:(?P<s>[^\s\"'\\:]{4,200})(?=\s|\\|$)"
 )
 
-_COMMANDS = (
-    (
-        "curl",
-        re.compile(
-            r"curl\b[^\n|;]{0,400}?[ \t](?:-u|--user|--proxy-user|-U)"
-            r"[ \t=]{0,2}[\"']?[^\s:\"']{0,100}:(?P<s>[^\s\"'\\]{3,200})"
-        ),
-    ),
-    ("wget", re.compile(r"wget\b[^\n|;]{0,400}?--(?:http-|ftp-)?password[= ](?P<s>[^\s\"'\\]{3,200})")),
-    ("mysql", re.compile(r"mysql(?:dump|admin|import)?\b[^\n|;]{0,300}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("mariadb", re.compile(r"mariadb(?:-dump)?\b[^\n|;]{0,300}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("sshpass", re.compile(r"sshpass[ \t]+-p[ \t]?[\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("redis-cli", re.compile(r"redis-cli\b[^\n|;]{0,300}?[ \t]-a[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("docker", re.compile(r"docker[ \t]+login\b[^\n|;]{0,300}?[ \t]-p[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("mongo", re.compile(r"mongo(?:sh|dump|restore)?\b[^\n|;]{0,300}?[ \t]-p[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("smbclient", re.compile(r"smbclient\b[^\n|;]{0,300}?[ \t]-U[ \t][\"']?[^\s%]{1,80}%(?P<s>[^\s\"'\\]{3,200})")),
-    ("openssl", re.compile(r"openssl\b[^\n|;]{0,400}?[ \t]-pass(?:in|out)?[ \t]pass:(?P<s>[^\s\"'\\]{3,200})")),
-    (
-        "htpasswd",
-        re.compile(
-            r"htpasswd\b[^\n|;]{0,40}?[ \t]-\w*b\w*[ \t]\S{1,200}[ \t]\S{1,100}[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})"
-        ),
-    ),
-    (
-        "ldap",
-        re.compile(r"ldap(?:search|modify|add|whoami)\b[^\n|;]{0,300}?[ \t]-w[ \t][\"']?(?P<s>[^\s\"'\\]{3,200})"),
-    ),
-    ("zip", re.compile(r"zip\b[^\n|;]{0,100}?[ \t]-P[ \t]?[\"']?(?P<s>[^\s\"'\\]{3,200})")),
-    ("7z", re.compile(r"7z\b[^\n|;]{0,100}?[ \t]-p[\"']?(?P<s>[^\s\"'\\]{4,200})")),
-)
+_FITS = {"credential": is_credential, "opaque": is_opaque, "pair": is_pair, "password": is_password}
 
-_RULES: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
-    ("authorization", _AUTHORIZATION, "authorization", is_credential),
-    ("bearer", _BEARER, "token", is_opaque),
-    ("basic", _BASIC, "authorization", is_pair),
-    ("set-cookie", _COOKIE, "cookie", is_password),
-    ("cookie", _COOKIE, "cookie", is_password),
-    ("x-", _HEADER, "api-key", is_opaque),
-    ("://", _USERINFO, "url-password", is_password),
-    ("login", _LOGIN, "password", is_password),
-    *((anchor, pattern, "password", is_password) for anchor, pattern in _COMMANDS),
+
+@dataclass(frozen=True)
+class _Place:
+    """A row of [places] in named_secrets.toml, for one of its anchors."""
+
+    anchor: str
+    source: str
+    kind: str
+    fits: Callable[[str], bool]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.source.replace("{open}", OPEN).replace("{password}", r"(?P<s>[^\s\"'\\]{3,200})"))
+
+
+_PLACES = tuple(
+    _Place(anchor, row["pattern"], row["kind"], _FITS[row["fits"]])
+    for row in _TABLE["places"]
+    for anchor in row["anchors"]
 )
 
 
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
     """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
-    for anchor, pattern, kind, fits in _RULES:
-        if anchor not in lower:
-            continue
-        at = lower.find(anchor)
+    for place in _PLACES:
+        at = lower.find(place.anchor)
         while at >= 0:
-            found = pattern.match(text, at)
-            if found is not None and fits(found["s"]):
-                yield found.start("s"), found.end("s"), kind
-            at = lower.find(anchor, found.end() if found else at + len(anchor))
+            found = place.pattern.match(text, at)
+            if found is not None and place.fits(found["s"]):
+                yield *found.span("s"), place.kind
+            at = lower.find(place.anchor, found.end() if found else at + len(place.anchor))
     if ":5432:" in text or ":*:" in text or ":6432:" in text:
         for found in _PGPASS.finditer(text):
             if is_password(found["s"]):
-                yield found.start("s"), found.end("s"), "password"
+                yield *found.span("s"), "password"

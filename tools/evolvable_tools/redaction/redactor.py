@@ -200,8 +200,8 @@ def _formed(text: str) -> Iterator[Hit]:
     for beginning in BEGINNING.finditer(text):
         if beginning.start() < at or not stands_free(text, beginning.start()):
             continue
-        form, pattern = BEGINNINGS[beginning[0]]
-        rest = pattern.match(text, beginning.end())
+        form = BEGINNINGS[beginning[0]]
+        rest = form.pattern.match(text, beginning.end())
         if rest is None or not _is_whole(text, form, rest):
             continue
         at = rest.end()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import ssl
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -141,8 +142,6 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _connected(model: ModelAccess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    import ssl  # late: only what asks a model needs it
-
     base = urlsplit(model.address)
     secure = ssl.create_default_context() if base.scheme == "https" else None
     port = base.port or (443 if secure else 80)

@@ -2,9 +2,10 @@
 
 It fills the writable folders, and starts the command under resource limits and a system-call filter. It passes requests
 to the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its arguments are
-those of `mechanisms.instructions`, then the command. It does without json, which takes longer to import than the rest.
+those that `mechanisms` makes, then the command. It does without json, which takes longer to import than the rest.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # signal itself takes long to import
 import os
 import resource
 import sys
@@ -42,7 +43,7 @@ def main() -> int:
     if child == 0:
         start(command, how["limits"])
     if listener is not None:
-        import threading
+        import threading  # start time: needed only where a model is asked, as is all below `listen`
 
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
     status = waited(child, how["seconds"])
@@ -97,8 +98,6 @@ def lower(kind: int, limit: int) -> None:
 
 def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
     """Return which limit the command reached, '' for none."""
-    import _signal as signal  # type: ignore[import-not-found]  # signal itself takes long to import
-
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         return f"it used more than {how['limits']['cpu']} s of processor time"
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXFSZ:
@@ -111,8 +110,6 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
 
 def waited(child: int, seconds: float) -> int:
     """Return the status of the command. The parent stops us in time; without one we end by ourselves."""
-    import _signal as signal  # signal itself takes long to import
-
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
     while True:

@@ -3,15 +3,19 @@
 Landlock, which this kernel may have, is no sandbox for a trial by itself.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+if sys.platform != "win32":
+    import pwd
 
 PROPERTIES: Mapping[str, str] = {
     "reads": "it cannot read files outside",
@@ -41,10 +45,6 @@ class ResourceLimits:
     processes: int = 1024
     files: int = 4096
     cpu: int = 3600
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the limits by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,33 @@ class Sandbox(Protocol):
         ...
 
 
-def init_arguments(what: Confinement, seeds: Mapping[str, str], back: str) -> list[str]:
-    """Return the arguments of `inside.py`: seeds maps each writable folder to where its first contents are."""
-    limits = ",".join(f"{name}={value}" for name, value in what.limits.as_dict().items())
-    model = MODEL_PORT if what.model_socket is not None else 0
-    words = [str(what.workspace), back if what.returns else "", str(what.seconds), str(model), limits, str(len(seeds))]
-    return [*words, *(word for pair in seeds.items() for word in pair)]
-
-
+ROOT = "/run/evolvable"
 INSIDE = Path(__file__).with_name("inside.py")
+
+
+def _seeds(what: Confinement) -> dict[Path, str]:
+    """Return where the first contents of each writable folder are inside."""
+    return {folder: f"{ROOT}/seed{number}" for number, folder in enumerate((what.workspace, *what.writable))}
+
+
+def _given(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
+    """Yield what the first process inside is given: the path here, the path there, and whether it is read-only."""
+    yield INSIDE, f"{ROOT}/inside.py", True
+    if what.returns:
+        yield back, f"{ROOT}/back", False
+    if what.model_socket is not None:
+        yield what.model_socket, f"{ROOT}/model.sock", True
+
+
+def _first_process(python: str, what: Confinement) -> list[str]:
+    """Return the command line of `inside.py`, with the command that it starts."""
+    seeds = _seeds(what)
+    limits = ",".join(f"{name}={value}" for name, value in asdict(what.limits).items())
+    model = MODEL_PORT if what.model_socket is not None else 0
+    told = [str(what.workspace), f"{ROOT}/back" if what.returns else "", str(what.seconds), str(model), limits]
+    told += [str(len(seeds)), *(str(word) for pair in seeds.items() for word in pair)]
+    return [python, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
@@ -142,12 +160,9 @@ def shown_folders(what: Confinement) -> list[Path]:
 def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
-    try:
-        import pwd  # not on Windows
-
-        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    except (ImportError, KeyError):
-        pass
+    if sys.platform != "win32":
+        with contextlib.suppress(KeyError):
+            found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return tuple(dict.fromkeys(found))
 
 
@@ -213,7 +228,6 @@ def _shebang(program: Path) -> list[str]:
 
 
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
-ROOT = "/run/evolvable"
 TEMPORARY = 128 * 2**20
 """Bytes of /tmp and of /dev/shm."""
 
@@ -257,26 +271,19 @@ class Bubblewrap:
         closed = _closed(what, readable, masked)
         for path in closed:
             words += ["--size", "65536", "--tmpfs", str(path)]
-        seeds = {}
-        for number, folder in enumerate((what.workspace, *what.writable)):
-            seeds[str(folder)] = f"{ROOT}/seed{number}"
-            words += ["--ro-bind", str(folder), f"{ROOT}/seed{number}"]
-            words += ["--size", str(what.limits.size), "--tmpfs", str(folder)]
+        seeds = _seeds(what)
+        for folder, seed in seeds.items():
+            words += ["--ro-bind", str(folder), seed, "--size", str(what.limits.size), "--tmpfs", str(folder)]
         # Below a folder that is empty inside there may be files that are shown all the same.
-        covers = ("/tmp", *map(str, masked), *map(str, closed), *seeds)
+        covers = (Path("/tmp"), *masked, *closed, *seeds)
         for path in readable:
             if any(path.is_relative_to(one) for one in covers):
                 words += ["--ro-bind", str(path), str(path)]
-        words += ["--ro-bind", str(INSIDE), f"{ROOT}/inside.py"]
-        if what.returns:
-            words += ["--bind", str(back), f"{ROOT}/back"]
-        if what.model_socket is not None:
-            words += ["--ro-bind", str(what.model_socket), f"{ROOT}/model.sock"]
+        for path, place, read_only in _given(what, back):
+            words += ["--ro-bind" if read_only else "--bind", str(path), place]
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
             words += ["--remount-ro", place]
-        words += ["--chdir", "/"]
-        told = init_arguments(what, seeds, f"{ROOT}/back")
-        return [*words, "--", sys.executable, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+        return [*words, "--chdir", "/", "--", *_first_process(self.python, what)]
 
 
 def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
@@ -333,20 +340,14 @@ class Container:
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
         mounts = [f"--volume={path}:{path}:ro" for path in what.readable if path.exists()]
-        seeds = {}
-        for number, folder in enumerate((what.workspace, *what.writable)):
-            seeds[str(folder)] = f"{ROOT}/seed{number}"
-            mounts.append(f"--volume={folder}:{ROOT}/seed{number}:ro")
+        for folder, seed in _seeds(what).items():
+            mounts.append(f"--volume={folder}:{seed}:ro")
             mounts.append(f"--mount=type=tmpfs,destination={folder},tmpfs-size={what.limits.size}")
-        mounts.append(f"--volume={INSIDE}:{ROOT}/inside.py:ro")
-        if what.returns:
-            mounts.append(f"--volume={back}:{ROOT}/back")
-        if what.model_socket is not None:
-            mounts.append(f"--volume={what.model_socket}:{ROOT}/model.sock:ro")
+        for path, place, read_only in _given(what, back):
+            mounts.append(f"--volume={path}:{place}" + (":ro" if read_only else ""))
         mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
         words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]
-        told = init_arguments(what, seeds, f"{ROOT}/back")
-        return [*words, "python3", "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+        return [*words, *_first_process(self.python, what)]
 
 
 _CREATE_RULESET = 444

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +201,8 @@ def probe(sandbox: Sandbox) -> Probe:
         command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words)
         what = Confinement(command, work, environment_inside(os.environ), _PATIENCE, limits=ResourceLimits(size=_SMALL))
         try:
-            ran = subprocess.run(
-                sandbox.argv(what, back),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE,
-                check=False,
-            )
+            argv, nothing = sandbox.argv(what, back), subprocess.DEVNULL
+            ran = subprocess.run(argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probe(sandbox.name, f"it could not be run: {error}")
         wrote = (place / "outside").exists()
@@ -231,20 +226,10 @@ def _judged(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bool) -
     return Probe(name, f"not given: {'; '.join(missing)}" if missing else "")
 
 
-@dataclass(frozen=True)
-class _Record:
-    """What a file remembers of a probe."""
-
-    key: str
-    at: float
-    probe: dict[str, str] = field(default_factory=dict)
-
-
 def _key(sandbox: Sandbox) -> str:
     program = Path(sandbox.binary) if isinstance(sandbox, Bubblewrap) else None
     changed = program.stat().st_mtime_ns if program is not None else 0
-    parts = [repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable]
-    return json.dumps(parts)
+    return json.dumps([repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable])
 
 
 def _cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
@@ -263,9 +248,9 @@ def _cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
 def _remember(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
     if choice.cache is None or not result.works:  # the user may be about to fix a mechanism that does not work
         return
-    record = _Record(_key(sandbox), time.time(), {"mechanism": result.mechanism, "why": result.why})
+    record = {"key": _key(sandbox), "at": time.time(), "probe": asdict(result)}
     draft = choice.cache.with_name(f".{choice.cache.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with contextlib.suppress(OSError):
         choice.cache.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(asdict(record)), encoding="utf-8")
+        draft.write_text(json.dumps(record), encoding="utf-8")
         os.replace(draft, choice.cache)

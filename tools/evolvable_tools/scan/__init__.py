@@ -3,9 +3,12 @@
 What a scan says: findings, and which means a change adds or takes away.
 """
 
+import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 
 class FindingSeverity(StrEnum):
@@ -85,3 +88,27 @@ def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     places = {severity: place for place, severity in enumerate(FindingSeverity)}
     once = dict.fromkeys(findings)
     return tuple(sorted(once, key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt)))
+
+
+_PART = re.compile(r"\{([a-z_]+)\}")
+
+
+class PatternTable:
+    """A data file of the scan, in TOML. Its patterns are lists of alternatives.
+
+    `{name}` in an alternative stands for an entry of [parts]: a piece of a pattern, or a list of alternatives.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.data = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+        self._parts: dict[str, str] = {}
+        for part, said in self.data.get("parts", {}).items():
+            self._parts[part] = self.join([said]) if isinstance(said, str) else f"(?:{self.join(said)})"
+
+    def join(self, alternatives: Iterable[str]) -> str:
+        """Return the pattern of any of the alternatives."""
+        return _PART.sub(lambda part: self._parts[part[1]], "|".join(alternatives))
+
+    def compile(self, name: str) -> re.Pattern[str]:
+        """Return the pattern of this name in [patterns]."""
+        return re.compile(self.join(self.data["patterns"][name]))

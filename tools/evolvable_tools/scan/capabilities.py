@@ -1,8 +1,7 @@
 """What a resource has the means to do, read from its files: a set, so that a change is a difference of sets.
 
-Which of the means that a change adds a person shall see first.
-
-What a change of the head of a main file gives a resource: tools, programs, a model, more occasions of use.
+Which of the means that a change adds a person shall see first, and what a change of the head of a main file gives a
+resource: tools, programs, a model, more occasions of use. The lists and patterns are data, in `capabilities.toml`.
 """
 
 import json
@@ -10,48 +9,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from evolvable_store.frontmatter import parse_document
-from evolvable_tools.scan import Capability, Finding, FindingSeverity
+from evolvable_tools.scan import Capability, Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
 
 NETWORK, ENVIRONMENT, CREDENTIALS, WRITES = "network", "environment", "credentials", "writes"
 RUNS, TOOL, HOOK, MCP, PERMISSION, PROGRAM = "runs", "tool", "hook", "mcp", "permission", "program"
 
 _HOST = re.compile(r"https?://([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])(?=[:/?#\"'\s)>\]`,]|$)")
-_REACHES = re.compile(
-    r"\b(?:curl|wget|fetch|http\.get|http\.post|requests\.|httpx\.|urlopen|axios|invoke-webrequest"
-    r"|invoke-restmethod|iwr|irm|git clone|aiohttp"
-    r"|websocket|base_url|api_url|endpoint|webhook)"
-)
 _NEAR = frozenset(("localhost", "127.0.0.1", "0.0.0.0"))
 _NO_HOST = re.compile(r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}")
 
-_ENVIRONMENT = re.compile(
-    r"(?:\$\{?|os\.environ(?:\.get)?[\[(]\s?[\"']|os\.getenv\([\"']|process\.env\.|env\[[\"']|\$env:)"
-    r"([A-Za-z][A-Za-z0-9_]{0,40}(?:_KEY|_TOKEN|_SECRET|_PASSWORD|_PASS|_CREDENTIALS|_PAT|_key|_token|_secret)"
-    r"|TOKEN|SECRET|PASSWORD)(?![A-Za-z0-9_])"
+_TABLE = PatternTable("capabilities.toml")
+_REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES, _PIPED = (
+    _TABLE.compile(name) for name in ("reaches", "environment", "credentials", "writes", "piped")
 )
-_CREDENTIALS = re.compile(
-    r"(?:~|\$home|\$\{home\}|/root|path\.home\(\)\s?/\s?[\"'])/?(\.(?:ssh|aws|netrc|npmrc|pypirc|kube|gnupg"
-    r"|git-credentials|docker/config\.json"
-    r"|config/gcloud|config/gh|claude/\.credentials|codex/auth))|(/etc/shadow|login\.keychain)"
-    r"|security\s(find-generic-password)|(\bid_rsa\b|\bid_ed25519\b)"
-)
-_PLACES = (
-    *(".ssh", ".aws", ".netrc", ".npmrc", ".pypirc", ".kube", ".gnupg", "git-credentials", ".docker", "gcloud"),
-    *("config/gh", ".claude/", "codex/auth", "/etc/shadow", "keychain", "generic-password", "id_rsa", "id_ed25519"),
-)
-
-_OUTSIDE = ("~/", "$home", "/etc/", "/usr/", "/root/", "/opt/", "/library/", "/system/", "/var/spool/")
-
-_WRITES = re.compile(
-    r"(?:>>?|\btee(?:\s-a)?|\b(?:cp|mv|install|ln)\s[^\n;|&]{1,80}?)\s{1,3}[\"']?"
-    r"((?:~|\$home|/etc|/usr|/root|/opt|/library|/system|/var/spool)(?:/[\w.${}-]{1,40}){1,5})"
-)
-_PIPED = re.compile(
-    r"\|\s{0,3}(?:sudo\s{1,3}(?:-e\s)?)?(?:env\s)?(?:/bin/)?(?:ba|z)?sh\b(?:\s-[sc]?\b|\s|$)|\b(?:ba"
-    r"|z)?sh\s<\(\s?(?:curl|wget)|\beval\s\"?\$\((?:curl|wget)"
-    r"|\|\s{0,3}(?:iex|invoke-expression)\b"
-)
+_PLACES, _OUTSIDE, _KNOWN = _TABLE.data["places"], _TABLE.data["outside"], frozenset(_TABLE.data["known_hosts"])
+_WHYS: Mapping[str, str] = _TABLE.data["whys"]
+_POWERS: Mapping[str, str] = _TABLE.data["powers"]
 _RUNS = (
     ("what an address serves", ("curl", "wget", "| iex", "|iex", "invoke-expression"), _PIPED),
     (
@@ -84,14 +58,7 @@ def capabilities(views: Mapping[str, TextView], main: str) -> frozenset[Capabili
         found.update(_of_text(view))
         if path == main:
             found.update(_of_frontmatter(view))
-        if path.rpartition("/")[2] in (
-            ".mcp.json",
-            "mcp.json",
-            "settings.json",
-            "settings.local.json",
-            "hooks.json",
-            "plugin.json",
-        ):
+        if path.rpartition("/")[2] in _TABLE.data["settings_files"]:
             found.update(_of_settings(view))
     return frozenset(found)
 
@@ -137,7 +104,7 @@ def _hosts(view: TextView) -> set[str]:
 def _of_frontmatter(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
-    fields = parse_document(view.text[: 64 * 1024].encode("utf-8", "replace")).fields
+    fields = _fields(view)
     for key in ("allowed-tools", "tools", "allowedTools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
     hooks = fields.get("hooks")
@@ -187,42 +154,6 @@ _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
 ANY_TOOL = frozenset(("*", "Bash(*)", "Bash(:*)", "Bash(**)", "mcp__*"))
 SHELL = frozenset(("Bash", "Shell", "Execute", "PowerShell"))
 
-_KNOWN = frozenset(
-    (
-        *(
-            "github.com",
-            "raw.githubusercontent.com",
-            "api.github.com",
-            "gitlab.com",
-            "pypi.org",
-            "files.pythonhosted.org",
-        ),
-        *(
-            "registry.npmjs.org",
-            "npmjs.com",
-            "crates.io",
-            "docs.rs",
-            "pkg.go.dev",
-            "proxy.golang.org",
-            "docs.python.org",
-        ),
-        "developer.mozilla.org",
-    )
-)
-"""Hosts that a developer's machine talks to every day; what they serve may still be anybody's."""
-
-_WHYS = {
-    NETWORK: "it reaches {what} now",
-    ENVIRONMENT: "it reads {what} from the environment now",
-    CREDENTIALS: "it touches the credentials in {what} now",
-    WRITES: "it writes to {what} now, outside its own folder and the project",
-    RUNS: "it runs {what} now",
-    TOOL: "it may use {what} without asking now",
-    HOOK: "it brings a hook ({what}), which runs commands by itself",
-    MCP: "it brings an MCP server ({what}), which is a program of its own",
-    PERMISSION: "it works without asking for permission ({what})",
-    PROGRAM: "it brings a program that nobody can read ({what})",
-}
 _HINT = "Approve it if the resource needs that; otherwise leave it out."
 
 
@@ -262,31 +193,6 @@ def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
 
 
 _FRONT_TOOLS = ("tools", "allowed-tools", "allowedTools", "allowed_tools")
-_POWERS = {
-    "hooks": "a hook, which runs commands by itself",
-    "mcpServers": "an MCP server, which is a program of its own",
-    "mcp-servers": "an MCP server, which is a program of its own",
-    "mcp_servers": "an MCP server, which is a program of its own",
-    "permissionMode": "another permission mode",
-    "permission-mode": "another permission mode",
-    "permissions": "other permissions",
-    "model": "another model",
-    "delegate": "the right to hand work to other agents",
-    "delegates": "the right to hand work to other agents",
-    "skills": "other skills that are loaded with it",
-    "agent": "an agent that runs it",
-    "agents": "other agents that it calls",
-    "isolation": "another isolation",
-    "sandbox": "another sandbox",
-    "env": "environment variables",
-    "shell": "another shell",
-    "autoApprove": "approvals without a question",
-    "alwaysApply": "use in every conversation",
-}
-_LIMITS = ("disallowedTools", "disallowed-tools", "disable-model-invocation", "readonly", "read-only", "paths", "globs")
-_EVERYTHING = frozenset(
-    ("*", "**", ".*", "any", "all", "anything", "everything", "always", "every message", "every task", "")
-)
 
 
 def frontmatter_findings(before: TextView | None, after: TextView) -> Iterator[Finding]:
@@ -298,11 +204,11 @@ def frontmatter_findings(before: TextView | None, after: TextView) -> Iterator[F
     for key, what in _POWERS.items():
         if now.get(key) not in (None, False) and now.get(key) != was.get(key):
             yield _finding("front.power", after.path, f"{key}: {now[key]}", f"gives it {what} ({key})")
-    for key in _LIMITS:
+    for key in _TABLE.data["limits"]:
         if key in was and was[key] != now.get(key) and was[key] not in (None, False, []):
             yield _finding("front.limit", after.path, f"{key}: {was[key]}", f"takes a limit away or changes it ({key})")
     for trigger in _list(now.get("triggers")):
-        if trigger.strip().casefold() in _EVERYTHING and trigger not in _list(was.get("triggers")):
+        if trigger.strip().casefold() in _TABLE.data["everything"] and trigger not in _list(was.get("triggers")):
             yield _finding("front.trigger", after.path, f"triggers: {trigger}", "claims every occasion as a trigger")
 
 
@@ -311,12 +217,8 @@ def _tools_front(was: Mapping[str, object], now: Mapping[str, object], path: str
         if key not in was and key not in now:
             continue
         if key in was and key not in now and not any(other in now for other in _FRONT_TOOLS):
-            yield _finding(
-                "front.tools",
-                path,
-                f"{key}: {was[key]}",
-                f"takes the list of tools away ({key}), so that every tool may be used",
-            )
+            why = f"takes the list of tools away ({key}), so that every tool may be used"
+            yield _finding("front.tools", path, f"{key}: {was[key]}", why)
         elif key in now and (key in was or any(other in was for other in _FRONT_TOOLS)):
             known = {tool for other in _FRONT_TOOLS for tool in _list(was.get(other))}
             more = [tool for tool in _list(now[key]) if tool not in known]

@@ -17,7 +17,8 @@ from zlib import crc32
 
 from evolvable_tools.scan import Finding, FindingSeverity
 from evolvable_tools.scan.semantic_rules import AnalysedSentence, analyse_sentence
-from evolvable_tools.scan.text_analysis import MAX_EXCERPT, Sentence, TextPart, escape_unprintable, windows
+from evolvable_tools.scan.sentence_rules import report
+from evolvable_tools.scan.text_analysis import Sentence, TextPart, windows
 
 BITS = 17
 SIZE = 1 << BITS
@@ -166,15 +167,7 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
         limits = model.foreign if is_foreign(sentence.text) else model.english
         if score > (limits.new if is_new else limits.changed):
             why = f"reads like an instruction of an attack, by its words: {', '.join(told(spoken, model))}"
-            yield Finding(
-                "wording.model",
-                FindingSeverity.MEDIUM,
-                path,
-                sentence.line,
-                escape_unprintable(sentence.text[:MAX_EXCERPT]),
-                why,
-                "Approve it if it should be so.",
-            )
+            yield report(path, sentence, "wording.model", FindingSeverity.MEDIUM, why)
 
 
 MIN_CONCEPTS = 2

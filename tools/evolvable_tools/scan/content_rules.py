@@ -1,8 +1,7 @@
-"""Code points that show a person another text than a model reads.
+"""What a file is beyond its words: hidden code points, kinds of files that nobody can read, and secrets by their form.
 
-What a file is, where its content cannot be read: programs, archives, long encoded texts.
-
-Secrets by the forms that their issuers gave them.
+The kinds of files and the forms of secrets are data, in `content_rules.toml`; the forms of issuers are those of the
+redaction.
 """
 
 import base64
@@ -11,12 +10,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from evolvable_tools.redaction.secret_patterns import FORMS, SecretForm
 from evolvable_tools.redaction.token_detection import find_certain
-from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.phrase_rules import MAX_FOUND
 from evolvable_tools.scan.text_analysis import TextView, escape_unprintable
+
+_H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
+
+_TABLE = PatternTable("content_rules.toml")
+_ENDINGS = {kind: tuple(names) for kind, names in _TABLE.data["endings"].items()}
+_BEGINNINGS = {
+    kind: tuple(text.encode("latin-1") for text in texts) for kind, texts in _TABLE.data["beginnings"].items()
+}
 
 _SPECIAL = re.compile(
     "[\u0000-\u0008\u000b-\u001f\u007f-\u0084\u0086-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e"
@@ -47,7 +55,6 @@ _PRIVATE = re.compile("[\U000f0000-\U0010ffff]")
 _MIXED = re.compile(r"(?<!\w)(?=\w{0,40}[a-zA-Z])(?=\w{0,40}[\u0400-\u052f])[a-zA-Z\u0400-\u052f]{3,40}(?!\w)")
 _CYRILLIC = re.compile("[\u0400-\u052f]")
 _LIKE_LATIN = frozenset("асеорхуіјѕһԁӏАВЕКМНОРСТУХІЈЅ")
-_WORD = re.compile(r"[a-zA-Z\u0400-\u052f]+")
 
 _CLEAR = "Write the text without these characters."
 
@@ -70,33 +77,29 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
 def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
     special = run[0]
     if _TAGS.search(special) and not _is_flag(text, run):
-        yield "hidden.tags", FindingSeverity.HIGH, "tag characters spell out text that nobody sees"
+        yield "hidden.tags", _H, "tag characters spell out text that nobody sees"
     if _SELECTORS.search(special):
-        yield "hidden.selectors", FindingSeverity.HIGH, "a row of variation selectors can carry any text unseen"
+        yield "hidden.selectors", _H, "a row of variation selectors can carry any text unseen"
     if _OVERRIDES.search(special):
-        yield (
-            "hidden.override",
-            FindingSeverity.HIGH,
-            "a direction override shows the text in another order than it has",
-        )
+        yield "hidden.override", _H, "a direction override shows the text in another order than it has"
     elif _EMBEDDINGS.search(special):
-        yield "hidden.direction", FindingSeverity.MEDIUM, "an embedded direction can show the text in another order"
+        yield "hidden.direction", _M, "an embedded direction can show the text in another order"
     if _CONTROLS.search(special) and text[run.start() - 1 : run.start()] in _GARBLED:
-        yield "hidden.garbled", FindingSeverity.LOW, "the text was once read in a wrong encoding"
+        yield "hidden.garbled", _L, "the text was once read in a wrong encoding"
     elif _ESCAPES.search(special):
-        yield "hidden.escape", FindingSeverity.HIGH, "an escape sequence steers the terminal that shows it"
+        yield "hidden.escape", _H, "an escape sequence steers the terminal that shows it"
     elif _CONTROLS.search(special):
-        yield "hidden.control", FindingSeverity.MEDIUM, "control characters change what a terminal shows"
+        yield "hidden.control", _M, "control characters change what a terminal shows"
     if "\r" in special:
-        yield "hidden.return", FindingSeverity.MEDIUM, "a bare carriage return lets a line write over itself"
+        yield "hidden.return", _M, "a bare carriage return lets a line write over itself"
     if _ENCODED.search(special):
-        yield "hidden.encoded", FindingSeverity.HIGH, "a row of invisible characters can carry any text unseen"
+        yield "hidden.encoded", _H, "a row of invisible characters can carry any text unseen"
     elif _FILLERS.search(special):
-        yield "hidden.filler", FindingSeverity.MEDIUM, "characters without a shape stand in the text"
+        yield "hidden.filler", _M, "characters without a shape stand in the text"
     elif _JOINERS.search(special) and not _joins(text, run):
-        yield "hidden.zero-width", FindingSeverity.MEDIUM, "characters without width stand between letters"
+        yield "hidden.zero-width", _M, "characters without width stand between letters"
     if _PRIVATE.search(special):
-        yield "hidden.private", FindingSeverity.MEDIUM, "characters that no standard defines stand in the text"
+        yield "hidden.private", _M, "characters that no standard defines stand in the text"
 
 
 def _is_flag(text: str, run: re.Match[str]) -> bool:
@@ -122,7 +125,7 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
             why = "a word mixes letters of two alphabets that look the same"
             shown = escape_unprintable(ascii(word)[1:-1])
             line = view.line(match.start())
-            yield Finding("hidden.lookalike", FindingSeverity.MEDIUM, view.path, line, shown, why, _CLEAR)
+            yield Finding("hidden.lookalike", _M, view.path, line, shown, why, _CLEAR)
             return
 
 
@@ -137,7 +140,7 @@ def _blank(view: TextView) -> Iterator[Finding]:
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
-        severity = FindingSeverity.MEDIUM if rest else FindingSeverity.LOW
+        severity = _M if rest else _L
         line = view.line(match.end())
         yield Finding(
             "hidden.blank-lines", severity, view.path, line, escape_unprintable(rest[:80]), why, "Close the gap."
@@ -148,95 +151,8 @@ def _blank(view: TextView) -> Iterator[Finding]:
         if len(excerpt) < 10:
             return
         line = view.line(match.start())
-        yield Finding("hidden.spaces", FindingSeverity.MEDIUM, view.path, line, excerpt, why, "Close the gap.")
+        yield Finding("hidden.spaces", _M, view.path, line, excerpt, why, "Close the gap.")
 
-
-_PROGRAMS = (
-    b"\x7fELF",
-    b"MZ",
-    b"\xfe\xed\xfa\xce",
-    b"\xfe\xed\xfa\xcf",
-    b"\xce\xfa\xed\xfe",
-    b"\xcf\xfa\xed\xfe",
-    b"\xca\xfe\xba\xbe",
-    b"\0asm",
-    b"dex\n",
-)
-_PROGRAM_NAMES = (
-    ".pyc",
-    ".pyo",
-    ".so",
-    ".dll",
-    ".dylib",
-    ".exe",
-    ".jar",
-    ".class",
-    ".node",
-    ".wasm",
-    ".msi",
-    ".scr",
-    ".lnk",
-    ".app",
-)
-_ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"Rar!", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-_DOCUMENTS = (
-    ".docx",
-    ".xlsx",
-    ".pptx",
-    ".dotx",
-    ".xltx",
-    ".potx",
-    ".odt",
-    ".ods",
-    ".odp",
-    ".epub",
-    ".svgz",
-    ".sketch",
-    ".ipynb",
-    ".xmind",
-    ".vsdx",
-)
-_MEDIA = (
-    b"\x89PNG",
-    b"\xff\xd8\xff",
-    b"GIF8",
-    b"RIFF",
-    b"%PDF",
-    b"\0\0\1\0",
-    b"wOFF",
-    b"wOF2",
-    b"\0\1\0\0",
-    b"OTTO",
-    b"ID3",
-    b"OggS",
-    b"fLaC",
-    b"\0\0\0",
-    b"SQLite format 3",
-    b"II*\0",
-    b"MM\0*",
-    b"PAR1",
-    b"\x93NUMPY",
-    b"BM",
-    b"true",
-    b"ttcf",
-)
-_TEXTS = (
-    ".md",
-    ".txt",
-    ".py",
-    ".sh",
-    ".js",
-    ".ts",
-    ".json",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".html",
-    ".css",
-    ".rb",
-    ".go",
-    ".rs",
-)
 
 _BLOB = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{64,}={0,2}")
 _HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){40}")
@@ -254,32 +170,32 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
     name = path.lower()
     if is_program(path, data):
         return  # told as a capability
-    if data.startswith(_ARCHIVES):
-        if not name.endswith(_DOCUMENTS):
+    if data.startswith(_BEGINNINGS["archives"]):
+        if not name.endswith(_ENDINGS["documents"]):
             why = "it is an archive, and nobody looked into it"
-            yield Finding(
-                "shape.archive", FindingSeverity.MEDIUM, path, 0, "", why, "Keep its files in the resource instead."
-            )
-    elif name.endswith(_TEXTS):
+            yield Finding("shape.archive", _M, path, 0, "", why, "Keep its files in the resource instead.")
+    elif name.endswith(_ENDINGS["texts"]):
         why = "it is named like a text and is none, so nobody looked into it"
-        yield Finding("shape.not-text", FindingSeverity.MEDIUM, path, 0, "", why, "Save it as UTF-8.")
-    elif not data.startswith(_MEDIA) and data:
+        yield Finding("shape.not-text", _M, path, 0, "", why, "Save it as UTF-8.")
+    elif not data.startswith(_BEGINNINGS["media"]) and data:
         why = "nobody knows what kind of file it is"
-        yield Finding("shape.unknown", FindingSeverity.LOW, path, 0, "", why, _READABLE)
+        yield Finding("shape.unknown", _L, path, 0, "", why, _READABLE)
 
 
 def is_program(path: str, data: bytes) -> bool:
     """Returns whether a file is a compiled program, by its beginning or its name."""
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
-    return data.startswith(_PROGRAMS) or (path.lower().endswith(_PROGRAM_NAMES) and b"\0" in data[:4096])
+    return data.startswith(_BEGINNINGS["programs"]) or (
+        path.lower().endswith(_ENDINGS["programs"]) and b"\0" in data[:4096]
+    )
 
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yields encoded texts in a file that hold orders."""
     if match := _HEX.search(view.text):
         why = "it holds a long text in escapes that nobody can read"
-        severity = FindingSeverity.MEDIUM if view.is_code else FindingSeverity.LOW
+        severity = _M if view.is_code else _L
         line = view.line(match.start())
         yield Finding(
             "shape.escapes", severity, view.path, line, view.excerpt(match.start(), match.end()), why, _READABLE
@@ -290,7 +206,7 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
             start = max(0, found.start() - 20)
             shown = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
             why = "an encoded text in it holds orders"
-            severity = FindingSeverity.HIGH if view.is_code else FindingSeverity.MEDIUM
+            severity = _H if view.is_code else _M
             yield Finding("shape.encoded", severity, view.path, view.line(match.start()), shown, why, _READABLE)
 
 
@@ -305,51 +221,37 @@ def _decoded(text: str) -> bytes:
     return data if readable > 0.95 * len(start) else b""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SecretRule:
     """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text that has one."""
 
     name: str
     anchors: tuple[str, ...]
-    pattern: re.Pattern[str]
-    severity: FindingSeverity = FindingSeverity.HIGH
+    source: str
+    severity: FindingSeverity
 
-
-def _rule(name: str, anchors: str, pattern: str, severity: FindingSeverity = FindingSeverity.HIGH) -> SecretRule:
-    return SecretRule(name, tuple(anchors.split()), re.compile(pattern), severity)
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled when a text first has one of the anchors."""
+        return re.compile(self.source)
 
 
 _OFTEN_HARMLESS = frozenset({"jwt"})
-_START, _END = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))", r"(?![A-Za-z0-9_-])"
+_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 
 
 def _issued(form: SecretForm) -> SecretRule:
     beginnings = "|".join(map(re.escape, form.beginnings))
-    severity = FindingSeverity.MEDIUM if form.name in _OFTEN_HARMLESS else FindingSeverity.HIGH
-    return _rule(form.name, " ".join(form.beginnings).lower(), f"{_START}(?:{beginnings})(?:{form.exact})", severity)
+    anchors = tuple(one.lower() for one in form.beginnings)
+    severity = _M if form.name in _OFTEN_HARMLESS else _H
+    return SecretRule(form.name, anchors, f"{_START}(?:{beginnings})(?:{form.exact})", severity)
 
 
 RULES = (
     *(_issued(form) for form in FORMS if form.exact),
-    _rule("telegram", ":aa", rf"{_START}[0-9]{{8,10}}:AA[A-Za-z0-9_-]{{33}}{_END}"),
-    _rule(
-        "private-key",
-        "private key-----",
-        r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----\s{1,4}(?:[A-Za-z0-9+/=]{16,80}\s"
-        r"|[A-Za-z0-9+/=]{16,80}|(?:[\w-]{1,20}: [^\n]{0,80}\n){1,3})",
-    ),
-    _rule(
-        "url-password",
-        "://",
-        r"(?<![a-z0-9])[a-z][a-z0-9+.-]{2,20}://[A-Za-z0-9._%-]{1,40}:[^\s@/:'\"<>{}$\[\]()*,`"
-        r"|]{8,80}@(?!localhost|127\.0\.0\.1|example\.|host[:/]|db[:/])[A-Za-z0-9.-]{4,80}",
-        FindingSeverity.MEDIUM,
-    ),
-    _rule(
-        "assigned",
-        "password passwd secret token api_key apikey api-key",
-        r"""(?i)(?<![a-z])(?:api[_-]?key|(?:access|auth|secret)[_-]?(?:token|key)|client[_-]?secret|passw(?:or)?d)["']?\s{0,3}[:=]\s{0,3}["'](?=[^"'\n]{0,80}\d)(?=[^"'\n]{0,80}[a-z])(?=[^"'\n]{0,80}[A-Z])[A-Za-z0-9_+/=.~-]{24,80}["']""",
-        FindingSeverity.MEDIUM,
+    *(
+        SecretRule(row["name"], tuple(row["anchors"]), _TABLE.join(row["pattern"]), FindingSeverity(row["severity"]))
+        for row in _TABLE.data["secrets"]
     ),
 )
 
@@ -380,7 +282,7 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
         if not any(start < after and before < end for before, after in told):
             told.append((start, end))
             line = view.line(start)
-            yield Finding(f"secret.{name}", FindingSeverity.HIGH, view.path, line, view.text[start:end], _WHY, _HINT)
+            yield Finding(f"secret.{name}", _H, view.path, line, view.text[start:end], _WHY, _HINT)
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:

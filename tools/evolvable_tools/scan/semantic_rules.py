@@ -1,6 +1,7 @@
 """Sentences that a person must see first, by the concepts that they join, in any language of the lexicon.
 
-Text that a model reads and a person who reads the page does not see: HTML comments and hidden elements.
+Also text that a model reads and a person who reads the page does not see: HTML comments and hidden elements. The
+patterns are data, in `semantic_rules.toml`.
 """
 
 import re
@@ -8,57 +9,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from evolvable_tools.scan import Finding, FindingSeverity
+from evolvable_tools.scan import Finding, FindingSeverity, PatternTable
 from evolvable_tools.scan.code_flows import WELL_KNOWN
-from evolvable_tools.scan.lexicon import DESCRIBING, ENGLISH, ORDERING, QUALIFIES
+from evolvable_tools.scan.sentence_rules import report
 from evolvable_tools.scan.text_analysis import (
     CLAUSE,
-    MAX_EXCERPT,
+    LEXICON,
     Sentence,
     TextPart,
     concepts,
-    escape_unprintable,
     windows,
     words_with_places,
 )
 
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
 
-_URL = re.compile(r"(?:https?|wss?|ftp|ssh|sftp)://(?!localhost|127\.|0\.0\.0\.0|\[::1)[\w\[{$<]")
-_EMAIL = re.compile(r"(?<![\w@])[\w.+-]{1,40}@[\w-]{1,40}(?:\.[\w-]{1,40})+\b")
+ORDERING, DESCRIBING, ENGLISH, QUALIFIES = (
+    frozenset(LEXICON["order"][name].split()) for name in ("ordering", "describing", "english", "qualifies")
+)
+
 _IP = re.compile(r"(?<![\d.])(?!127\.|0\.0|10\.|192\.168\.|1\.0\.|2\.0\.)(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
-_TOOL = re.compile(
-    r"\b(?:update|remove|restore|import)_resource\b|\bevolvable\b|memory:soul|\bevolve_(?:adopt|start)\b|\breview_inbox\b"
-    r"|\.evolvable\b|\bapprovals? policy\b|\bapproval_policy\b|\bevolvable_\w+"
+_TABLE = PatternTable("semantic_rules.toml")
+_HANDLED, _COUNTED, _BY_PERSON, _TEMPLATE, _TRIGGERS, _PASS_FAIL, _MARK = (
+    _TABLE.compile(name) for name in ("handled", "counted", "by_person", "template", "triggers", "pass_fail", "mark")
 )
-_CONFIG = re.compile(
-    r"\.claude/(?:settings|hooks|agents|commands|skills|memory)|(?<![\w/])(?:claude|agents|gemini|soul)\.md\b|\bsettings(?:\.local)?\.json\b"
-    r"|\.codex/|\.cursor(?:rules|/)|\.mcp\.json|skill library|库里|技能库|スキルライブラリ|스킬 라이브러리"
-    r"|biblioteca|bibliothèque|bibliothek|библиотек"
-)
-_STRUCTURE = (
-    ("url", _URL, ("://",)),
-    ("email", _EMAIL, ("@",)),
-    ("ip", _IP, tuple(f"{digit}." for digit in range(10))),
-    ("tool", _TOOL, ("_resource", "evolv", "memory:soul", "review_inbox", "approval")),
-    (
-        "config",
-        _CONFIG,
-        (
-            ".claude",
-            ".md",
-            "settings",
-            ".codex",
-            ".cursor",
-            ".mcp",
-            "librar",
-            "库",
-            "ライブラリ",
-            "라이브러리",
-            "bibliot",
-            "библиот",
-        ),
-    ),
+_STRUCTURE = tuple(
+    (row["concept"], re.compile(_TABLE.join(row["pattern"])), tuple(row["anchors"])) for row in _TABLE.data["structure"]
 )
 _CJK_BACK = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 _REACH = 6
@@ -192,23 +168,11 @@ def _hoard(s: AnalysedSentence) -> bool:
     return taken and s.ordered("expose|send") and not _HANDLED.search(s.sentence.text)
 
 
-_HANDLED = re.compile(r"\.pub\b|authorized_keys|\bcsr\b")
-_COUNTED = re.compile(
-    r"(?:design|css|color|context|input|output|max|cached?|prompt|cost|fewer|many|more|total|thinking|reasoning|budget|\d[\d.,]*[km]?)[ _-]tokens?"
-    r"|tokens?[ _](?:count|usage|budget|limit|cost|per|estimate|window|efficien|saving|overhead|spend)|_tokens?\b|tokeniz|tokenis"
-)
-
-
 def _approval(s: AnalysedSentence) -> bool:
     by_person = _BY_PERSON.search(s.sentence.text) is not None
     if by_person or not s.says("approve", "proposal") or not s.ordered("approve"):
         return False
     return s.near("approve", "proposal", 5) or s.has("on_behalf|granted|unasked")
-
-
-_BY_PERSON = re.compile(
-    r"(?:user|person|human|they|owner|maintainer)s? (?:to |can |must |may |should |will |has |have )?(?:approve|accept|confirm)"
-)
 
 
 def _approval_for_all(s: AnalysedSentence) -> bool:
@@ -223,10 +187,6 @@ def _evidence(s: AnalysedSentence) -> bool:
         and s.near("outcome", "success", 6)
         and not _PASS_FAIL.search(s.sentence.text)
     )
-
-
-def _library(s: AnalysedSentence) -> bool:
-    return s.has("tool", "change|approve|off")
 
 
 def _every_skill(s: AnalysedSentence) -> bool:
@@ -280,12 +240,6 @@ def _carries(s: AnalysedSentence) -> bool:
     return _TEMPLATE.search(s.sentence.text) is not None
 
 
-_TEMPLATE = re.compile(
-    r"\]\(https?://[^)\s]{1,200}[?&=][^)\s]{0,100}(?:\{\{?|\$\{?|<|%7b)[a-z]|\]\(https?://[^)\s]{1,160}[?&][\w-]{1,20}=(?:[a-z]+_){1,4}(?:value|data|result|content|text|json)"
-    r"|\$\([^)\n]{4,200}\)\.(?:[\w-]+\.)+[a-z]{2,}"
-)
-
-
 def _at(s: AnalysedSentence, concept: str) -> list[int]:
     """Return where in the text the words of a concept stand."""
     places = set(s.places(concept))
@@ -306,23 +260,13 @@ def _stealth(s: AnalysedSentence) -> bool:
     return s.says("stealth", _DONE) and s.near("stealth", _DONE, 2) and s.ordered("stealth")
 
 
-_TRIGGERS = re.compile(
-    r"(?:user|they|he|she|it|who)\s(?:\w+\s){0,2}(?:does|do|did|has|have|is|was)(?:\s?not|n't)|even (?:if|when)|without the user|\b(?:cannot|can't|could not|couldn't)\b"
-)
 _DONE = "send|expose|change|fetch|follow|off|approve"
-
-
-def _unasked(s: AnalysedSentence) -> bool:
-    return s.says("unasked")
 
 
 def _off(s: AnalysedSentence) -> bool:
     return s.says("off", "protection") and s.near("off", "protection", 3) and s.ordered("off")
 
 
-_PASS_FAIL = re.compile(
-    r"pass(?:ed)?\W{1,3}(?:or )?fail|fail(?:ed)?\W{1,3}(?:or )?pass|success\W{1,3}(?:or )?(?:fail|error)"
-)
 _HOST = re.compile(r"://(?:[^\s/@]{1,80}@)?([a-z0-9][a-z0-9.-]{0,120}[a-z0-9])")
 
 RULES = (
@@ -336,7 +280,12 @@ RULES = (
     SentenceRule("meaning.approval", _approval, "approve", "speaks of approving what a person should decide"),
     SentenceRule("meaning.approval", _approval_for_all, "approve", "approves in a person's place", always=False),
     SentenceRule("meaning.evidence", _evidence, "success|reported", "says how a run is reported, whatever happened"),
-    SentenceRule("meaning.library", _library, "tool", "speaks of changing this library, its policy or its memory"),
+    SentenceRule(
+        "meaning.library",
+        lambda s: s.has("tool", "change|approve|off"),
+        "tool",
+        "speaks of changing this library, its policy or its memory",
+    ),
     SentenceRule("meaning.library", _every_skill, "change", "has other skills of the library changed"),
     SentenceRule(
         "meaning.library", _other_skills, "change", "has other skills or an agent's configuration changed", always=False
@@ -346,7 +295,9 @@ RULES = (
     SentenceRule("meaning.remote", _remote, "follow", "has an agent follow what an address serves"),
     SentenceRule("meaning.conceal", _conceal, "tell", "hides from a person what is done"),
     SentenceRule("meaning.conceal", _stealth, "stealth", "has something done unnoticed", always=False),
-    SentenceRule("meaning.unasked", _unasked, "unasked", "has something done without asking", always=False),
+    SentenceRule(
+        "meaning.unasked", lambda s: s.says("unasked"), "unasked", "has something done without asking", always=False
+    ),
     SentenceRule("meaning.disable", _off, "off", "turns a check or a protection off", always=False),
 )
 
@@ -371,31 +322,9 @@ def find_by_meaning(path: str, sentences: list[Sentence], *, is_new: bool) -> It
                 continue
             if rule.matches(spoken):
                 severity = _M if rule.always or not is_new else _L
-                excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
-                yield Finding(
-                    rule.name, severity, path, sentence.line, excerpt, rule.why, "Approve it if it should be so."
-                )
+                yield report(path, sentence, rule.name, severity, rule.why)
 
 
-_MARK = re.compile(
-    r"\s*(?:prettier|eslint|markdownlint|textlint|cspell|spell|vale|toc\b|/?toc|begin|end\b|start\b|copyright|spdx|licen[cs]e|\(c\)"
-    r"|generated|auto-?generated|@|region|endregion|#|todo|fixme|source:|from:|ref:|see |version|last updated|updated|more)"
-)
-_STEERS = (
-    "assistant",
-    "never",
-    "every",
-    "send",
-    "secret",
-    "approve",
-    "follow",
-    "unasked",
-    "stealth",
-    "off",
-    "url",
-    "tool",
-    "config",
-)
 _MIN_WORDS = 4
 
 
@@ -405,21 +334,12 @@ def find_unseen(path: str, sentences: Sequence[Sentence], *, is_new: bool) -> It
         if one.part not in (TextPart.COMMENT, TextPart.UNSHOWN):
             continue
         spoken = analyse_sentence(one)
-        steers = sum(concept in spoken.found for concept in _STEERS)
+        steers = sum(concept in spoken.found for concept in _TABLE.data["steers"])
         addressed = "assistant" in spoken.found and len(spoken.found) > 1
         long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
         if not long or (_MARK.match(one.text) and not addressed):
             continue
         unshown = one.part is TextPart.UNSHOWN
         severity = FindingSeverity.MEDIUM if not is_new or addressed or unshown or steers >= 2 else FindingSeverity.LOW
-        excerpt = escape_unprintable(one.text[:MAX_EXCERPT])
         why = "hides text that can instruct from whoever reads the page"
-        yield Finding(
-            "hidden.comment",
-            severity,
-            path,
-            one.line,
-            excerpt,
-            why,
-            "Write it where a person sees it, or leave it out.",
-        )
+        yield report(path, one, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from evolvable_tools.scan.lexicon import SPACED, UNSPACED
+from evolvable_tools.scan import PatternTable
 
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
@@ -428,11 +428,15 @@ _CLITICS = frozenset(
 )
 
 
+LEXICON = PatternTable("lexicon.toml").data
+"""The words of each concept; the head of the file says what they look like."""
+
+
 def _entries() -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, list[tuple[tuple[str, ...], str]]]]:
     words: dict[str, set[str]] = {}
     stems: dict[str, set[str]] = {}
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
-    for concept, entries in SPACED.items():
+    for concept, entries in LEXICON["spaced"].items():
         for entry in entries.split():
             if "_" in entry and entry != "report_outcome":
                 parts = tuple(entry.split("_"))
@@ -448,7 +452,7 @@ _WORDS, _STEMS, _PHRASES = _entries()
 _LONGEST = max(map(len, _STEMS))
 _BY_CONCEPT = {
     concept: re.compile("|".join(re.escape(entry.replace("_", " ")) for entry in entries.split()))
-    for concept, entries in UNSPACED.items()
+    for concept, entries in LEXICON["unspaced"].items()
 }
 
 

@@ -1,6 +1,8 @@
 """Convert gitleaks' rules, which are written for RE2, to patterns that Python's engine runs in linear time.
 
-`python -m evolvable_tools.redaction.convert` writes rules.json again after a new gitleaks.toml was put beside it.
+    python benchmarks/secret_rules/convert.py     write rules.json of the package again, after a new gitleaks.toml
+
+gitleaks.toml is gitleaks' own (MIT; its licence is `gitleaks.LICENSE` beside rules.json).
 """
 
 import json
@@ -13,8 +15,10 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-HERE = Path(__file__).parent
-SOURCE, TARGET = HERE / "gitleaks.toml", HERE / "rules.json"
+from evolvable_tools import redaction
+
+SOURCE = Path(__file__).with_name("gitleaks.toml")
+TARGET = Path(redaction.__file__).with_name("rules.json")
 
 MIN_ANCHOR = 3
 """Characters that every match of a rule must begin with, so that few places of a text are looked at."""
@@ -23,21 +27,21 @@ MAX_RUN = 1_000
 """Characters that a repetition without an end may take."""
 
 NOT_USED = {
-    "generic-api-key": "sessions/secret_names does this, with fewer false positives",
-    "private-key": "sessions/key_blocks does this, with cut and quoted blocks too",
-    "jwt": "secret_shapes does this",
+    "generic-api-key": "named_secrets does this, with fewer false positives",
+    "private-key": "secret_patterns does this, with cut and quoted blocks too",
+    "jwt": "secret_patterns does this",
     "jwt-base64": "its place in a text is not bounded",
-    "kubernetes-secret-yaml": "sessions/secret_names does this",
-    "curl-auth-header": "sessions/secret_places does this",
-    "curl-auth-user": "sessions/secret_places does this",
+    "kubernetes-secret-yaml": "named_secrets does this",
+    "curl-auth-header": "named_secrets does this",
+    "curl-auth-user": "named_secrets does this",
     "pkcs12-file": "it looks at names of files",
     "sourcegraph-access-token": "any 40 hexadecimal characters match, as in a commit",
-    "azure-ad-client-secret": "its beginning is not fixed; sessions/secret_structures does this",
-    "facebook-access-token": "its beginning is not fixed; sessions/secret_structures does this",
-    "hashicorp-tf-api-token": "its beginning is not fixed; sessions/secret_structures does this",
-    "maxmind-license-key": "its beginning is not fixed; sessions/secret_structures does this",
-    "twilio-api-key": "two fixed characters are too few; secret_shapes does this",
-    "vault-service-token": "two fixed characters are too few; secret_shapes and sessions/secret_structures do this",
+    "azure-ad-client-secret": "its beginning is not fixed; token_detection does this",
+    "facebook-access-token": "its beginning is not fixed; token_detection does this",
+    "hashicorp-tf-api-token": "its beginning is not fixed; token_detection does this",
+    "maxmind-license-key": "its beginning is not fixed; token_detection does this",
+    "twilio-api-key": "two fixed characters are too few; secret_patterns does this",
+    "vault-service-token": "two fixed characters are too few; secret_patterns and token_detection do this",
 }
 """Rules that are left out, and why."""
 
