@@ -3,6 +3,7 @@
 `RawPiece` is what the parser of a format passes on before redaction; no other module keeps it.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -146,6 +147,14 @@ def parse_moment(value: object) -> datetime | None:
         at = datetime.fromisoformat(value)
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
+        return None
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text, None for a text that is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return None
 
 
