@@ -22,6 +22,7 @@ from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import ProviderError
 from evolvable_tools.redaction.redactor import Redactor
 from evolvable_tools.review import service
+from evolvable_tools.review.candidates import CANDIDATE, CandidateKind, SkillEditOp
 from evolvable_tools.review.review_config import OverBudget, ReviewBudget, ReviewSettings, parse_budget
 from evolvable_tools.review.session_signals import LEARNABLE, signals
 from evolvable_tools.sessions.parser import read_session
@@ -457,3 +458,10 @@ def test_several_facts_of_one_review_are_approved_in_one_operation(library, tmp_
     text = library.store.file(library.store.head(Ref.parse("memory:USER")), "USER.md").data.decode()
     day = date(2026, 11, 22).isoformat()
     assert re.findall(r"- (\S+): (.*)", text) == [(day, t) for t in texts]
+
+
+def test_the_schema_of_an_answer_names_every_kind_and_operation() -> None:
+    properties = CANDIDATE["properties"]
+
+    assert properties["kind"]["enum"] == list(CandidateKind)
+    assert properties["edits"]["items"]["properties"]["op"]["enum"] == list(SkillEditOp)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
@@ -113,48 +114,11 @@ class ReviewCandidate:
         return "\n".join(part for part in (self.claim, self.name, self.text, self.check, *edits, *files) if part)
 
 
-def _texts(*names: str) -> dict[str, Any]:
-    return {name: {"type": "string"} for name in names}
+SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("answer.schema.json").read_text("utf-8"))
+"""JSON schema of an answer, as a model and a tool are given it."""
 
-
-def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required or properties),
-        "additionalProperties": False,
-    }
-
-
-_CITED = _closed(_texts("span", "quote"))
-_EDIT = _closed(
-    {
-        "op": {"type": "string", "enum": list(SkillEditOp)},
-        **_texts("path", "old", "new", "after", "to", "description", "triggers"),
-    },
-    "op",
-)
-_FILE = _closed(_texts("path", "text"))
-
-CANDIDATE: dict[str, Any] = _closed(
-    {
-        "kind": {"type": "string", "enum": list(CandidateKind)},
-        **_texts("claim", "target", "name", "text", "check", "counter_evidence", "expected_signal", "risk"),
-        "evidence": {"type": "array", "items": _CITED},
-        "edits": {"type": "array", "items": _EDIT},
-        "files": {"type": "array", "items": _FILE},
-        "scope": {"type": "string", "enum": ["user", "project"]},
-    },
-    "kind",
-    "claim",
-    "evidence",
-)
-"""JSON schema of one candidate, as a model and a tool are given it."""
-
-SCHEMA: dict[str, Any] = _closed(
-    {"candidates": {"type": "array", "items": CANDIDATE}, "why_none": {"type": "string"}}, "candidates"
-)
-"""JSON schema of an answer."""
+CANDIDATE: dict[str, Any] = SCHEMA["properties"]["candidates"]["items"]
+"""JSON schema of one candidate."""
 
 
 def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:

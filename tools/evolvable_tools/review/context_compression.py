@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evolvable_store.errors import InvalidArgument
-from evolvable_tools.outcomes.detection import accepts, corrects, states
-from evolvable_tools.outcomes.shell_commands import failed, is_check
+from evolvable_tools.outcomes.detection import accepts, corrects, failed, is_check, states
 from evolvable_tools.review import Assets, Compressed
 
 TAIL = 12

@@ -5,18 +5,21 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from evolvable_tools.outcomes.detection import accepts, corrects, states, unquoted_text, wishes_skill
-from evolvable_tools.outcomes.shell_commands import (
-    MAX_COMMAND,
+from evolvable_tools.outcomes.detection import (
+    accepts,
     commits,
+    corrects,
     ended_badly,
     is_check,
-    named_files,
-    normalize_command,
     only_looks,
+    pair_calls,
+    states,
     undoes,
+    unquoted_text,
     was_refused,
+    wishes_skill,
 )
+from evolvable_tools.outcomes.shell_commands import MAX_COMMAND, named_files, normalize_command
 from evolvable_tools.sessions import Origin, Session, Span
 from evolvable_tools.sessions.taint import command_line
 
@@ -39,9 +42,7 @@ class SessionStep:
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
     """Return the calls of a session in order, each with its result; none that was refused before it ran."""
-    results = {span.call_id: span for span in spans if span.call_id is not None and span.input is None}
-    found = (_step(span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
-    return [step for step in found if not is_refused(step.result)]
+    return [_step(call, result) for call, result in pair_calls(spans) if not is_refused(result)]
 
 
 def is_refused(result: Span | None) -> bool:

@@ -98,6 +98,7 @@ FIRST = 50
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 _NAMES = _SAFE | frozenset("@/+")
+_NAMED = ("tool", "call_id", "model", "skill", "agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ def _redacted(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
     """Return a piece without secrets. Only what a tool printed goes on from what it printed before."""
     text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None) if piece.text else ""
     given = stream.redact_value(piece.input) if piece.input is not None else None
-    names = {field: _name(getattr(piece, field)) for field in ("tool", "call_id", "model", "skill", "agent")}
+    names: dict[str, Any] = {field: _name(getattr(piece, field)) for field in _NAMED}
     return replace(piece, text=text, input=given, **names)
 
 
