@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -98,7 +98,7 @@ class ReviewCandidate:
     target: str = ""
     name: str = ""
     edits: tuple[SkillEdit, ...] = ()
-    files: Mapping[str, str] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
     check: str = ""
     scope: str = "user"
@@ -110,7 +110,7 @@ class ReviewCandidate:
     def content(self) -> str:
         """Everything that would be kept or read by a model later, as one text."""
         edits = (f"{e.new}\n{e.to}\n{e.description}\n{e.triggers}" for e in self.edits)
-        files = (f"{path}\n{text}" for path, text in (self.files or {}).items())
+        files = (f"{path}\n{text}" for path, text in self.files.items())
         return "\n".join(part for part in (self.claim, self.name, self.text, self.check, *edits, *files) if part)
 
 
@@ -125,20 +125,15 @@ def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
     """Return a candidate. Raises ValueError, which says what does not fit the schema."""
     if fault := schema_problem(given, CANDIDATE):
         raise ValueError(fault)
-    files = {file["path"]: file["text"] for file in given.get("files", ())}
-    texts = {
-        key: given.get(key, "").strip()
-        for key in ("target", "name", "check", "counter_evidence", "expected_signal", "risk")
-    }
+    texts = ("target", "name", "text", "check", "counter_evidence", "expected_signal", "risk")
     return ReviewCandidate(
         what=CandidateKind(given["kind"]),
         claim=" ".join(given["claim"].split()),
-        evidence=tuple(Citation(one["span"], one["quote"]) for one in given["evidence"]),
+        evidence=tuple(Citation(**one) for one in given["evidence"]),
         edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in given.get("edits", ())),
-        files=files or None,
-        text=given.get("text", "").strip(),
+        files={file["path"]: file["text"] for file in given.get("files", ())},
         scope=given.get("scope", "user"),
-        **texts,
+        **{key: given.get(key, "").strip() for key in texts},
     )
 
 
@@ -153,7 +148,7 @@ description: Tasks that reviews of sessions found. None is used before a person 
 
 Each line of tasks.jsonl is a task: its prompt, how it is checked, and the session it is from.
 """
-_NEW = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
+NEW_KINDS = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ def draft_change(
     scope = caller.scopes[0] if candidate.scope == "project" else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _edited(library, caller, candidate)
-    if candidate.what in _NEW:
+    if candidate.what in NEW_KINDS:
         return _new(library, candidate, scope)
     if candidate.what is CandidateKind.TASK:
         return _task(library, candidate, session, scope)
@@ -243,12 +238,10 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
 
 
 def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
-    kind = _NEW[candidate.what]
-    name = candidate.name or slugify(
-        str(parse_document((candidate.files or {}).get(main_file(kind, ""), "").encode()).fields.get("name", ""))
-    )
-    ref = Ref.parse(f"{kind}:{name}").within(scope)
-    files: Files = {check_path(path): File(text.encode()) for path, text in (candidate.files or {}).items()}
+    kind = NEW_KINDS[candidate.what]
+    fields = parse_document(candidate.files.get(main_file(kind, ""), "").encode()).fields
+    ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(scope)
+    files: Files = {check_path(path): File(text.encode()) for path, text in candidate.files.items()}
     head = library.store.head_or_none(ref)
     if head is not None and head.version is not None:
         raise InvalidArgument(f"There is a {ref} already.", "Propose an edit of it.")
@@ -257,13 +250,10 @@ def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateD
 
 def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
-    line = json.dumps(
-        {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}, ensure_ascii=False
-    )
+    task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
+    adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     start = before or {"ENVIRONMENT.md": File(_TASKS_TEXT.encode())}
-    return CandidateDraft(
-        ref, base, before, with_line(start, "tasks.jsonl", line), {"path": "tasks.jsonl", "line": line}
-    )
+    return CandidateDraft(ref, base, before, with_line(start, **adds), adds)
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:

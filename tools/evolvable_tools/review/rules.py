@@ -20,6 +20,7 @@ from evolvable_tools.review.candidates import (
     MAX_EDITS,
     MAX_FACT,
     MAX_FILES,
+    NEW_KINDS,
     CandidateKind,
     ReviewCandidate,
     SkillEditOp,
@@ -83,16 +84,8 @@ def follows(quotes: str, candidate: ReviewCandidate) -> bool:
 def changed_text(candidate: ReviewCandidate) -> str:
     """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
-    return "\n".join(
-        (
-            candidate.name,
-            candidate.target.partition(":")[2],
-            candidate.text,
-            candidate.check,
-            *edits,
-            *(candidate.files or {}).values(),
-        )
-    )
+    said = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
+    return "\n".join((*said, *edits, *candidate.files.values()))
 
 
 def entities(text: str) -> set[str]:
@@ -169,10 +162,7 @@ def within_bounds(case: RuleCase) -> None:
         raise RuleViolation("bounds", f"An edit brings at most {MAX_EDIT:,} characters.")
     if c.what in MEMORY and not 1 <= len(c.text) <= MAX_FACT:
         raise RuleViolation("bounds", f"A fact has 1 to {MAX_FACT} characters.")
-    if (
-        c.what in (CandidateKind.SKILL_NEW, CandidateKind.PROMPT, CandidateKind.AGENT)
-        and not 1 <= len(c.files or {}) <= MAX_FILES
-    ):
+    if c.what in NEW_KINDS and not 1 <= len(c.files) <= MAX_FILES:
         raise RuleViolation("bounds", f"A new resource has 1 to {MAX_FILES} files.")
     if c.what is CandidateKind.TASK and not (c.text and c.check):
         raise RuleViolation("bounds", "A task has a prompt (text) and a way to check its result (check).")
@@ -211,9 +201,8 @@ def change_follows(case: RuleCase) -> None:
     if follows(quotes, case.candidate):
         return
     if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
-        raise RuleViolation(
-            "does_not_follow", "The change shares too little with what it quotes; quote what it rests on."
-        )
+        reason = "The change shares too little with what it quotes; quote what it rests on."
+        raise RuleViolation("does_not_follow", reason)
 
 
 def nothing_foreign(case: RuleCase) -> None:
@@ -225,7 +214,7 @@ def nothing_foreign(case: RuleCase) -> None:
 def not_of_a_class(case: RuleCase) -> None:
     """It belongs to no class of things that are never kept."""
     c = case.candidate
-    heads = [text.partition("\n---")[0] for text in (c.files or {}).values()]
+    heads = [text.partition("\n---")[0] for text in c.files.values()]
     short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
     found = never_kept(short, c.content)
     if found is not None:
@@ -256,9 +245,8 @@ def outcome_is_settled(case: RuleCase) -> None:
     open_turns = sorted({kept.turn for kept in case.cited if not kept.settled})
     if open_turns:
         turns = ", ".join(map(str, open_turns))
-        raise RuleViolation(
-            "not_settled", f"How turn {turns} ended is not known: no check passed, and no day has gone by."
-        )
+        reason = f"How turn {turns} ended is not known: no check passed, and no day has gone by."
+        raise RuleViolation("not_settled", reason)
 
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
@@ -269,14 +257,11 @@ def a_new_skill_was_earned(case: RuleCase) -> None:
     sessions = {kept.session for kept in case.cited}
     if len(episodes) < EPISODES or len(sessions) < SESSIONS:
         needed = f"A new skill needs {EPISODES} episodes in {SESSIONS} sessions"
-        raise RuleViolation(
-            "too_few_episodes", f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."
-        )
+        reason = f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."
+        raise RuleViolation("too_few_episodes", reason)
 
 
-Rule = Callable[[RuleCase], None]
-
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[RuleCase], None], ...] = (
     within_bounds,
     quotes_are_there,
     somebody_vouches,
