@@ -17,6 +17,7 @@ from evolvable_store.storage.attestations import Attestation
 from evolvable_store.storage.protocol import Storage
 from evolvable_store.storage.repositories import Signatures
 
+# The functions import cryptography late: it takes 12 to 30 ms, and most libraries have no lock.
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -35,7 +36,7 @@ class ApprovalsLock:
 
     @cached_property
     def _public(self) -> "Ed25519PublicKey":
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # 30 ms, where nothing is locked
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
             return Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))

@@ -83,7 +83,7 @@ class Library:
         self.policies = policies or {}
         self.lock = lock
         self.level = level
-        self._redactor = redactor or _built_in
+        self._redactor = redactor or built_in_redactor
         self.shown = ImpressionLog(store.backend)
 
     @classmethod
@@ -125,14 +125,14 @@ class Library:
     @cached_property
     def index(self) -> "Index":
         """The text index; every search updates it first."""
-        from evolvable_store.search.index import Index  # a server answers before it searches
+        from evolvable_store.search.index import Index  # late: 30 ms; a server answers before it searches
 
         return Index.open(self.store)
 
     @cached_property
     def working_copies(self) -> "WorkingCopies":
         """The folders that mirror the library."""
-        from evolvable_store.workingcopy.registry import WorkingCopies  # start time
+        from evolvable_store.workingcopy.registry import WorkingCopies  # late: 30 ms; most commands need no folder
 
         return WorkingCopies(self.store, gate=self.gate)
 
@@ -188,8 +188,9 @@ class Library:
 
 
 @cache
-def _built_in() -> "Redactor":
-    from evolvable_tools.redaction.redactor import Redactor  # its patterns take a while to compile
+def built_in_redactor() -> "Redactor":
+    """Return the redactor of what is built in."""
+    from evolvable_tools.redaction.redactor import Redactor  # late: 50 ms to compile its patterns
 
     return Redactor()
 
@@ -222,13 +223,9 @@ class SkillLocator:
             path = f"{self._home}/{path.partition('/')[2]}"
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        if not self._bindings:
-            return None
-        real = Path(self._real(os.path.join(self._cwd, path)))
+        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
         for folder, bindings in self._bindings.items():
-            if not real.is_relative_to(folder):
-                continue
-            parts = real.relative_to(folder).parts
+            parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
             for length in range(1, len(parts)):
                 binding = bindings.get("/".join(parts[:length]))
                 if binding is not None:

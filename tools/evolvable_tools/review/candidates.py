@@ -14,7 +14,7 @@ from evolvable_store.frontmatter import parse_document
 from evolvable_store.objects import File, Files
 from evolvable_store.paths import check_path
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file, slugify
-from evolvable_tools.file_edits import TextEdit, apply_edit
+from evolvable_tools.file_edits import TextEdit, append_line, apply_edit
 from evolvable_tools.library import Caller, Library
 from evolvable_tools.llm import schema_problem
 from evolvable_tools.verbs.memory_facts import add_fact
@@ -253,7 +253,7 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     task = {"prompt": candidate.text, "check": candidate.check, "session": session, "reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     start = before or {"ENVIRONMENT.md": File(_TASKS_TEXT.encode())}
-    return CandidateDraft(ref, base, before, with_line(start, **adds), adds)
+    return CandidateDraft(ref, base, before, append_line(start, **adds), adds)
 
 
 def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
@@ -268,12 +268,3 @@ def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:
     if head is None or head.version is None:
         return ref, {}, 0
     return ref, library.store.files(head), head.version
-
-
-def with_line(files: Files, path: str, line: str) -> Files:
-    """Return the files with a line more at the end of one, unless it is there."""
-    text = files[path].data.decode("utf-8", "replace") if path in files else ""
-    if line in text.split("\n"):
-        return files
-    text = f"{text.rstrip(chr(10))}\n" if text.strip() else ""
-    return {**files, path: File(f"{text}{line}\n".encode())}
